@@ -1,0 +1,49 @@
+"""Our faults, each one clear sentence that says what to do.
+
+KernelAgentError
+  UsageError                 what the user gave us cannot be used           exit 2
+    ProblemError             the PyTorch source itself is at fault          exit 2
+  NotCovered                 no template covers the module                  exit 3
+  Unavailable                something this machine or account lacks        exit 4
+    ServerError              the measuring server failed or is missing      exit 4
+    ProviderError            the model's endpoint refused or failed         exit 4
+  BudgetSpent                a hard limit was reached                       exit 5
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class KernelAgentError(Exception):
+    """The root of all faults that are ours; `exit_code` is what the command line returns."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(KernelAgentError):
+    exit_code = 2
+
+
+class ProblemError(UsageError):
+    pass
+
+
+class NotCovered(KernelAgentError):  # noqa: N818
+    exit_code = 3
+
+
+class Unavailable(KernelAgentError):  # noqa: N818
+    exit_code = 4
+
+
+class ServerError(Unavailable):
+    pass
+
+
+class ProviderError(Unavailable):
+    pass
+
+
+class BudgetSpent(KernelAgentError):  # noqa: N818
+    exit_code = 5

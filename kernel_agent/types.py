@@ -1,0 +1,187 @@
+"""The nouns of the thinking side. They are values: nothing here reads, writes or calls."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from rag import Passage
+
+JSON = Mapping[str, Any]
+
+
+def digest(*parts: object) -> str:
+    """The first 12 hex digits of the SHA-256 of the parts, each closed by a zero byte."""
+    h = hashlib.sha256()
+    for part in parts:
+        h.update(str(part).encode() + b"\0")
+    return h.hexdigest()[:12]
+
+
+class Status(StrEnum):
+    """How the judge found a candidate. Only the kernel's own faults are here; ours are exceptions."""
+
+    REJECTED = "rejected"
+    BUILD_ERROR = "build_error"
+    RUN_ERROR = "run_error"
+    TIMEOUT = "timeout"
+    WRONG = "wrong"
+    SUSPECT = "suspect"
+    PASSED = "passed"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """PyTorch source in KernelBench's form (`Model`, `get_inputs`, `get_init_inputs`) and the target to write for."""
+
+    name: str
+    source: str
+    target: str
+
+    @property
+    def id(self) -> str:
+        return digest(self.name, self.source, self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A median with its 95 % confidence interval."""
+
+    low: float
+    median: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Time of one call in microseconds: the median and its 95 % interval over `samples` blocks."""
+
+    median_us: float
+    low_us: float
+    high_us: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """A candidate against one baseline (`eager`, `compile`): the baseline's time and the paired speed-up."""
+
+    baseline: str
+    timing: Timing
+    speedup: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What the judge says of one source. `error` is in units of float32-style rounding error; 64 is the bound."""
+
+    status: Status
+    log: str
+    timing: Timing | None = None
+    versus: tuple[Versus, ...] = ()
+    error: float | None = None
+    provenance: JSON = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.timing is not None) != (self.status is Status.PASSED):
+            raise ValueError("an evaluation carries a timing exactly when it passed")
+
+    def against(self, baseline: str) -> Interval | None:
+        """The paired speed-up against `baseline`, or None where it was not measured."""
+        return next((v.speedup for v in self.versus if v.baseline == baseline), None)
+
+    @property
+    def speedup(self) -> float | None:
+        """The median paired speed-up against eager PyTorch."""
+        found = self.against("eager")
+        return found.median if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Idea:
+    """One transformation of one parent. `change` holds a template's genes, or None where a model writes the code."""
+
+    id: str
+    round: int
+    parent: str
+    title: str
+    reasoning: str
+    change: JSON | None = None
+    passages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A node of the tree: one source written for an idea. Step 0 is the first writing, later steps are repairs.
+
+    The PyTorch reference is the trial whose idea is None.
+    """
+
+    idea: str | None
+    attempt: int
+    step: int
+    parent: str | None
+    source: str
+
+    @property
+    def id(self) -> str:
+        return digest(self.idea, self.attempt, self.step)
+
+    @property
+    def source_id(self) -> str:
+        """Evaluations are keyed by this, so that the same source is judged once."""
+        return digest(self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What the server measured of the machine it judges on."""
+
+    target: str
+    name: str
+    arch: str
+    threads: int
+    copy_gbps: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the server knows of a problem: traced graph (JSON), counted work, the device, the baselines' times."""
+
+    device: Device
+    graph: JSON | None
+    graph_error: str | None
+    flops: float
+    bytes: float
+    limit_us: float | None
+    baselines: Mapping[str, Timing]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A sibling's or ancestor's idea and what became of it."""
+
+    title: str
+    status: Status
+    speedup: float | None
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """All that a proposer may know when it thinks about one parent in one round."""
+
+    problem: Problem
+    description: Description
+    round: int
+    parent: Trial
+    parent_idea: Idea | None
+    parent_evaluation: Evaluation | None
+    siblings: tuple[Outcome, ...] = ()
+    lessons: tuple[Outcome, ...] = ()
+    passages: tuple[Passage, ...] = ()
+    retrieval_mode: str = "none"
