@@ -1,0 +1,148 @@
+"""Every setting, with the sentence that explains it. Arguments win over the environment, `.env`, then defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import AliasChoices, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from kernel_agent.errors import UsageError
+
+PREFIX = "KERNEL_AGENT_"
+
+Provider = Literal["auto", "templates", "openai", "gemini", "anthropic", "ollama", "vllm", "openrouter", "custom"]
+
+
+def _key(variable: str, sentence: str) -> Any:
+    return Field(
+        default=None, repr=False, validation_alias=AliasChoices(PREFIX + variable, variable), description=sentence
+    )
+
+
+class Settings(BaseSettings):
+    """The settings of one run; keys are never shown and never stored."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        populate_by_name=True,
+        protected_namespaces=(),
+    )
+
+    provider: Provider = Field(
+        default="auto",
+        description="Who proposes kernels: a model's provider, or `templates` (no key, no network); "
+        "`auto` takes the first provider whose key is set, else templates.",
+    )
+    openai_api_key: SecretStr | None = _key("OPENAI_API_KEY", "Key for the openai and custom providers.")
+    gemini_api_key: SecretStr | None = _key("GEMINI_API_KEY", "Key for the gemini provider.")
+    anthropic_api_key: SecretStr | None = _key("ANTHROPIC_API_KEY", "Key for the anthropic provider.")
+    openrouter_api_key: SecretStr | None = _key("OPENROUTER_API_KEY", "Key for the openrouter provider.")
+    base_url: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices(PREFIX + "BASE_URL", "OPENAI_BASE_URL"),
+        description="Address of an OpenAI-compatible endpoint, where it is not the provider's own.",
+    )
+    model_name: str | None = Field(
+        default=None, description="Name of the model; unset, the provider's default is used."
+    )
+    mcp_server_path: str = Field(
+        default="python -m ncu_server",
+        min_length=1,
+        description="Command that starts the measuring server, or the http(s) address of one that runs; "
+        "a command that begins with `python` runs in this interpreter.",
+    )
+    branching_factor: int = Field(default=8, ge=1, le=256, description="Ideas a round, shared over the parents.")
+    num_rounds: int = Field(default=3, ge=1, le=100, description="Rounds of ideas.")
+    selection_percentage: float = Field(
+        default=0.25, gt=0, le=1, description="Share of a round's passed kernels that become parents of the next round."
+    )
+    implementations_per_idea: int = Field(default=2, ge=1, le=32, description="Implementations written for each idea.")
+    target: str | None = Field(
+        default=None,
+        description="What to write for, `cuda` or `cpu`; unset, cuda where the server sees a device, else cpu.",
+    )
+    max_repairs: int = Field(default=1, ge=0, le=10, description="Repairs tried on an implementation that fails.")
+    retrieval: Literal["auto", "lexical", "hybrid"] = Field(
+        default="auto",
+        description="How passages are found: by words alone (lexical), by words and embeddings (hybrid), "
+        "or whichever this machine can do (auto).",
+    )
+    runs_dir: Path = Field(default=Path("runs"), description="Directory that holds a directory for each run.")
+    max_concurrent_calls: int = Field(default=4, ge=1, le=256, description="Model calls that may be under way at once.")
+    evaluation_timeout_s: float = Field(
+        default=120.0, gt=0, le=3600, description="Seconds that building, checking and timing one kernel may take."
+    )
+
+    def keyless(self) -> dict[str, Any]:
+        """The settings as JSON values without the keys: what a journal stores."""
+        return self.model_dump(mode="json", exclude={name for name in type(self).model_fields if is_key(name)})
+
+
+def is_key(name: str) -> bool:
+    """Whether the setting of this name is secret."""
+    return name.endswith("_api_key")
+
+
+def load_settings(**given: Any) -> Settings:
+    """Settings from the arguments that are not None, then the environment and `.env`, then defaults.
+
+    Raises UsageError with one sentence for the first setting that cannot be used.
+    """
+    unknown = sorted(set(given) - set(Settings.model_fields))
+    if unknown:
+        raise UsageError(f"There is no setting `{unknown[0]}`; the settings are {', '.join(Settings.model_fields)}.")
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        raise UsageError(_sentence(error)) from None
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    place = str(first["loc"][0]) if first["loc"] else "settings"
+    name = next((n for n in Settings.model_fields if place.casefold() in _names(n)), place)
+    got = "" if is_key(name) else f", not {first['input']!r}"
+    message = first["msg"]
+    return f"The setting `{name}` cannot be used: {message[:1].lower()}{message[1:]}{got}."
+
+
+def _names(name: str) -> set[str]:
+    alias = Settings.model_fields[name].validation_alias
+    choices = alias.choices if isinstance(alias, AliasChoices) else [PREFIX + name]
+    return {name, *(str(choice).casefold() for choice in choices)}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A setting as a table shows it."""
+
+    name: str
+    type: str
+    default: str
+    variable: str
+    sentence: str
+
+
+def rows() -> Iterator[Row]:
+    """Every setting in the order of its declaration, for `--help` and the README."""
+    for name, field in Settings.model_fields.items():
+        alias = field.validation_alias
+        variable = str(alias.choices[-1]) if isinstance(alias, AliasChoices) else PREFIX + name.upper()
+        default = "" if field.default is None else str(field.default)
+        yield Row(name, _type(field.annotation), default, variable, field.description or "")
+
+
+def _type(annotation: Any) -> str:
+    parts = [part for part in get_args(annotation) if part is not type(None)]
+    if parts and all(isinstance(part, str) for part in parts):
+        return ", ".join(parts)
+    kind = parts[0] if parts else annotation
+    return {"SecretStr": "key", "Path": "path", "str": "text", "int": "integer", "float": "number"}[kind.__name__]
