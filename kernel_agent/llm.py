@@ -1,0 +1,383 @@
+"""One question to a model: looked up among the recorded calls, else asked, recorded and read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Self, TypeVar
+
+from kernel_agent.errors import ProviderError, UsageError
+from kernel_agent.types import JSON, digest
+
+if TYPE_CHECKING:
+    from openai import APIStatusError
+
+T = TypeVar("T")
+Role = Literal["system", "user", "assistant"]
+Talk = tuple[tuple[Role, str], ...]
+"""A conversation so far: pairs of who speaks and what is said. The last one is the question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Where an OpenAI-compatible endpoint lives and which variables may hold its key (none: it needs no key)."""
+
+    name: str
+    base_url: str | None = None
+    key_variables: tuple[str, ...] = ()
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    row.name: row
+    for row in (
+        Provider("openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",)),
+        Provider(
+            "gemini", "https://generativelanguage.googleapis.com/v1beta/openai/", ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+        ),
+        Provider("anthropic", "https://api.anthropic.com/v1/", ("ANTHROPIC_API_KEY",)),
+        Provider("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
+        Provider("ollama", "http://localhost:11434/v1"),
+        Provider("vllm", "http://localhost:8000/v1"),
+        Provider("custom", None, ("LLM_GATEWAY_KEY", "OPENAI_API_KEY")),
+        Provider("manual"),
+        Provider("replay"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was paid for: calls that went out (recorded ones are free), their tokens and their seconds together."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.seconds + other.seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back. `cut` says that the endpoint stopped at its token limit."""
+
+    text: str
+    model: str
+    cut: bool = False
+    usage: Usage = Usage()
+
+
+class Malformed(Exception):  # noqa: N818
+    """A reply that cannot be used; its text is quoted back to the model, once."""
+
+
+class Calls(Protocol):
+    """Where calls are kept (the journal): recording a key again replaces what it held."""
+
+    def call(self, key: str) -> JSON | None: ...
+    def record_call(self, key: str, request: JSON, reply: JSON) -> None: ...
+
+
+class Answers(Protocol):
+    """Whoever answers: an endpoint, a person with files, or nobody (replay)."""
+
+    async def answer(self, talk: Talk) -> Reply: ...
+    async def close(self) -> None: ...
+
+
+def key_of(talk: Talk) -> str:
+    """The hash a call is recorded by: all that is said, and not who is asked, so any provider can replay it."""
+    return digest(*(part for turn in talk for part in turn))
+
+
+class Model:
+    """Asks, and keeps every answer in `calls`; `usage` grows with what went out."""
+
+    def __init__(self, answers: Answers, calls: Calls) -> None:
+        self.usage = Usage()
+        self._answers = answers
+        self._calls = calls
+
+    async def ask(self, talk: Talk, read: Callable[[str], T]) -> T:
+        """The reply to `talk` as `read` understands it; where `read` raises Malformed, asked once more quoting why.
+
+        Raises ProviderError when the endpoint refuses or the second reply cannot be used either. That second reply is
+        not believed when the run is resumed: it is asked for again.
+        """
+        reply = self._recorded(talk) or await self._asked(talk)
+        try:
+            return read(reply.text)
+        except Malformed as fault:
+            talk = (*talk, ("assistant", reply.text or "(nothing)"), ("user", _complaint(fault, reply)))
+        known = self._recorded(talk)
+        if known is not None:
+            try:
+                return read(known.text)
+            except Malformed:
+                pass
+        reply = await self._asked(talk)
+        try:
+            return read(reply.text)
+        except Malformed as fault:
+            raise ProviderError(
+                f"{reply.model} answered twice in a form that cannot be used ({fault}): "
+                "try another model with --model-name, then resume the run."
+            ) from fault
+
+    def _recorded(self, talk: Talk) -> Reply | None:
+        row = self._calls.call(key_of(talk))
+        return None if row is None else Reply(row["text"], row["model"], row["cut"])
+
+    async def _asked(self, talk: Talk) -> Reply:
+        started = time.monotonic()
+        reply = await self._answers.answer(talk)
+        spent = reply.usage + Usage(calls=1, seconds=time.monotonic() - started)
+        self.usage += spent
+        row = {
+            "text": reply.text,
+            "model": reply.model,
+            "cut": reply.cut,
+            "prompt_tokens": spent.prompt_tokens,
+            "completion_tokens": spent.completion_tokens,
+            "seconds": round(spent.seconds, 3),
+        }
+        self._calls.record_call(key_of(talk), {"messages": [list(turn) for turn in talk]}, row)
+        return reply
+
+    async def close(self) -> None:
+        await self._answers.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _complaint(fault: Malformed, reply: Reply) -> str:
+    cut = " It was cut off at the token limit, so answer more briefly." if reply.cut else ""
+    return f"That reply cannot be used: {fault}.{cut} Answer the same question again, whole, in the form asked for."
+
+
+class Endpoint:
+    """An OpenAI-compatible HTTP endpoint: at most `concurrency` questions at a time, each at most `timeout_s` seconds.
+
+    429 and 5xx are tried again up to `retries` times, after what Retry-After says or a jittered doubling of
+    `first_wait_s`; all else is refused at once as one ProviderError.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        model: str,
+        *,
+        key: str | None = None,
+        base_url: str | None = None,
+        concurrency: int = 8,
+        timeout_s: float = 600.0,
+        retries: int = 4,
+        first_wait_s: float = 1.0,
+    ) -> None:
+        import openai  # heavy: only runs that ask an endpoint pay for it
+
+        url = base_url or provider.base_url
+        if url is None:
+            raise UsageError(f"provider {provider.name} has no address of its own: give --base-url.")
+        if key is None and provider.key_variables and provider.name != "custom":
+            raise ProviderError(f"provider {provider.name} needs a key: set {' or '.join(provider.key_variables)}.")
+        self._api = openai
+        self._client = openai.AsyncOpenAI(api_key=key or "none", base_url=url, timeout=timeout_s, max_retries=0)
+        self._provider, self._model, self._url, self._key = provider, model, url, key
+        self._slots = asyncio.Semaphore(concurrency)
+        self._timeout_s, self._retries, self._first_wait_s = timeout_s, retries, first_wait_s
+
+    async def answer(self, talk: Talk) -> Reply:
+        async with self._slots:
+            for attempt in range(self._retries + 1):
+                try:
+                    return await self._once(talk)
+                except self._api.APIStatusError as refusal:
+                    if attempt == self._retries or not _passing(refusal):
+                        self._refuse(refusal)
+                    wait = _retry_after(refusal.response.headers)
+                    if wait is None:
+                        wait = self._first_wait_s * 2**attempt * random.uniform(0.5, 1.5)
+                    if wait > self._timeout_s:
+                        self._refuse(refusal)
+                await asyncio.sleep(wait)
+            raise AssertionError("the last attempt returns or raises")
+
+    async def _once(self, talk: Talk) -> Reply:
+        try:
+            done = await self._client.chat.completions.create(
+                model=self._model,
+                messages=[{"role": role, "content": text} for role, text in talk],  # type: ignore[misc]
+            )
+        except self._api.APITimeoutError as fault:
+            raise ProviderError(
+                f"{self._name} did not answer within {self._timeout_s:g} s: resume later, or use a faster model."
+            ) from fault
+        except self._api.APIConnectionError as fault:
+            raise ProviderError(
+                f"{self._name} cannot be reached at {self._url}: is the address right, and is it up?"
+            ) from fault
+        except (json.JSONDecodeError, self._api.APIResponseValidationError) as fault:
+            raise ProviderError(
+                f"{self._name} answered with something that is not JSON: is {self._url} the right address?"
+            ) from fault
+        if not isinstance(done, self._api.types.chat.ChatCompletion) or not done.choices:
+            raise ProviderError(f"{self._name} answered without a completion: is {self._url} the right address?")
+        choice, used = done.choices[0], done.usage
+        paid = Usage(prompt_tokens=used.prompt_tokens, completion_tokens=used.completion_tokens) if used else Usage()
+        return Reply(choice.message.content or "", done.model or self._model, choice.finish_reason == "length", paid)
+
+    def _refuse(self, refusal: APIStatusError) -> NoReturn:
+        variables = " or ".join(self._provider.key_variables) or "the key"
+        advice = {
+            401: f"check {variables}",
+            402: "the account has no credit left",
+            403: f"the key in {variables} may not use {self._model}",
+            404: f"there is no model {self._model} at {self._url}; choose one with --model-name",
+            413: "the prompt is too long for this model; choose one with a longer context",
+            429: "the account's rate or credit is used up; wait, or lower --max-concurrent-calls, then resume the run",
+        }.get(refusal.status_code)
+        if advice is None:
+            later = refusal.status_code >= 500
+            advice = "the fault is on its side; resume the run later" if later else "see its message"
+        said = "" if refusal.status_code == 401 else _one_line(refusal.message, self._key)
+        raise ProviderError(f"{self._name} refused with {refusal.status_code}: {advice}{said}.") from refusal
+
+    @property
+    def _name(self) -> str:
+        return f"{self._provider.name} ({self._model})"
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _passing(refusal: APIStatusError) -> bool:
+    """429 for lack of credit does not pass by waiting; OpenAI tells it apart by its code."""
+    if refusal.status_code == 429:
+        return refusal.code != "insufficient_quota"
+    return refusal.status_code >= 500
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait by RFC 9110: a number, or a date."""
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def _one_line(text: str, key: str | None) -> str:
+    text = re.sub(r"\s+", " ", text if key is None else text.replace(key, "<key>")).strip().rstrip(".")
+    return f" ({text[:200]})" if text else ""
+
+
+class Manual:
+    """A person or another agent is the model: each question is a file, and its answer is awaited in the file beside it.
+
+    A question asked before (a resumed run) keeps its number; `say` hears where to look.
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], None] | None = None, poll_s: float = 0.5) -> None:
+        self._folder = folder
+        self._say = say or (lambda _: None)
+        self._poll_s = poll_s
+
+    async def answer(self, talk: Talk) -> Reply:
+        prompt = self._written(talk)
+        reply = prompt.with_name(prompt.name.replace(".prompt.", ".reply."))
+        if not reply.exists():
+            self._say(f"waiting for {reply}: answer {prompt.name} there")
+        seen = -1
+        while True:
+            size = reply.stat().st_size if reply.exists() else 0
+            if size and size == seen:  # still for one poll: whoever writes it has finished
+                return Reply(reply.read_text(), "manual")
+            seen = size
+            await asyncio.sleep(self._poll_s)
+
+    def _written(self, talk: Talk) -> Path:
+        mark = f"<!-- call {key_of(talk)} -->\n"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        asked = sorted(self._folder.glob("*.prompt.md"))
+        for path in asked:
+            with path.open() as file:
+                if file.readline() == mark:
+                    return path
+        number = max((int(path.name.split(".")[0]) for path in asked), default=0) + 1
+        path = self._folder / f"{number:03}.prompt.md"
+        path.write_text(mark + "".join(f"\n# {role}\n\n{text}\n" for role, text in talk))
+        return path
+
+    async def close(self) -> None:
+        pass
+
+
+class Replay:
+    """Nobody answers: only what is recorded exists."""
+
+    async def answer(self, talk: Talk) -> Reply:
+        raise ProviderError(
+            f"call {key_of(talk)} is not among the recorded ones: replay with that run's settings and code, "
+            "or name a provider that can answer."
+        )
+
+    async def close(self) -> None:
+        pass
+
+
+def find_key(provider: Provider, variables: Mapping[str, str]) -> str | None:
+    """The first of the provider's key variables that is set and not blank."""
+    return next((value for name in provider.key_variables if (value := variables.get(name, "").strip())), None)
+
+
+def open_model(
+    provider: str,
+    model: str | None,
+    calls: Calls,
+    run_dir: Path,
+    *,
+    key: str | None = None,
+    base_url: str | None = None,
+    concurrency: int = 8,
+    timeout_s: float = 600.0,
+    say: Callable[[str], None] | None = None,
+) -> Model:
+    """The model of a run by its provider's name.
+
+    Raises UsageError for an unknown provider or a missing model name or address, ProviderError for a missing key.
+    """
+    row = PROVIDERS.get(provider)
+    if row is None:
+        raise UsageError(f"there is no provider {provider}: choose one of {', '.join(PROVIDERS)}.")
+    if provider == "manual":
+        return Model(Manual(run_dir / "manual", say), calls)
+    if provider == "replay":
+        return Model(Replay(), calls)
+    if not model:
+        raise UsageError(f"provider {provider} needs a model: give --model-name.")
+    return Model(Endpoint(row, model, key=key, base_url=base_url, concurrency=concurrency, timeout_s=timeout_s), calls)
