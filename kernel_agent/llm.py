@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Self, TypeVar
 
 from kernel_agent.errors import ProviderError, UsageError
+from kernel_agent.settings import Settings
 from kernel_agent.types import JSON, digest
 
 if TYPE_CHECKING:
     from openai import APIStatusError
+    from pydantic import SecretStr
 
+GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai/"
 T = TypeVar("T")
 Role = Literal["system", "user", "assistant"]
 Talk = tuple[tuple[Role, str], ...]
@@ -28,25 +31,27 @@ Talk = tuple[tuple[Role, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Where an OpenAI-compatible endpoint lives and which variables may hold its key (none: it needs no key)."""
+    """Who can be the model: its OpenAI-compatible address, the setting with its key, the model where none is named.
+
+    No address: --base-url must give it. No key setting: it needs no key.
+    """
 
     name: str
     base_url: str | None = None
-    key_variables: tuple[str, ...] = ()
+    key: str | None = None
+    model: str | None = None
 
 
 PROVIDERS: Mapping[str, Provider] = {
     row.name: row
     for row in (
-        Provider("openai", "https://api.openai.com/v1", ("OPENAI_API_KEY",)),
-        Provider(
-            "gemini", "https://generativelanguage.googleapis.com/v1beta/openai/", ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-        ),
-        Provider("anthropic", "https://api.anthropic.com/v1/", ("ANTHROPIC_API_KEY",)),
-        Provider("openrouter", "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY",)),
+        Provider("openai", "https://api.openai.com/v1", "openai_api_key", "gpt-5"),
+        Provider("gemini", GEMINI_URL, "gemini_api_key", "gemini-2.5-pro"),
+        Provider("anthropic", "https://api.anthropic.com/v1/", "anthropic_api_key", "claude-sonnet-4-5"),
+        Provider("openrouter", "https://openrouter.ai/api/v1", "openrouter_api_key"),
         Provider("ollama", "http://localhost:11434/v1"),
         Provider("vllm", "http://localhost:8000/v1"),
-        Provider("custom", None, ("LLM_GATEWAY_KEY", "OPENAI_API_KEY")),
+        Provider("custom"),
         Provider("manual"),
         Provider("replay"),
     )
@@ -182,44 +187,37 @@ class Endpoint:
 
     def __init__(
         self,
-        provider: Provider,
+        provider: str,
         model: str,
+        url: str,
         *,
         key: str | None = None,
-        base_url: str | None = None,
-        concurrency: int = 8,
+        concurrency: int = 4,
         timeout_s: float = 600.0,
         retries: int = 4,
         first_wait_s: float = 1.0,
     ) -> None:
         import openai  # heavy: only runs that ask an endpoint pay for it
 
-        url = base_url or provider.base_url
-        if url is None:
-            raise UsageError(f"provider {provider.name} has no address of its own: give --base-url.")
-        if key is None and provider.key_variables and provider.name != "custom":
-            raise ProviderError(f"provider {provider.name} needs a key: set {' or '.join(provider.key_variables)}.")
         self._api = openai
         self._client = openai.AsyncOpenAI(api_key=key or "none", base_url=url, timeout=timeout_s, max_retries=0)
-        self._provider, self._model, self._url, self._key = provider, model, url, key
+        self._name, self._model, self._url, self._key = f"{provider} ({model})", model, url, key
         self._slots = asyncio.Semaphore(concurrency)
         self._timeout_s, self._retries, self._first_wait_s = timeout_s, retries, first_wait_s
 
     async def answer(self, talk: Talk) -> Reply:
         async with self._slots:
-            for attempt in range(self._retries + 1):
+            tries = 0
+            while True:
                 try:
                     return await self._once(talk)
                 except self._api.APIStatusError as refusal:
-                    if attempt == self._retries or not _passing(refusal):
+                    asked = _retry_after(refusal.response.headers)
+                    wait = self._first_wait_s * 2**tries * random.uniform(0.5, 1.5) if asked is None else asked
+                    if tries == self._retries or wait > self._timeout_s or not _passing(refusal):
                         self._refuse(refusal)
-                    wait = _retry_after(refusal.response.headers)
-                    if wait is None:
-                        wait = self._first_wait_s * 2**attempt * random.uniform(0.5, 1.5)
-                    if wait > self._timeout_s:
-                        self._refuse(refusal)
+                tries += 1
                 await asyncio.sleep(wait)
-            raise AssertionError("the last attempt returns or raises")
 
     async def _once(self, talk: Talk) -> Reply:
         try:
@@ -246,12 +244,11 @@ class Endpoint:
         return Reply(choice.message.content or "", done.model or self._model, choice.finish_reason == "length", paid)
 
     def _refuse(self, refusal: APIStatusError) -> NoReturn:
-        variables = " or ".join(self._provider.key_variables) or "the key"
         advice = {
-            401: f"check {variables}",
+            401: "check the key",
             402: "the account has no credit left",
-            403: f"the key in {variables} may not use {self._model}",
-            404: f"there is no model {self._model} at {self._url}; choose one with --model-name",
+            403: "this key may not use this model; choose another with --model-name",
+            404: f"there is no model {self._model} at {self._url}; choose another with --model-name",
             413: "the prompt is too long for this model; choose one with a longer context",
             429: "the account's rate or credit is used up; wait, or lower --max-concurrent-calls, then resume the run",
         }.get(refusal.status_code)
@@ -260,10 +257,6 @@ class Endpoint:
             advice = "the fault is on its side; resume the run later" if later else "see its message"
         said = "" if refusal.status_code == 401 else _one_line(refusal.message, self._key)
         raise ProviderError(f"{self._name} refused with {refusal.status_code}: {advice}{said}.") from refusal
-
-    @property
-    def _name(self) -> str:
-        return f"{self._provider.name} ({self._model})"
 
     async def close(self) -> None:
         await self._client.close()
@@ -342,7 +335,7 @@ class Replay:
 
     async def answer(self, talk: Talk) -> Reply:
         raise ProviderError(
-            f"call {key_of(talk)} is not among the recorded ones: replay with that run's settings and code, "
+            f"Call {key_of(talk)} is not among the recorded ones: replay with that run's settings and code, "
             "or name a provider that can answer."
         )
 
@@ -350,34 +343,30 @@ class Replay:
         pass
 
 
-def find_key(provider: Provider, variables: Mapping[str, str]) -> str | None:
-    """The first of the provider's key variables that is set and not blank."""
-    return next((value for name in provider.key_variables if (value := variables.get(name, "").strip())), None)
-
-
 def open_model(
-    provider: str,
-    model: str | None,
-    calls: Calls,
-    run_dir: Path,
-    *,
-    key: str | None = None,
-    base_url: str | None = None,
-    concurrency: int = 8,
-    timeout_s: float = 600.0,
-    say: Callable[[str], None] | None = None,
+    provider: str, settings: Settings, calls: Calls, run_dir: Path, say: Callable[[str], None] | None = None
 ) -> Model:
-    """The model of a run by its provider's name.
+    """The model of a run by its provider's name (a row of PROVIDERS; `auto` is settled by the caller).
 
     Raises UsageError for an unknown provider or a missing model name or address, ProviderError for a missing key.
     """
     row = PROVIDERS.get(provider)
     if row is None:
-        raise UsageError(f"there is no provider {provider}: choose one of {', '.join(PROVIDERS)}.")
+        raise UsageError(f"There is no provider {provider}: choose one of {', '.join(PROVIDERS)}.")
     if provider == "manual":
         return Model(Manual(run_dir / "manual", say), calls)
     if provider == "replay":
         return Model(Replay(), calls)
-    if not model:
-        raise UsageError(f"provider {provider} needs a model: give --model-name.")
-    return Model(Endpoint(row, model, key=key, base_url=base_url, concurrency=concurrency, timeout_s=timeout_s), calls)
+    name = settings.model_name or row.model
+    if name is None:
+        raise UsageError(f"Provider {provider} needs the name of a model: give --model-name.")
+    url = settings.base_url or row.base_url
+    if url is None:
+        raise UsageError(f"Provider {provider} has no address of its own: give --base-url.")
+    secret: SecretStr | None = (
+        getattr(settings, row.key or "openai_api_key") if row.key or provider == "custom" else None
+    )
+    key = secret.get_secret_value().strip() if secret else ""
+    if row.key and not key:
+        raise ProviderError(f"Provider {provider} needs a key: set {row.key.upper()} in the environment or in .env.")
+    return Model(Endpoint(provider, name, url, key=key or None, concurrency=settings.max_concurrent_calls), calls)
