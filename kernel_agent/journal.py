@@ -1,0 +1,239 @@
+"""A run on disk: one SQLite file, written once a record, which a killed run is read back from."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import TypeAdapter
+
+from kernel_agent.errors import Unavailable, UsageError
+from kernel_agent.settings import Settings, load_settings
+from kernel_agent.tree import Confirmation, Ideas, Judgement, Record, Run
+from kernel_agent.types import Description, Problem, Trial
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+FORMAT = "1"
+"""Changes when an older journal could no longer be read."""
+
+FILE = "journal.sqlite"
+
+SCHEMA = (
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE records (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL, "
+    "at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE (kind, key))",
+    "CREATE TABLE calls (key TEXT PRIMARY KEY, request TEXT NOT NULL, reply TEXT NOT NULL, usage TEXT NOT NULL, "
+    "at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)",
+)
+
+KINDS: Mapping[str, type[Record]] = {
+    "ideas": Ideas,
+    "trial": Trial,
+    "judgement": Judgement,
+    "confirmation": Confirmation,
+}
+
+T = TypeVar("T")
+
+
+class Journal:
+    """The journal of one run directory, which it holds for itself until closed.
+
+    Every write is one transaction: after a `kill -9` a record is there whole or not at all.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Lock the directory. Raises UsageError where it cannot be written or a live process holds it."""
+        self.directory = directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = (directory / "lock").open("w")
+        except OSError as error:
+            raise UsageError(f"The run directory {directory} cannot be written ({error.strerror}).") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise UsageError(f"The run directory {directory} is in use by another process.") from None
+        self._rows = sqlite3.connect(directory / FILE, isolation_level=None)
+
+    @classmethod
+    def create(cls, directory: Path, problem: Problem, settings: Settings) -> Journal:
+        """Begin a journal in a directory that holds none."""
+        if (directory / FILE).exists():
+            raise UsageError(f"The run directory {directory} holds a run already; resume it, or choose another.")
+        journal = cls(directory)
+        journal._rows.execute("PRAGMA journal_mode=WAL")
+        with journal._writing():
+            for statement in SCHEMA:
+                journal._rows.execute(statement)
+            journal._put("format", FORMAT)
+            journal._put("problem", _text(problem))
+            journal._put("settings", json.dumps(settings.keyless()))
+        return journal
+
+    @classmethod
+    def open(cls, directory: Path) -> Journal:
+        """Go on with the journal of an earlier run."""
+        _require(directory)
+        journal = cls(directory)
+        try:
+            _check(journal._rows, directory)
+        except UsageError:
+            journal.close()
+            raise
+        return journal
+
+    @property
+    def problem(self) -> Problem:
+        return _decode(Problem, _meta(self._rows)["problem"])
+
+    @property
+    def settings(self) -> Settings:
+        """The settings the run began with; keys come from the environment of today."""
+        return load_settings(**json.loads(_meta(self._rows)["settings"]))
+
+    @property
+    def described(self) -> bool:
+        """Whether the server has said what the problem is; before that there is no run to load."""
+        return "description" in _meta(self._rows)
+
+    def describe(self, description: Description) -> None:
+        """Keep the description; a run has one."""
+        with self._writing():
+            self._put("description", _text(description))
+
+    def load(self) -> Run:
+        """The run as far as it is recorded. Raises UsageError where it stopped before its problem was described."""
+        return _run(self._rows, self.directory)
+
+    def append(self, record: Record) -> None:
+        """Write one record. Raises sqlite3.IntegrityError where it is there already."""
+        kind = next(name for name, its in KINDS.items() if its is type(record))
+        with self._writing():
+            row = kind, _key(record), _text(record)
+            self._rows.execute("INSERT INTO records (kind, key, body) VALUES (?, ?, ?)", row)
+
+    def call(self, key: str) -> str | None:
+        """The reply recorded for a request, by the request's hash."""
+        row = self._rows.execute("SELECT reply FROM calls WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def record_call(self, key: str, request_json: str, reply: str, usage: Mapping[str, Any]) -> None:
+        """Keep a model's reply and what it cost, so that no run pays for it twice."""
+        with self._writing():
+            row = key, request_json, reply, json.dumps(dict(usage))
+            self._rows.execute("INSERT OR IGNORE INTO calls (key, request, reply, usage) VALUES (?, ?, ?, ?)", row)
+
+    def close(self) -> None:
+        """Give the directory back."""
+        self._rows.close()
+        self._lock.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _put(self, name: str, value: str) -> None:
+        self._rows.execute("INSERT INTO meta (name, value) VALUES (?, ?)", (name, value))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            with _transaction(self._rows):
+                yield
+        except sqlite3.OperationalError as error:
+            raise Unavailable(
+                f"The journal in {self.directory} cannot be written ({error}); what it holds is safe: "
+                f"make room for it, then resume {self.directory}."
+            ) from None
+
+
+@contextmanager
+def _transaction(rows: sqlite3.Connection) -> Iterator[None]:
+    rows.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        rows.execute("ROLLBACK")
+        raise
+    rows.execute("COMMIT")
+
+
+def read(directory: Path) -> Run:
+    """The run in a directory as far as it is recorded, whoever is writing it now; takes no lock."""
+    _require(directory)
+    rows = sqlite3.connect(directory / FILE, isolation_level=None)
+    try:
+        _check(rows, directory)
+        return _run(rows, directory)
+    finally:
+        rows.close()
+
+
+def _require(directory: Path) -> None:
+    if not (directory / FILE).is_file():
+        raise UsageError(f"There is no run in {directory}: {FILE} is missing.")
+
+
+def _check(rows: sqlite3.Connection, directory: Path) -> None:
+    try:
+        found = _meta(rows).get("format")
+    except sqlite3.DatabaseError:
+        raise UsageError(f"{directory / FILE} is not a journal of a run; start a new run.") from None
+    if found != FORMAT:
+        raise UsageError(f"The journal in {directory} has format {found}, this version reads format {FORMAT}.")
+
+
+def _run(rows: sqlite3.Connection, directory: Path) -> Run:
+    meta = _meta(rows)
+    if "description" not in meta:
+        raise UsageError(f"The run in {directory} stopped before its problem was described; resume it first.")
+    run = Run(
+        _decode(Problem, meta["problem"]),
+        load_settings(**json.loads(meta["settings"])),
+        _decode(Description, meta["description"]),
+    )
+    for kind, body in rows.execute("SELECT kind, body FROM records ORDER BY number"):
+        run.record(_decode(KINDS[kind], body))
+    return run
+
+
+def _key(record: Record) -> str:
+    match record:
+        case Ideas():
+            return str(record.round)
+        case Trial():
+            return record.id
+        case Judgement() | Confirmation():
+            return record.source_id
+
+
+def _meta(rows: sqlite3.Connection) -> dict[str, str]:
+    return dict(rows.execute("SELECT name, value FROM meta"))
+
+
+def _decode(kind: type[T], text: str) -> T:
+    value: T = _adapter(kind).validate_json(text)
+    return value
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _text(value: DataclassInstance) -> str:
+    return json.dumps(asdict(value))

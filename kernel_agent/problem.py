@@ -1,0 +1,150 @@
+"""PyTorch source becomes a `Problem`. The source is only read as text: nothing here runs it or imports torch."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kernel_agent.errors import ProblemError
+from kernel_agent.types import Problem
+
+FORM = "define `Model` (a torch.nn.Module), `get_inputs` and `get_init_inputs`"
+
+
+def load_problem(
+    code: str,
+    name: str,
+    target: str,
+    input_shapes: Sequence[Sequence[int]] | None = None,
+    init_inputs: Sequence[Any] | None = None,
+) -> Problem:
+    """The problem that `code` states.
+
+    KernelBench's form is taken as it is. Of any other source the one module, whatever its name, becomes `Model`; its
+    inputs are float32 normal values of `input_shapes`, one shape for each argument of `forward`, and `init_inputs` are
+    the constructor's arguments (literals). Raises ProblemError with one sentence where that cannot be done.
+    """
+    tree = _parse(code, name)
+    module = _module(tree, name)
+    has_inputs, has_init = (_defined(tree, function) for function in ("get_inputs", "get_init_inputs"))
+    if has_inputs and input_shapes is not None:
+        raise ProblemError(f"{name} defines `get_inputs` itself; leave input_shapes out.")
+    if has_init and init_inputs is not None:
+        raise ProblemError(f"{name} defines `get_init_inputs` itself; leave init_inputs out.")
+    source = code if module.name == "Model" else _rename(code, tree, module, name)
+    parts = [source.rstrip("\n") + "\n"]
+    if not has_inputs:
+        parts.append(_get_inputs(module, name, input_shapes))
+    if not has_init:
+        parts.append(_get_init_inputs(module, name, init_inputs))
+    return Problem(name, "\n\n".join(parts) if len(parts) > 1 else code, target)
+
+
+def _parse(code: str, name: str) -> ast.Module:
+    try:
+        return ast.parse(code)
+    except SyntaxError as error:
+        where = f" in line {error.lineno}" if error.lineno else ""
+        raise ProblemError(f"{name} does not parse: {error.msg}{where}.") from None
+    except ValueError as error:
+        raise ProblemError(f"{name} does not parse: {error}.") from None
+
+
+def _module(tree: ast.Module, name: str) -> ast.ClassDef:
+    modules: dict[str, ast.ClassDef] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and any(_is_module(base, modules) for base in node.bases):
+            modules[node.name] = node
+    if "Model" in modules:
+        return modules["Model"]
+    if not modules:
+        raise ProblemError(f"{name} holds no `Model`, and no other torch.nn.Module at its top level: {FORM}.")
+    if len(modules) > 1:
+        found = ", ".join(f"`{m.name}` (line {m.lineno})" for m in modules.values())
+        raise ProblemError(f"{name} holds several modules, {found}, and none is called `Model`: rename the main one.")
+    return next(iter(modules.values()))
+
+
+def _is_module(base: ast.expr, modules: dict[str, ast.ClassDef]) -> bool:
+    dotted = ast.unparse(base)
+    return dotted in modules or dotted == "Module" or dotted.startswith(("nn.", "torch.nn."))
+
+
+def _defined(tree: ast.Module, function: str) -> bool:
+    return function in _names(tree)
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    """The names that the source binds at its top level."""
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                yield from (alias.asname or alias.name for alias in names)
+            case ast.Assign(targets=targets):
+                yield from (t.id for t in targets if isinstance(t, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+
+
+def _rename(code: str, tree: ast.Module, module: ast.ClassDef, name: str) -> str:
+    """The source with the module's name, wherever it stands as a name of its own, replaced by `Model`."""
+    if "Model" in _names(tree):
+        raise ProblemError(f"{name} uses the name `Model` for something else than a module: rename that.")
+    lines = code.splitlines(keepends=True)
+    previous = ""
+    places: list[tuple[int, int]] = []
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type == tokenize.NAME and token.string == module.name and previous != ".":
+            places.append(token.start)
+        previous = token.string
+    for row, column in reversed(places):
+        line = lines[row - 1]
+        lines[row - 1] = line[:column] + "Model" + line[column + len(module.name) :]
+    return "".join(lines)
+
+
+def _get_inputs(module: ast.ClassDef, name: str, shapes: Sequence[Sequence[int]] | None) -> str:
+    if shapes is None:
+        raise ProblemError(
+            f"{name} defines no `get_inputs`: add it, or give input_shapes, one for each input of forward."
+        )
+    if not all(isinstance(shape, (list, tuple)) and all(_is_size(size) for size in shape) for shape in shapes):
+        raise ProblemError(f"input_shapes is a list of shapes such as [(16, 1024), (1024,)], not {shapes!r}.")
+    _match(module, "forward", len(shapes), "input_shapes")
+    inputs = ", ".join(f"torch.randn({tuple(shape)!r})" for shape in shapes)
+    return f"import torch  # noqa: E402\n\n\ndef get_inputs():\n    return [{inputs}]\n"
+
+
+def _is_size(size: object) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool) and size >= 0
+
+
+def _get_init_inputs(module: ast.ClassDef, name: str, values: Sequence[Any] | None) -> str:
+    given = [] if values is None else list(values)
+    try:
+        literal = ast.literal_eval(repr(given)) == given
+    except (ValueError, SyntaxError):
+        literal = False
+    if not literal:
+        raise ProblemError(f"init_inputs must be numbers, strings, lists and the like, not {given!r}.")
+    _match(module, "__init__", len(given), "init_inputs")
+    return f"def get_init_inputs():\n    return {given!r}\n"
+
+
+def _match(module: ast.ClassDef, method: str, given: int, setting: str) -> None:
+    """Check that the method can be called with so many arguments; a method it inherits is taken on trust."""
+    own = next((node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == method), None)
+    if own is None:
+        return
+    arguments = [*own.args.posonlyargs, *own.args.args][1:]
+    least = len(arguments) - len(own.args.defaults)
+    if given < least or (given > len(arguments) and own.args.vararg is None):
+        wanted = ", ".join(argument.arg for argument in arguments) or "no arguments"
+        raise ProblemError(
+            f"`{module.name}.{method}` (line {own.lineno}) takes {wanted}, but {setting} gives {given}: give one for each."
+        )
