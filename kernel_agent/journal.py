@@ -8,10 +8,9 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
@@ -42,8 +41,6 @@ KINDS: Mapping[str, type[Record]] = {
     "judgement": Judgement,
     "confirmation": Confirmation,
 }
-
-T = TypeVar("T")
 
 
 class Journal:
@@ -96,7 +93,7 @@ class Journal:
 
     @property
     def problem(self) -> Problem:
-        return _decode(Problem, _meta(self._rows)["problem"])
+        return TypeAdapter(Problem).validate_json(_meta(self._rows)["problem"])
 
     @property
     def settings(self) -> Settings:
@@ -202,12 +199,13 @@ def _run(rows: sqlite3.Connection, directory: Path) -> Run:
     if "description" not in meta:
         raise UsageError(f"The run in {directory} stopped before its problem was described; resume it first.")
     run = Run(
-        _decode(Problem, meta["problem"]),
+        TypeAdapter(Problem).validate_json(meta["problem"]),
         load_settings(**json.loads(meta["settings"])),
-        _decode(Description, meta["description"]),
+        TypeAdapter(Description).validate_json(meta["description"]),
     )
+    adapters: dict[str, TypeAdapter[Record]] = {name: TypeAdapter(kind) for name, kind in KINDS.items()}
     for kind, body in rows.execute("SELECT kind, body FROM records ORDER BY number"):
-        run.record(_decode(KINDS[kind], body))
+        run.record(adapters[kind].validate_json(body))
     return run
 
 
@@ -223,16 +221,6 @@ def _key(record: Record) -> str:
 
 def _meta(rows: sqlite3.Connection) -> dict[str, str]:
     return dict(rows.execute("SELECT name, value FROM meta"))
-
-
-def _decode(kind: type[T], text: str) -> T:
-    value: T = _adapter(kind).validate_json(text)
-    return value
-
-
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
 
 
 def _text(value: DataclassInstance) -> str:

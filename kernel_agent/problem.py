@@ -95,7 +95,7 @@ def _rename(code: str, tree: ast.Module, module: ast.ClassDef, name: str) -> str
     """The source with the module's name, wherever it stands as a name of its own, replaced by `Model`."""
     if "Model" in _names(tree):
         raise ProblemError(f"{name} uses the name `Model` for something else than a module: rename that.")
-    lines = code.splitlines(keepends=True)
+    lines = code.split("\n")
     previous = ""
     places: list[tuple[int, int]] = []
     for token in tokenize.generate_tokens(io.StringIO(code).readline):
@@ -105,7 +105,7 @@ def _rename(code: str, tree: ast.Module, module: ast.ClassDef, name: str) -> str
     for row, column in reversed(places):
         line = lines[row - 1]
         lines[row - 1] = line[:column] + "Model" + line[column + len(module.name) :]
-    return "".join(lines)
+    return "\n".join(lines)
 
 
 def _get_inputs(module: ast.ClassDef, name: str, shapes: Sequence[Sequence[int]] | None) -> str:
@@ -145,6 +145,4 @@ def _match(module: ast.ClassDef, method: str, given: int, setting: str) -> None:
     least = len(arguments) - len(own.args.defaults)
     if given < least or (given > len(arguments) and own.args.vararg is None):
         wanted = ", ".join(argument.arg for argument in arguments) or "no arguments"
-        raise ProblemError(
-            f"`{module.name}.{method}` (line {own.lineno}) takes {wanted}, but {setting} gives {given}: give one for each."
-        )
+        raise ProblemError(f"`{module.name}.{method}` (line {own.lineno}) takes {wanted}, but {setting} gives {given}.")
