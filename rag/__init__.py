@@ -1,5 +1,7 @@
 """Knowledge: a corpus of pages and kernels, indexed and searched. Importing this loads neither torch nor Chroma."""
 
-from rag.passage import Passage
+from rag.errors import LibraryError
+from rag.library import Library
+from rag.passage import Answer, Passage, Query
 
-__all__ = ["Passage"]
+__all__ = ["Answer", "Library", "LibraryError", "Passage", "Query"]
