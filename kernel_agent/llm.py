@@ -8,15 +8,15 @@ import random
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, Self, TypeVar
 
 from kernel_agent.errors import ProviderError, UsageError
 from kernel_agent.settings import Settings
-from kernel_agent.types import JSON, digest
+from kernel_agent.types import digest
 
 if TYPE_CHECKING:
     from openai import APIStatusError
@@ -27,6 +27,8 @@ T = TypeVar("T")
 Role = Literal["system", "user", "assistant"]
 Talk = tuple[tuple[Role, str], ...]
 """A conversation so far: pairs of who speaks and what is said. The last one is the question."""
+
+COMPLAINT = "That reply cannot be used: {fault}. Answer the same question again, whole, in the form asked for."
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +93,10 @@ class Malformed(Exception):  # noqa: N818
 
 
 class Calls(Protocol):
-    """Where calls are kept (the journal): recording a key again replaces what it held."""
+    """Where calls are kept: the journal. A key is written once; `usage` is what the call cost, as JSON values."""
 
-    def call(self, key: str) -> JSON | None: ...
-    def record_call(self, key: str, request: JSON, reply: JSON) -> None: ...
+    def call(self, key: str) -> str | None: ...
+    def record_call(self, key: str, request_json: str, reply: str, usage: Mapping[str, Any]) -> None: ...
 
 
 class Answers(Protocol):
@@ -120,48 +122,42 @@ class Model:
     async def ask(self, talk: Talk, read: Callable[[str], T]) -> T:
         """The reply to `talk` as `read` understands it; where `read` raises Malformed, asked once more quoting why.
 
-        Raises ProviderError when the endpoint refuses or the second reply cannot be used either. That second reply is
-        not believed when the run is resumed: it is asked for again.
+        Raises ProviderError when the endpoint refuses or the second reply cannot be used either; that one is not
+        recorded, so that a resumed run asks again.
         """
-        reply = self._recorded(talk) or await self._asked(talk)
+        text = self._calls.call(key_of(talk))
+        if text is None:
+            reply = await self._asked(talk)
+            self._keep(talk, reply)
+            text = reply.text
         try:
-            return read(reply.text)
+            return read(text)
         except Malformed as fault:
-            talk = (*talk, ("assistant", reply.text or "(nothing)"), ("user", _complaint(fault, reply)))
-        known = self._recorded(talk)
-        if known is not None:
-            try:
-                return read(known.text)
-            except Malformed:
-                pass
-        reply = await self._asked(talk)
+            talk = (*talk, ("assistant", text or "(nothing)"), ("user", COMPLAINT.format(fault=fault)))
+        known = self._calls.call(key_of(talk))
+        reply = await self._asked(talk) if known is None else Reply(known, "the recorded model")
         try:
-            return read(reply.text)
+            value = read(reply.text)
         except Malformed as fault:
+            cut = ", and was cut off at its token limit" if reply.cut else ""
             raise ProviderError(
-                f"{reply.model} answered twice in a form that cannot be used ({fault}): "
-                "try another model with --model-name, then resume the run."
+                f"{reply.model} answered twice in a form that cannot be used ({fault}{cut}): "
+                "choose another model with --model-name, then resume the run."
             ) from fault
-
-    def _recorded(self, talk: Talk) -> Reply | None:
-        row = self._calls.call(key_of(talk))
-        return None if row is None else Reply(row["text"], row["model"], row["cut"])
+        if known is None:
+            self._keep(talk, reply)
+        return value
 
     async def _asked(self, talk: Talk) -> Reply:
         started = time.monotonic()
         reply = await self._answers.answer(talk)
-        spent = reply.usage + Usage(calls=1, seconds=time.monotonic() - started)
+        spent = replace(reply.usage, calls=1, seconds=time.monotonic() - started)
         self.usage += spent
-        row = {
-            "text": reply.text,
-            "model": reply.model,
-            "cut": reply.cut,
-            "prompt_tokens": spent.prompt_tokens,
-            "completion_tokens": spent.completion_tokens,
-            "seconds": round(spent.seconds, 3),
-        }
-        self._calls.record_call(key_of(talk), {"messages": [list(turn) for turn in talk]}, row)
-        return reply
+        return replace(reply, usage=spent)
+
+    def _keep(self, talk: Talk, reply: Reply) -> None:
+        usage = {"model": reply.model, "cut": reply.cut, **asdict(reply.usage)}
+        self._calls.record_call(key_of(talk), json.dumps(talk), reply.text, usage)
 
     async def close(self) -> None:
         await self._answers.close()
@@ -171,11 +167,6 @@ class Model:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def _complaint(fault: Malformed, reply: Reply) -> str:
-    cut = " It was cut off at the token limit, so answer more briefly." if reply.cut else ""
-    return f"That reply cannot be used: {fault}.{cut} Answer the same question again, whole, in the form asked for."
 
 
 class Endpoint:

@@ -1,0 +1,131 @@
+"""What a prompt says of a brief, in words and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
+
+from kernel_agent.prompts import line
+from kernel_agent.types import JSON, Brief, Description, Evaluation, Outcome, Timing
+
+SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
+
+
+def facts(brief: Brief) -> dict[str, object]:
+    """The names that brief.md.j2 and the targets' texts use."""
+    known, device = brief.description, brief.description.device
+    evaluation, idea = brief.parent_evaluation, brief.parent_idea
+    return {
+        "target": brief.problem.target,
+        "arch": device.arch,
+        "threads": device.threads,
+        "device": line(_device(known)),
+        "problem": brief.problem.source,
+        "operators": operators(known.graph) if known.graph else "",
+        "graph_error": known.graph_error,
+        "facts": list(_work(known)),
+        "parent_title": idea.title if idea else None,
+        "parent_source": brief.parent.source,
+        "parent_measured": _measured(evaluation, known.limit_us) if evaluation else "nothing yet",
+        "outcomes": _outcomes(brief),
+        "passages": [{"label": f"{p.title}: {p.heading} ({p.source})", "text": p.text} for p in brief.passages],
+        "retrieval_mode": brief.retrieval_mode,
+    }
+
+
+def _device(known: Description) -> str:
+    device = known.device
+    copy = f", {device.copy_gbps:,.0f} GB/s measured for a copy (read + write)" if device.copy_gbps else ""
+    threads = f", {device.threads} thread{'s' if device.threads != 1 else ''}" if device.target == "cpu" else ""
+    return f"{device.name}, {device.arch}{threads}{copy}"
+
+
+def _work(known: Description) -> Iterator[str]:
+    yield f"counted work: {_amount(known.flops)}FLOP; inputs, parameters and outputs once: {_amount(known.bytes)}B"
+    if known.limit_us:
+        yield f"limit from these and the device's measured peaks: {known.limit_us:,.1f} us; nothing honest is faster"
+    for name, timing in known.baselines.items():
+        label = {"eager": "eager PyTorch", "compile": "torch.compile"}.get(name, name)
+        yield f"{label}: {_time(timing, known.limit_us)}"
+    yield from known.notes
+
+
+def _time(timing: Timing, limit_us: float | None) -> str:
+    share = f", {100 * limit_us / timing.median_us:.0f} % of the limit reached" if limit_us else ""
+    return f"{timing.median_us:,.1f} us [{timing.low_us:,.1f}, {timing.high_us:,.1f}]{share}"
+
+
+def _measured(evaluation: Evaluation, limit_us: float | None) -> str:
+    if evaluation.timing is None:
+        return evaluation.status.replace("_", " ")
+    parts = [_time(evaluation.timing, limit_us)]
+    for versus in evaluation.versus:
+        speedup = versus.speedup
+        parts.append(f"{speedup.median:.2f}x {versus.baseline} [{speedup.low:.2f}, {speedup.high:.2f}]")
+    if evaluation.error is not None:
+        parts.append(f"error {evaluation.error:.3g} of the 64 allowed")
+    return ", ".join(parts)
+
+
+def _outcomes(brief: Brief) -> str:
+    groups = (("in this lineage", brief.lessons), ("siblings", brief.siblings))
+    return "\n".join(f"{_outcome(one)} ({where})" for where, group in groups for one in group)
+
+
+def _outcome(one: Outcome) -> str:
+    found = f"{one.speedup:.2f}x" if one.speedup is not None else one.status.replace("_", " ")
+    remark = f"; {line(one.remark)}" if one.remark else ""
+    return f"{found}: {line(one.title)}{remark}"
+
+
+def _amount(value: float) -> str:
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g} "
+
+
+def operators(graph: JSON, limit: int = 60) -> str:
+    """One line an operator: name, operator, arguments, result, and the bytes it reads and writes run alone."""
+    specs: dict[str, Sequence[JSON]] = {}
+    rows = []
+    for row in (*graph["inputs"], *graph["parameters"]):
+        if "shape" in row:
+            specs[row.get("node", row["name"])] = (row,)
+            rows.append(f"{row.get('node', row['name'])}: {row.get('kind', 'input')} {_spec(row)}")
+    for node in graph["nodes"][:limit]:
+        specs[node["name"]] = node["outputs"]
+        read = {name for arg in (*node["args"], *node["kwargs"].values()) for name in _names(arg)}
+        moved = sum(_bytes(spec) for name in (*read, node["name"]) for spec in specs.get(name, ()))
+        arguments = [_argument(arg) for arg in node["args"]]
+        arguments += [f"{key}={_argument(arg)}" for key, arg in node["kwargs"].items()]
+        made = ", ".join(_spec(spec) for spec in node["outputs"])
+        rows.append(f"{node['name']} = {node['op']}({', '.join(arguments)}) -> {made}; {_amount(moved)}B")
+    if len(graph["nodes"]) > limit:
+        rows.append(f"... and {len(graph['nodes']) - limit} more")
+    return "\n".join([*rows, f"returns {', '.join(map(str, graph['outputs']))}"])
+
+
+def _spec(spec: JSON) -> str:
+    return f"{spec['dtype']}{spec['shape']}"
+
+
+def _bytes(spec: JSON) -> int:
+    return prod(spec["shape"]) * SIZES.get(spec["dtype"], 1)
+
+
+def _names(arg: Any) -> Iterator[str]:
+    if isinstance(arg, dict) and "node" in arg:
+        yield arg["node"]
+    elif isinstance(arg, list):
+        for inner in arg:
+            yield from _names(inner)
+
+
+def _argument(arg: Any) -> str:
+    if isinstance(arg, dict):
+        return str(next(iter(arg.values()), ""))
+    if isinstance(arg, list):
+        return f"[{', '.join(map(_argument, arg))}]"
+    return str(arg)

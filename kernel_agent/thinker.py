@@ -1,0 +1,212 @@
+"""The proposer that asks a model: ideas as JSON, kernels as fenced Python, repairs from the judge's log."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from kernel_agent import prompts
+from kernel_agent.errors import UsageError
+from kernel_agent.llm import Malformed, Model, Talk
+from kernel_agent.prompts.facts import facts
+from kernel_agent.types import Brief, Evaluation, Idea, Problem, Status, Trial, digest
+
+LANGUAGES = {"cpu": "C++", "cuda": "CUDA C++"}
+MEANINGS = {
+    Status.REJECTED: "The source breaks the rules; it was not run.",
+    Status.BUILD_ERROR: "It does not compile or import.",
+    Status.RUN_ERROR: "It raised or crashed: suspect bounds, alignment, launch configuration, shared memory.",
+    Status.TIMEOUT: "It did not finish in time: suspect a loop without end, or a barrier not reached by all.",
+    Status.WRONG: "Its outputs differ: suspect indexing, tails, missing barriers, a wrong reduction, lost precision.",
+    Status.SUSPECT: "Its time or outputs cannot be believed: suspect skipped work, or work left running.",
+    Status.PASSED: "It is correct.",
+}
+FENCE = re.compile(r"^(`{3,}|~{3,})[ \t]*(\w*)[^\n]*\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
+LOG_CHARACTERS = 6000
+
+
+class Thinker:
+    """A `Proposer` on a model. Every method raises ProviderError when the model cannot be used."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    async def ideas(self, brief: Brief, count: int) -> list[Idea]:
+        """At most `count` new ideas for the parent; fewer where the model repeats what was tried."""
+        tried = {_plain(outcome.title) for outcome in (*brief.siblings, *brief.lessons)}
+        if brief.parent_idea:
+            tried.add(_plain(brief.parent_idea.title))
+        found = await self.model.ask(_talk(brief, "ideas", count=count), read_ideas)
+        fresh: dict[str, Proposed] = {}
+        for proposed in found:
+            if _plain(proposed.title) not in tried:
+                fresh.setdefault(_plain(proposed.title), proposed)
+        return [_idea(brief, proposed) for proposed in list(fresh.values())[:count]]
+
+    async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
+        """One complete candidate module; attempts differ because each is told to leave the obvious to the first."""
+        talk = _talk(brief, "write", idea=_told(idea), attempt=attempt)
+        return await self.model.ask(talk, lambda text: read_module(text, brief.problem))
+
+    async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+        """The corrected module, or None where the model changes nothing."""
+        talk = _talk(
+            brief,
+            "repair",
+            idea=_told(idea),
+            source=trial.source,
+            status=evaluation.status.replace("_", " "),
+            meaning=MEANINGS[evaluation.status],
+            log=cut(evaluation.log) or "(nothing)",
+        )
+        source = await self.model.ask(talk, lambda text: read_module(text, brief.problem))
+        return None if source == trial.source else source
+
+
+class Proposed(BaseModel):
+    """An idea as the model's JSON has it."""
+
+    title: str = Field(min_length=1)
+    bottleneck: str = ""
+    transformation: str = Field(min_length=1)
+    reasoning: str = ""
+    predicted_gain: float | str | None = None
+    risk: str = ""
+
+
+def read_ideas(text: str) -> list[Proposed]:
+    """The first JSON list of titled objects in the reply, wherever it stands (fenced, after prose, under a key)."""
+    rows = next((rows for value in _json_values(text) if (rows := _rows(value))), None)
+    if rows is None:
+        raise Malformed(f"there is no JSON list of ideas in it ({_json_fault(text)})")
+    try:
+        return [Proposed.model_validate(row) for row in rows]
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise Malformed(f"an idea's {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _json_values(text: str) -> Iterator[Any]:
+    decoder = json.JSONDecoder()
+    for start in re.finditer(r"[\[{]", text):
+        try:
+            yield decoder.raw_decode(text, start.start())[0]
+        except (json.JSONDecodeError, RecursionError):
+            continue
+
+
+def _rows(value: Any) -> list[Any] | None:
+    if isinstance(value, dict):
+        return next((rows for inner in value.values() if isinstance(inner, list) and (rows := _rows(inner))), None)
+    titled = isinstance(value, list) and value and all(isinstance(row, dict) and "title" in row for row in value)
+    return value if titled else None
+
+
+def _json_fault(text: str) -> str:
+    start = re.search(r"[\[{]", text)
+    if start is None:
+        return "no bracket in the reply"
+    try:
+        json.JSONDecoder().raw_decode(text, start.start())
+    except json.JSONDecodeError as error:
+        return str(error)
+    except RecursionError:
+        return "nested too deep"
+    return "its objects need a title"
+
+
+def read_module(text: str, problem: Problem) -> str:
+    """The reply's last fenced block that defines ModelNew, under the problem's source where it lacks Model itself."""
+    text = text.replace("\r\n", "\n")
+    blocks = [match[3] for match in FENCE.finditer(text) if match[2].lower() in ("python", "py", "python3", "")]
+    if not blocks:
+        opened = re.search(r"^(```|~~~)", text, re.MULTILINE)
+        if opened:
+            raise Malformed("its ```python block is not closed, as if it was cut off")
+        blocks = [text]  # a bare module is as good as a fenced one
+    named = [block for block in blocks if re.search(r"^class ModelNew\b", block, re.MULTILINE)]
+    if not named:
+        raise Malformed("there is no ```python block that defines class ModelNew at module level")
+    return _whole(named[-1].strip() + "\n", problem)
+
+
+def _whole(code: str, problem: Problem) -> str:
+    tree = _parsed(code)
+    if any(isinstance(node, ast.ClassDef) and node.name == "Model" for node in tree.body):
+        return code
+    future = {
+        number
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    kept = [row for number, row in enumerate(code.split("\n"), 1) if number not in future]
+    whole = problem.source.rstrip() + "\n\n\n" + "\n".join(kept).strip() + "\n"
+    _parsed(whole)
+    return whole
+
+
+def _parsed(code: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an odd escape in a model's string is its own affair
+            return ast.parse(code)
+    except SyntaxError as error:
+        raise Malformed(f"the module does not parse: line {error.lineno}: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise Malformed(f"the module does not parse: {error}") from None
+
+
+def cut(log: str, limit: int = LOG_CHARACTERS) -> str:
+    """The log from its first error on, wide lines shortened; where that is still too long, its head and its end."""
+    rows = [row[:400] for row in prompts.clean(log).strip().split("\n")]
+    whole = "\n".join(rows)
+    if len(whole) <= limit:
+        return whole
+    first = next((n for n, row in enumerate(rows) if re.search(r"\berror\b|Error\b", row)), 0)
+    text = "\n".join(rows[max(0, first - 2) :])
+    head, tail = limit * 3 // 4, limit // 4
+    return (
+        text if len(text) <= limit else f"{text[:head]}\n[... {len(text) - head - tail} characters ...]\n{text[-tail:]}"
+    )
+
+
+def _plain(title: str) -> str:
+    return " ".join(re.findall(r"[a-z0-9]+", title.casefold())) or title
+
+
+def _idea(brief: Brief, proposed: Proposed) -> Idea:
+    parts = {
+        "Bottleneck": proposed.bottleneck,
+        "Transformation": proposed.transformation,
+        "Reasoning": proposed.reasoning,
+        "Predicted gain": "" if proposed.predicted_gain is None else str(proposed.predicted_gain),
+        "Risk": proposed.risk,
+    }
+    title = prompts.line(proposed.title, 100)
+    return Idea(
+        id=digest(brief.problem.id, brief.round, brief.parent.id, _plain(title)),
+        round=brief.round,
+        parent=brief.parent.id,
+        title=title,
+        reasoning="\n".join(f"{name}: {prompts.line(text, 1000)}" for name, text in parts.items() if text.strip()),
+        passages=tuple(passage.id for passage in brief.passages),
+    )
+
+
+def _told(idea: Idea) -> str:
+    return f"{idea.title}\n{idea.reasoning}"
+
+
+def _talk(brief: Brief, name: str, **asked: object) -> Talk:
+    target = brief.problem.target
+    if target not in prompts.TARGETS:
+        raise UsageError(f"No prompt is written for target {target}: choose one of {', '.join(prompts.TARGETS)}.")
+    system = prompts.render("system", language=LANGUAGES.get(target, target))
+    return (("system", system), ("user", prompts.render(name, **facts(brief), **asked)))
