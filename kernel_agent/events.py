@@ -63,12 +63,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class TrialJudged:
-    """A trial has its evaluation; `shared` where the same source had been judged before."""
+    """A trial has its evaluation; `shared` with an earlier trial of the same source, or `kept` in a resumed journal."""
 
     idea: Idea
     trial: Trial
     evaluation: Evaluation
-    shared: bool
+    shared: bool = False
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

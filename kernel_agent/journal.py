@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
 from kernel_agent.errors import Unavailable, UsageError
 from kernel_agent.settings import Settings, load_settings
 from kernel_agent.tree import Confirmation, Ideas, Judgement, Record, Run
-from kernel_agent.types import Description, Problem, Trial
+from kernel_agent.types import JSON, Description, Problem, Trial
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -31,7 +31,7 @@ SCHEMA = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE records (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL, "
     "at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE (kind, key))",
-    "CREATE TABLE calls (key TEXT PRIMARY KEY, request TEXT NOT NULL, reply TEXT NOT NULL, usage TEXT NOT NULL, "
+    "CREATE TABLE calls (key TEXT PRIMARY KEY, request TEXT NOT NULL, reply TEXT NOT NULL, "
     "at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)",
 )
 
@@ -121,16 +121,19 @@ class Journal:
             row = kind, _key(record), _text(record)
             self._rows.execute("INSERT INTO records (kind, key, body) VALUES (?, ?, ?)", row)
 
-    def call(self, key: str) -> str | None:
+    def call(self, key: str) -> JSON | None:
         """The reply recorded for a request, by the request's hash."""
         row = self._rows.execute("SELECT reply FROM calls WHERE key = ?", (key,)).fetchone()
-        return None if row is None else str(row[0])
+        if row is None:
+            return None
+        reply: JSON = json.loads(row[0])
+        return reply
 
-    def record_call(self, key: str, request_json: str, reply: str, usage: Mapping[str, Any]) -> None:
-        """Keep a model's reply and what it cost, so that no run pays for it twice."""
+    def record_call(self, key: str, request: JSON, reply: JSON) -> None:
+        """Keep a model's reply, so that no run pays for it twice; recorded again, it replaces what was there."""
         with self._writing():
-            row = key, request_json, reply, json.dumps(dict(usage))
-            self._rows.execute("INSERT OR IGNORE INTO calls (key, request, reply, usage) VALUES (?, ?, ?, ?)", row)
+            row = key, json.dumps(dict(request)), json.dumps(dict(reply))
+            self._rows.execute("INSERT OR REPLACE INTO calls (key, request, reply) VALUES (?, ?, ?)", row)
 
     def close(self) -> None:
         """Give the directory back."""

@@ -14,7 +14,19 @@ from kernel_agent.errors import UsageError
 
 PREFIX = "KERNEL_AGENT_"
 
-Provider = Literal["auto", "templates", "openai", "gemini", "anthropic", "ollama", "vllm", "openrouter", "custom"]
+Provider = Literal[
+    "auto",
+    "templates",
+    "openai",
+    "gemini",
+    "anthropic",
+    "openrouter",
+    "ollama",
+    "vllm",
+    "custom",
+    "manual",
+    "replay",
+]
 
 
 def _key(variable: str, sentence: str) -> Any:

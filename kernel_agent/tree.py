@@ -173,16 +173,24 @@ def best(run: Run) -> Trial:
     return ranking(run)[0]
 
 
-def faster(speedup: Interval | None, target: str) -> bool:
-    """Whether a speed-up's whole interval lies beyond the target's noise."""
-    return speedup is not None and speedup.low > 1 + NOISE.get(target, 0.01)
+def contenders(run: Run) -> tuple[Trial, ...]:
+    """The trials measured as faster than the original by more than the noise, fastest first."""
+    threshold = 1 + NOISE.get(run.problem.target, 0.01)
+    return tuple(trial for trial in ranking(run) if trial.idea and (run.speedup(trial) or 0.0) > threshold)
+
+
+def accepted(run: Run, confirmation: Evaluation) -> bool:
+    """Whether a second judgement passed with the whole interval of its speed-up beyond the noise."""
+    speedup = confirmation.against("eager")
+    passed = confirmation.status is Status.PASSED
+    return passed and speedup is not None and speedup.low > 1 + NOISE.get(run.problem.target, 0.01)
 
 
 def winner(run: Run) -> Trial:
-    """The fastest trial that a second judgement confirmed as faster; the reference where there is none."""
-    for trial in ranking(run):
+    """The fastest trial whose second judgement was accepted; the reference where there is none."""
+    for trial in contenders(run):
         confirmation = run.confirmations.get(trial.source_id)
-        if trial.idea and confirmation and faster(confirmation.against("eager"), run.problem.target):
+        if confirmation and accepted(run, confirmation):
             return trial
     return run.reference
 

@@ -1,0 +1,310 @@
+"""The MCP client of the measuring server: started as a child over stdio, or reached by its address."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT, TextContent, TextResourceContents
+from pydantic import TypeAdapter, ValidationError
+
+from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, UsageError
+from kernel_agent.types import Description, Evaluation, Problem, Status
+
+if TYPE_CHECKING:
+    from mcp.types import CallToolResult
+
+PASSED_ON = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|VIRTUAL_ENV|CC|CXX|"
+    r"OMP_\w+|MKL_NUM_THREADS|CUDA_\w+|NVIDIA_\w+|TVM_FFI_\w+|TORCH_\w+|TRITON_\w+|XDG_\w+|ROCM_\w+|HIP_\w+|NCU_\w+"
+)
+"""The environment variables a server started here gets; keys are never among them."""
+
+LOG = "server.log"
+
+START_S = 120.0
+"""Seconds a server may take to answer for the first time."""
+
+REFUSAL = re.compile(r"(?:Error executing tool \w+: )?([A-Z_]+): (.+)", re.DOTALL)
+REFUSALS: dict[str, type[KernelAgentError]] = {
+    "BAD_PROBLEM": ProblemError,
+    "BAD_ARGUMENT": UsageError,
+    "UNKNOWN_TARGET": UsageError,
+    "NO_DEVICE": Unavailable,
+    "NO_COMPILER": Unavailable,
+}
+
+T = TypeVar("T")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kind of device as the server sees it; `reason` and `fix` say why it is not available and what would help."""
+
+    name: str
+    available: bool
+    device: str | None = None
+    arch: str | None = None
+    threads: int | None = None
+    compiler: str | None = None
+    reason: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program the server can use, or how to get it."""
+
+    name: str
+    path: str | None = None
+    version: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the server's machine can do."""
+
+    server: str
+    python: str
+    torch: str
+    targets: tuple[Target, ...]
+    tools: tuple[Tool, ...]
+
+
+class Bench:
+    """An open connection to the server at `path`, used as an async context manager.
+
+    A server that dies is started once more and the calls in flight are made again; the second death is a ServerError.
+    Its stderr goes to server.log in `directory`. Leaving the context ends the child within seconds.
+    """
+
+    def __init__(self, path: str, directory: Path, timeout_s: float = 120.0, notice: Say | None = None) -> None:
+        self._path, self._directory, self._timeout_s = path, directory, timeout_s
+        self._notice = notice or (lambda _: None)
+        self._in_flight = 0
+        self._restarts = 1
+
+    async def __aenter__(self) -> Bench:
+        self._line: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._hang_up = asyncio.Event()
+        self._keeper = asyncio.create_task(self._keep())
+        try:
+            await asyncio.shield(self._line)
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def environment(self) -> Environment:
+        """What the server's machine can do."""
+        return _read(Environment, await self._call("check_environment", {}))
+
+    async def describe(self, problem: Problem, on_progress: Say | None = None) -> Description:
+        """Trace the problem, count its work and time its baselines.
+
+        Raises ProblemError where the problem itself is at fault, Unavailable where the target lacks something.
+        """
+        arguments = {"problem": problem.source, "target": problem.target}
+        answer = await self._call("describe_problem", arguments, on_progress, patience_s=300)
+        uri = answer.get("graph_uri")
+        answer["graph"] = None if uri is None else await self._graph(uri)
+        answer["baselines"] = {row["name"]: row["timing"] for row in answer.get("baselines", ())}
+        description = _read(Description, answer)
+        if "eager" not in description.baselines:
+            raise ServerError("The measuring server did not time eager PyTorch, which everything is compared with.")
+        return description
+
+    async def evaluate(self, problem: Problem, source: str, on_progress: Say | None = None) -> Evaluation:
+        """Judge a candidate: build it, check it, time it against eager PyTorch."""
+        return await self._judge(problem, source, ["eager"], False, on_progress)
+
+    async def confirm(self, problem: Problem, source: str, on_progress: Say | None = None) -> Evaluation:
+        """Judge it again with new secret inputs in fresh processes, against eager and compiled PyTorch."""
+        return await self._judge(problem, source, ["eager", "compile"], True, on_progress)
+
+    async def _judge(
+        self, problem: Problem, source: str, baselines: list[str], fresh: bool, on_progress: Say | None
+    ) -> Evaluation:
+        arguments = {
+            "candidate": source,
+            "problem": problem.source,
+            "target": problem.target,
+            "baselines": baselines,
+            "fresh": fresh,
+            "timeout_s": self._timeout_s,
+        }
+        answer = await self._call("evaluate_kernel", arguments, on_progress)
+        remarks = [str(remark) for key in ("notes", "leads") for remark in answer.get(key) or ()]
+        answer["log"] = "\n".join([str(answer.get("log") or ""), *remarks]).strip()
+        evaluation = _read(Evaluation, answer)
+        if evaluation.status is Status.PASSED and evaluation.speedup is None:
+            raise ServerError("The measuring server passed a kernel without timing it against eager PyTorch.")
+        return evaluation
+
+    async def _graph(self, uri: str) -> Any:
+        client = await asyncio.shield(self._line)
+        try:
+            contents = (await client.read_resource(uri)).contents
+            return json.loads("".join(part.text for part in contents if isinstance(part, TextResourceContents)))
+        except (MCPError, ValueError) as error:
+            raise ServerError(f"The measuring server's graph at {uri} cannot be read: {error}.") from None
+
+    async def _call(
+        self, tool: str, arguments: dict[str, Any], on_progress: Say | None = None, patience_s: float | None = None
+    ) -> dict[str, Any]:
+        """Call a tool, and again on a new server where this one is lost; its structured answer."""
+
+        async def progress(_done: float, _total: float | None, message: str | None) -> None:
+            if on_progress and message:
+                on_progress(message)
+
+        self._in_flight += 1
+        try:
+            while True:
+                line = self._line
+                client = await asyncio.shield(line)
+                wait = (patience_s or self._timeout_s) * (self._in_flight + 1) + 60
+                try:
+                    return _answer(tool, await client.call_tool(tool, arguments, wait, progress))
+                except MCPError as error:
+                    if error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
+                        raise ServerError(f"The measuring server could not take the call {tool}: {error}.") from None
+                    self._lost(line, "died" if error.code == CONNECTION_CLOSED else "gave no answer")
+                except (RuntimeError, ValueError) as error:  # the client checks answers against the tool's schema
+                    raise _malformed(tool, error) from None
+        finally:
+            self._in_flight -= 1
+
+    def _lost(self, line: asyncio.Future[Client], what: str) -> None:
+        """Of all calls that saw a connection break, the first asks for a new one."""
+        if line is not self._line:
+            return
+        self._line = asyncio.get_running_loop().create_future()
+        if self._restarts:
+            self._restarts -= 1
+            self._notice(f"The measuring server {what}; it is started once more.")
+        else:
+            self._fail(
+                f"The measuring server {what} again{self._last_words()}; what is recorded is safe, resume the run."
+            )
+        self._hang_up.set()
+
+    async def _keep(self) -> None:
+        """Hold the connection open in one task, as the client asks; open another where `_lost` asks for one."""
+        while not self._line.done():
+            line, self._hang_up = self._line, asyncio.Event()
+            try:
+                async with self._open() as client:
+                    line.set_result(client)
+                    await self._hang_up.wait()
+            except ServerError as error:
+                self._fail(str(error))
+            except (OSError, MCPError, TimeoutError, BaseExceptionGroup) as error:
+                if not line.done():
+                    self._fail(
+                        f"The measuring server `{self._path}` does not start ({_cause(error)}){self._last_words()}."
+                    )
+
+    def _fail(self, sentence: str) -> None:
+        self._line.set_exception(ServerError(sentence))
+        self._line.exception()  # known: nobody may be waiting for it
+
+    async def _close(self) -> None:
+        if self._line.done():
+            self._hang_up.set()
+        else:
+            self._keeper.cancel()
+        await asyncio.wait({self._keeper})
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[Client]:
+        async with AsyncExitStack() as stack:
+            if self._path.startswith(("http://", "https://")):
+                client = Client(self._path)
+            else:
+                errlog = stack.enter_context((self._directory / LOG).open("a"))
+                client = Client(stdio_client(_command(self._path), errlog))
+            async with asyncio.timeout(START_S):
+                await stack.enter_async_context(client)
+            yield client
+
+    def _last_words(self) -> str:
+        log = self._directory / LOG
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        return f"; its last words are `{lines[-1].strip()}`, more in {log}" if lines else ""
+
+
+def _command(path: str) -> StdioServerParameters:
+    """How to start the server: `python` is this interpreter, which finds our packages from any directory."""
+    program, *arguments = shlex.split(path)
+    if program in ("python", "python3"):
+        program = sys.executable
+    if shutil.which(program) is None:
+        raise ServerError(
+            f"The measuring server `{path}` cannot be started: there is no command {program}; correct mcp_server_path."
+        )
+    passed_on = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
+    return StdioServerParameters(command=program, args=arguments, env=passed_on | {"PYTHONPATH": _python_path()})
+
+
+def _python_path() -> str:
+    found = importlib.util.find_spec("ncu_server")
+    ours = Path(found.origin).parents[1] if found and found.origin else Path(__file__).parents[1]
+    return os.pathsep.join(part for part in (str(ours), os.environ.get("PYTHONPATH")) if part)
+
+
+def _answer(tool: str, result: CallToolResult) -> dict[str, Any]:
+    """The structured answer of a tool, or the exception that its refusal stands for."""
+    if result.is_error:
+        text = " ".join(part.text for part in result.content if isinstance(part, TextContent))
+        refusal = REFUSAL.fullmatch(text.strip())
+        code, sentence = refusal.groups() if refusal else ("INTERNAL", text)
+        if code in REFUSALS:
+            raise REFUSALS[code](sentence)
+        raise ServerError(f"The measuring server failed in {tool}: {sentence}")
+    if not isinstance(result.structured_content, dict):
+        raise _malformed(tool, "no structured content")
+    return dict(result.structured_content)
+
+
+def _read(kind: type[T], answer: dict[str, Any]) -> T:
+    try:
+        return TypeAdapter(kind).validate_python(answer)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise _malformed(kind.__name__.lower(), f"{place}: {first['msg']}") from None
+
+
+def _malformed(what: str, why: object) -> ServerError:
+    return ServerError(
+        f"The measuring server's answer ({what}) cannot be understood ({why}): its version may not fit this one."
+    )
+
+
+def _cause(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, TimeoutError):
+        return f"no answer within {START_S:g} s"
+    return str(error) or type(error).__name__
