@@ -96,7 +96,7 @@ class Bench:
     def __init__(self, path: str, directory: Path, timeout_s: float = 120.0, notice: Say | None = None) -> None:
         self._path, self._directory, self._timeout_s = path, directory, timeout_s
         self._notice = notice or (lambda _: None)
-        self._in_flight = 0
+        self._in_flight = self._log_from = 0
         self._restarts = 1
 
     async def __aenter__(self) -> Bench:
@@ -174,7 +174,7 @@ class Bench:
     ) -> dict[str, Any]:
         """Call a tool, and again on a new server where this one is lost; its structured answer."""
 
-        async def progress(_done: float, _total: float | None, message: str | None) -> None:
+        async def progress(progress: float, total: float | None, message: str | None) -> None:
             if on_progress and message:
                 on_progress(message)
 
@@ -243,14 +243,17 @@ class Bench:
                 client = Client(self._path)
             else:
                 errlog = stack.enter_context((self._directory / LOG).open("a"))
+                self._log_from = errlog.tell()
                 client = Client(stdio_client(_command(self._path), errlog))
             async with asyncio.timeout(START_S):
                 await stack.enter_async_context(client)
             yield client
 
     def _last_words(self) -> str:
+        """The last line that the server now running, or just dead, wrote to its stderr."""
         log = self._directory / LOG
-        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        written = log.read_bytes()[self._log_from :] if log.exists() else b""
+        lines = written.decode(errors="replace").strip().splitlines()
         return f"; its last words are `{lines[-1].strip()}`, more in {log}" if lines else ""
 
 

@@ -1,0 +1,157 @@
+"""A measuring server that runs nothing: verdicts and timings follow from the source's hash, each call is logged.
+
+    python tests/scripted_bench.py --log FILE [--delay SECONDS] [--die-at N] [--behave WORD]
+
+`--die-at N` kills the process at the N-th evaluation, unless FILE.died exists. A candidate may order its verdict by a
+line `# verdict: wrong` or `# speed: 2.5`; a refusal by `# refuse: NO_DEVICE`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import BaseModel
+
+EAGER_US, COMPILE_US = 100.0, 80.0
+FAILURES = ("build_error", "run_error", "wrong", "timeout", "suspect")
+GRAPH = {
+    "inputs": [{"name": "x", "shape": [64, 64], "dtype": "float32", "strides": [64, 1]}],
+    "parameters": [],
+    "nodes": [
+        {
+            "name": "relu",
+            "op": "aten.relu.default",
+            "args": [{"node": "x"}],
+            "kwargs": {},
+            "outputs": [{"shape": [64, 64], "dtype": "float32"}],
+        }
+    ],
+    "outputs": ["relu"],
+    "output_structure": "tensor",
+}
+
+
+class Answer(BaseModel, extra="allow"):
+    """Any object; the tests for malformed answers need the freedom."""
+
+
+def timing(median_us: float) -> dict[str, Any]:
+    return {"median_us": median_us, "low_us": median_us * 0.99, "high_us": median_us * 1.01, "samples": 20}
+
+
+def verdict(source: str, baselines: list[str]) -> dict[str, Any]:
+    """Two of five sources fail; the others run at 0.5 to 4 times the speed of eager PyTorch, to a millionth."""
+    number = int(hashlib.sha256(source.encode()).hexdigest(), 16)
+    told, speed = re.search(r"# verdict: (\w+)", source), re.search(r"# speed: ([\d.]+)", source)
+    status = "passed" if number % 5 > 1 else FAILURES[number // 5 % len(FAILURES)]
+    status = told[1] if told else "passed" if speed else status
+    answer: dict[str, Any] = {"status": status, "log": "", "leads": [], "notes": [], "provenance": {}, "versus": []}
+    answer |= {"error": None, "timing": None, "stages": {"build_s": 0.0, "check_s": 0.0, "time_s": 0.0}}
+    if status != "passed":
+        return answer | {"log": f"scripted {status}\nsecond line"}
+    speedup = float(speed[1]) if speed else 0.5 + number // 25 % 3_500_000 / 1e6
+    times = {"eager": EAGER_US, "compile": COMPILE_US}
+    ratios = {name: times[name] / EAGER_US * speedup for name in baselines}
+    versus = [
+        {
+            "baseline": name,
+            "timing": timing(times[name]),
+            "speedup": {"low": ratio * 0.99, "median": ratio, "high": ratio * 1.01},
+        }
+        for name, ratio in ratios.items()
+    ]
+    return answer | {"error": 0.5, "timing": timing(EAGER_US / speedup), "versus": versus}
+
+
+def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer:
+    mcp = MCPServer("scripted-bench")
+    seen = 0
+
+    @mcp.tool()
+    async def check_environment() -> Answer:
+        cpu = {"name": "cpu", "available": True, "device": "scripted", "arch": "x86_64", "threads": 2}
+        cuda = {"name": "cuda", "available": False, "reason": "no device", "fix": "plug one in"}
+        keys = sorted(os.environ)
+        return Answer(server="scripted", python="3", torch="none", targets=[cpu, cuda], tools=[], environment=keys)
+
+    @mcp.tool()
+    async def describe_problem(
+        problem: str, target: str, baselines: list[str] | None = None, timeout_s: float = 300
+    ) -> Answer:
+        if behave == "malformed":
+            return Answer(device={"target": target})
+        refuse(problem)
+        return Answer(
+            problem_id="p1",
+            target=target,
+            device={"target": target, "name": "scripted", "arch": "x86_64", "threads": 2, "copy_gbps": 10.0},
+            graph_uri="problem://p1/graph",
+            graph_error=None,
+            flops=4096.0,
+            bytes=32768.0,
+            limit_us=3.2,
+            baselines=[
+                {"name": "eager", "timing": timing(EAGER_US), "speedup": None},
+                {"name": "compile", "timing": timing(COMPILE_US), "speedup": None},
+            ],
+            notes=[],
+        )
+
+    @mcp.resource("problem://{id}/graph")
+    def graph(id: str) -> str:
+        return json.dumps(GRAPH)
+
+    @mcp.tool()
+    async def evaluate_kernel(
+        candidate: str,
+        problem: str,
+        target: str,
+        context: Context,
+        baselines: list[str] | None = None,
+        fresh: bool = False,
+        timeout_s: float = 120,
+    ) -> Answer:
+        nonlocal seen
+        seen += 1
+        died = log.with_name(log.name + ".died")
+        if seen == die_at and not (behave == "die once" and died.exists()):
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        refuse(candidate)
+        await context.report_progress(0, 2, "building")
+        await asyncio.sleep(delay)
+        await context.report_progress(1, 2, "timing")
+        entry = {"source": candidate, "fresh": fresh, "pid": os.getpid()}
+        with log.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+        return Answer(**verdict(candidate, baselines or ["eager"]))
+
+    return mcp
+
+
+def refuse(source: str) -> None:
+    if found := re.search(r"# refuse: (\w+)", source):
+        raise ToolError(f"{found[1]}: so it was ordered.")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--delay", type=float, default=0.0)
+    parser.add_argument("--die-at", type=int)
+    parser.add_argument("--behave", default="well")
+    args = parser.parse_args()
+    if args.behave == "not start":
+        raise SystemExit("scripted: refuses to start")
+    serve(args.log, args.delay, args.die_at, args.behave).run("stdio")
