@@ -44,6 +44,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
         autoescape=False,  # the prompts are not HTML
     )
     texts.filters.update(data=data, line=line)

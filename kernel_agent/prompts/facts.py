@@ -69,7 +69,7 @@ def _measured(evaluation: Evaluation, limit_us: float | None) -> str:
 
 
 def _outcomes(brief: Brief) -> str:
-    groups = (("in this lineage", brief.lessons), ("siblings", brief.siblings))
+    groups = (("led to the parent", brief.lessons), ("tried beside it", brief.siblings))
     return "\n".join(f"{_outcome(one)} ({where})" for where, group in groups for one in group)
 
 
