@@ -1,0 +1,46 @@
+"""What a candidate's outputs are held against: structure first, then the error budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Bound on the error in units of the reference's own: honest kernels measured 0.15 to 16, precision cheats 4,600 and up.
+BOUND = 64.0
+
+
+def structure_fault(expected: dict[str, Any], outputs: list[dict[str, Any]], got: dict[str, Any]) -> str | None:
+    """In words, how the outputs differ in tree, shape or dtype from the reference's; None where they agree."""
+    if expected["structure"] != got["structure"]:
+        return f"returns {_words(got['structure'])} where the reference returns {_words(expected['structure'])}"
+    for i, (want, have) in enumerate(zip(outputs, got["tensors"], strict=True)):
+        for what in ("shape", "dtype"):
+            if want[what] != have[what]:
+                return f"output {i} has {what} {have[what]}, the reference's has {want[what]}"
+    return None
+
+
+def _words(structure: dict[str, Any]) -> str:
+    kind, body = next(iter(structure.items()))
+    if kind in ("list", "tuple"):
+        return f"a {kind} of {len(body)}"
+    if kind == "dict":
+        return f"a dict with keys {', '.join(k for k, _ in body)}"
+    return "a tensor" if kind == "tensor" else repr(body)
+
+
+def value_fault(results: list[dict[str, Any]], bound: float) -> str | None:
+    """In words, where and by how much the values are off; None where every output is inside the bound."""
+    for i, r in enumerate(results):
+        if r["outside"]:
+            share = r["outside"] / max(r["total"], 1)
+            return (
+                f"output {i}: {r['outside']} of {r['total']} elements ({share:.1%}) are off; the worst, flat index "
+                f"{r['index']}, is {r['have']:.9g} where {r['want']:.9g} is right "
+                f"(error {r['error']:.3g} units, at most {bound:g} allowed)"
+            )
+    return None
+
+
+def largest(results: list[dict[str, Any]]) -> float:
+    """The largest error of any output, in units."""
+    return max((float(r["error"]) for r in results), default=0.0)

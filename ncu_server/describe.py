@@ -1,0 +1,116 @@
+"""One verb: say what a problem is, what it must move and compute, and how fast PyTorch does it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib.metadata import version
+from typing import Any
+
+from ncu_server import evaluate, schema
+from ncu_server.errors import Code, Refusal
+from ncu_server.lease import Report
+from ncu_server.rig import Rig, problem_id
+from ncu_server.session import COMPILE_TIMEOUT_S, Session
+from ncu_server.targets import Probe, Target
+from ncu_server.timing import alternate
+from ncu_server.zygote import ChildDied, ChildFault
+
+BASELINE_FORMAT = "1"
+SAMPLING_S = 3.0
+
+
+async def describe(
+    rig: Rig, problem: str, target_name: str, baselines: tuple[str, ...], report: Report
+) -> tuple[schema.DescribeResult, dict[str, Any] | None]:
+    """The description and the whole graph. Raises Refusal for a problem that cannot be run."""
+    if unknown := [b for b in baselines if b not in evaluate.BASELINES]:
+        raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(evaluate.BASELINES)}")
+    target, probe = rig.target(target_name)
+    await report("preparing: inputs, expected values")
+    async with rig.session(problem, target, probe) as session, rig.lease(target).alone(report):
+        await report("tracing")
+        work = await session.ask("work", inputs=session.inputs.spec)
+        graph, operators, elementwise, error = await _graph(session)
+        gbps = await session.ask("copy_rate")
+        await report("timing PyTorch eager and compiled")
+        measured, notes = await _baselines(rig, session, target, probe, baselines)
+    identity = problem_id(problem, target_name)
+    result = schema.DescribeResult(
+        problem_id=identity,
+        target=target_name,
+        device=schema.DeviceResult(
+            target=target_name, name=probe.device, arch=probe.arch, threads=probe.threads, copy_gbps=round(gbps, 2)
+        ),
+        graph_uri=f"problem://{identity}/graph" if graph else None,
+        graph_error=error,
+        operators=operators,
+        inputs=work["inputs"],
+        outputs=work["outputs"],
+        parameters=work["parameters"][:PARAMETERS_SHOWN],
+        flops=work["flops"] + elementwise,
+        bytes=work["bytes"],
+        limit_us=work["bytes"] / gbps / 1e3,
+        baselines=measured,
+        notes=[*session.notes, *notes],
+    )
+    return result, graph
+
+
+PARAMETERS_SHOWN = 40
+
+
+async def _graph(session: Session) -> tuple[dict[str, Any] | None, list[str], float, str | None]:
+    try:
+        traced = await session.ask("graph", inputs=session.inputs.spec)
+    except ChildFault as fault:
+        first = fault.text.splitlines()[0] if fault.text else fault.kind
+        return None, [], 0.0, f"torch.export cannot trace the module: {fault.kind}: {first}"
+    return traced["graph"], traced["operators"], traced["flops"], None
+
+
+async def _baselines(
+    rig: Rig, session: Session, target: Target, probe: Probe, names: tuple[str, ...]
+) -> tuple[list[schema.BaselineResult], list[str]]:
+    """Measured once for a problem, device and versions, then read from the cache on disk."""
+    kept = rig.cache / "baselines" / f"{_key(session, probe, names)}.json"
+    if kept.exists():
+        stored = json.loads(kept.read_text())
+        return [schema.BaselineResult.model_validate(row) for row in stored], ["baselines' times are from the cache"]
+    try:
+        measured = await _measure(session, target, names)
+    except (ChildFault, ChildDied, TimeoutError) as fault:
+        measured = await _measure(session, target, ("eager",))
+        return measured, [f"torch.compile does not run on this problem: {str(fault).splitlines()[0]}"]
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps([m.model_dump() for m in measured]))
+    return measured, []
+
+
+async def _measure(session: Session, target: Target, names: tuple[str, ...]) -> list[schema.BaselineResult]:
+    sides = {name: await session.baseline(name) for name in ("eager", *(n for n in names if n != "eager"))}
+    for child in sides.values():
+        await child.ask("stage", [session.inputs.fd], COMPILE_TIMEOUT_S, inputs=session.inputs.spec)
+    last = list(sides)[-1]
+    samples = await alternate(sides, last, target.tie, SAMPLING_S, COMPILE_TIMEOUT_S)
+    return [
+        schema.BaselineResult(
+            name=name,
+            timing=evaluate.timing(samples, name),
+            speedup=None if name == "eager" else evaluate.interval(samples.speedup("eager", name)),
+        )
+        for name in sides
+    ]
+
+
+def _key(session: Session, probe: Probe, names: tuple[str, ...]) -> str:
+    parts = (
+        BASELINE_FORMAT,
+        session.problem,
+        session.target.name,
+        probe.device,
+        str(probe.threads),
+        version("torch"),
+        *names,
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]

@@ -1,0 +1,70 @@
+"""One verb: say what this machine can measure, and what to do about what it cannot."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from ncu_server import schema
+from ncu_server.rig import probed
+from ncu_server.targets import TARGETS
+
+TOOLS = {
+    "c++": ("--version", "install g++ (apt-get install g++)"),
+    "ninja": ("--version", "pip install ninja"),
+    "nvcc": ("--version", "install the CUDA toolkit; only the cuda target needs it"),
+    "ncu": ("--version", "install Nsight Compute; only profiling needs it"),
+    "nvidia-smi": (
+        "--query-gpu=driver_version --format=csv,noheader",
+        "install the NVIDIA driver; only the cuda target needs it",
+    ),
+}
+
+
+def check() -> schema.EnvironmentResult:
+    """Targets, tools and versions; starts nothing that lasts."""
+    return schema.EnvironmentResult(
+        server=_version("kernel-agent") or "source tree",
+        python=platform.python_version(),
+        torch=_version("torch"),
+        targets=[_target(name) for name in TARGETS],
+        tools=[_tool(name) for name in TOOLS],
+    )
+
+
+def _target(name: str) -> schema.TargetResult:
+    p = probed(name)
+    return schema.TargetResult(
+        name=name,
+        available=p.available,
+        device=p.device,
+        arch=p.arch,
+        threads=p.threads,
+        compiler=p.compiler,
+        reason=p.reason,
+        fix=p.fix,
+    )
+
+
+def _tool(name: str) -> schema.ToolResult:
+    flags, fix = TOOLS[name]
+    path = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+    if path is None:
+        return schema.ToolResult(name=name, path=None, version=None, fix=fix)
+    try:
+        done = subprocess.run([path, *flags.split()], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return schema.ToolResult(name=name, path=path, version=None, fix=fix)
+    rows = [row for row in (done.stdout or done.stderr).splitlines() if any(c.isdigit() for c in row)]
+    return schema.ToolResult(name=name, path=path, version=rows[0].strip() if rows else None, fix=None)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

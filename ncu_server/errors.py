@@ -1,0 +1,25 @@
+"""Refusals: what the server cannot do, and what the caller should do about it. A wrong kernel is never one of these."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """Why a tool refused; the first word of the refusal's text on the wire."""
+
+    BAD_PROBLEM = "BAD_PROBLEM"
+    BAD_ARGUMENT = "BAD_ARGUMENT"
+    UNKNOWN_TARGET = "UNKNOWN_TARGET"
+    NO_DEVICE = "NO_DEVICE"
+    NO_COMPILER = "NO_COMPILER"
+    INTERNAL = "INTERNAL"
+
+
+class Refusal(Exception):  # noqa: N818
+    """One sentence with a code; the MCP shell turns it into a tool error."""
+
+    def __init__(self, code: Code, sentence: str) -> None:
+        super().__init__(f"{code}: {sentence}")
+        self.code = code
+        self.sentence = sentence

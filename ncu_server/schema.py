@@ -1,0 +1,133 @@
+"""The wire: what the tools return. Numbers are floats in the unit that the name ends with; absent is null."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+Status = Literal["rejected", "build_error", "run_error", "timeout", "wrong", "suspect", "passed"]
+
+
+class Interval(BaseModel):
+    """A median with its 95 % confidence interval."""
+
+    low: float
+    median: float
+    high: float
+
+
+class Timing(BaseModel):
+    """Time of one call in microseconds: median of block means, its 95 % interval, number of blocks."""
+
+    median_us: float
+    low_us: float
+    high_us: float
+    samples: int
+
+
+class Versus(BaseModel):
+    """The candidate against one baseline, measured side by side."""
+
+    baseline: str = Field(description="`eager` (the module as it is) or `compile` (torch.compile, default mode)")
+    timing: Timing
+    speedup: Interval = Field(description="baseline's time over the candidate's, paired block by block")
+    verdict: Literal["faster", "slower", "inconclusive"]
+
+
+class Stages(BaseModel):
+    """Where the time of this call went, in seconds."""
+
+    build_s: float = 0.0
+    check_s: float = 0.0
+    time_s: float = 0.0
+
+
+class EvaluateResult(BaseModel):
+    """The verdict on one candidate; `timing` is there exactly when it passed."""
+
+    status: Status
+    log: str = Field(default="", description="what the compiler, the run or the comparison said")
+    leads: list[str] = Field(default=[], description="things in the source worth a look; none of them is a verdict")
+    error: float | None = Field(
+        default=None,
+        description="largest error against float64 in units of the reference's own rounding error; at most 64 passes",
+    )
+    timing: Timing | None = None
+    versus: list[Versus] = []
+    provenance: dict[str, str | float] = Field(
+        default={}, description="device, versions and protocol behind the numbers"
+    )
+    notes: list[str] = []
+    stages: Stages = Stages()
+
+
+class DeviceResult(BaseModel):
+    """The device behind the numbers; `copy_gbps` is its measured copy bandwidth, bytes read plus bytes written."""
+
+    target: str
+    name: str
+    arch: str
+    threads: int = Field(description="CPU threads that both sides run with; 0 where the device is a GPU")
+    copy_gbps: float | None = None
+
+
+class BaselineResult(BaseModel):
+    """PyTorch's own time; `speedup` is against eager."""
+
+    name: str
+    timing: Timing
+    speedup: Interval | None = None
+
+
+class DescribeResult(BaseModel):
+    """What a problem is and costs, as PyTorch runs it."""
+
+    problem_id: str
+    target: str
+    device: DeviceResult
+    graph_uri: str | None = Field(description="resource that holds the whole traced graph as JSON")
+    graph_error: str | None = Field(description="why the module could not be traced")
+    operators: list[str]
+    inputs: list[dict[str, Any]]
+    outputs: list[dict[str, Any]]
+    parameters: list[dict[str, Any]]
+    flops: float = Field(
+        description="operations: matrix products and convolutions counted, one an element for the rest"
+    )
+    bytes: float = Field(description="inputs, parameters and outputs, each once")
+    limit_us: float | None = Field(description="bytes over the measured copy bandwidth")
+    baselines: list[BaselineResult]
+    notes: list[str] = []
+
+
+class TargetResult(BaseModel):
+    """One target and whether this machine has it; where not, why and what to do."""
+
+    name: str
+    available: bool
+    device: str
+    arch: str
+    threads: int
+    compiler: str | None
+    reason: str | None
+    fix: str | None
+
+
+class ToolResult(BaseModel):
+    """One program that the server uses."""
+
+    name: str
+    path: str | None
+    version: str | None
+    fix: str | None
+
+
+class EnvironmentResult(BaseModel):
+    """What this machine can measure."""
+
+    server: str
+    python: str
+    torch: str | None
+    targets: list[TargetResult]
+    tools: list[ToolResult]

@@ -1,0 +1,47 @@
+"""C++ with OpenMP on this machine's cores."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from pathlib import Path
+
+from ncu_server.targets.target import Probe, Target
+
+# Timing with every core busy measures the neighbours; below four cores one is used, the same for both sides.
+MANY_CORES = 4
+FEATURES = (("avx512f", "avx512"), ("avx2", "avx2"), ("asimd", "neon"))
+
+
+def threads() -> int:
+    """Threads of reference and candidate alike."""
+    cores = len(os.sched_getaffinity(0))
+    return cores if cores >= MANY_CORES else 1
+
+
+def probe() -> Probe:
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    model, flags = _cpuinfo()
+    feature = next((name for flag, name in FEATURES if flag in flags), "")
+    arch = f"{platform.machine()}-{feature}" if feature else platform.machine()
+    if compiler is None:
+        return Probe(False, model, arch, threads(), None, "no C++ compiler", "install one: apt-get install g++")
+    return Probe(True, model, arch, threads(), compiler)
+
+
+def environment(found: Probe) -> dict[str, str]:
+    return {}
+
+
+def _cpuinfo() -> tuple[str, set[str]]:
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return platform.processor() or platform.machine(), set()
+    rows = dict(line.split(":", 1) for line in info.read_text().splitlines() if ":" in line)
+    fields = {k.strip(): v.strip() for k, v in rows.items()}
+    flags = set(fields.get("flags", fields.get("Features", "")).split())
+    return fields.get("model name", platform.machine()), flags
+
+
+TARGET = Target("cpu", "cpu", tie=0.06, builds_disturb=True, probe=probe, environment=environment)

@@ -1,0 +1,61 @@
+"""CUDA C++ on the first visible NVIDIA GPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from ncu_server.targets.target import Probe, Target
+
+QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader")
+
+
+def probe() -> Probe:
+    compiler = _nvcc()
+    gpu = _first_gpu()
+    if gpu is None:
+        return Probe(
+            False,
+            "none",
+            "none",
+            0,
+            compiler,
+            "no CUDA device is visible",
+            "run on a machine with an NVIDIA GPU and driver, or use --target cpu",
+        )
+    name, capability = gpu
+    arch = f"sm_{capability.replace('.', '')}"
+    if compiler is None:
+        fix = "install the CUDA toolkit and put nvcc on PATH or set CUDA_HOME"
+        return Probe(False, name, arch, 0, None, "no nvcc", fix)
+    return Probe(True, name, arch, 0, compiler)
+
+
+def environment(found: Probe) -> dict[str, str]:
+    """Exactly one architecture, so that a build costs one pass; sm_90 is built as 9.0a to have wgmma."""
+    digits = found.arch.removeprefix("sm_")
+    suffix = "a" if digits in ("90", "100", "120") else ""
+    arch = f"{digits[:-1]}.{digits[-1]}{suffix}"
+    home = Path(found.compiler).resolve().parent.parent if found.compiler else None
+    return {"TVM_FFI_CUDA_ARCH_LIST": arch, "TORCH_CUDA_ARCH_LIST": arch} | ({"CUDA_HOME": str(home)} if home else {})
+
+
+def _nvcc() -> str | None:
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    return shutil.which("nvcc", path=f"{home}/bin" if home else None) or shutil.which("nvcc")
+
+
+def _first_gpu() -> tuple[str, str] | None:
+    if shutil.which(QUERY[0]) is None:
+        return None
+    try:
+        answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        return None
+    rows = [row.split(", ") for row in answer.splitlines() if ", " in row]
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+TARGET = Target("cuda", "cuda", tie=0.01, builds_disturb=False, probe=probe, environment=environment)

@@ -1,0 +1,35 @@
+"""What the server has to know of a target: what this machine has of it, and how its children are set up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What this machine has for a target; `reason` and `fix` say what is missing and what to do about it."""
+
+    available: bool
+    device: str
+    arch: str
+    threads: int
+    compiler: str | None = None
+    reason: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One language on one device.
+
+    `device` names the class in ncu_server.worker.devices; `tie` is the half-width of the band around 1 in which a
+    speed-up counts as a tie; `builds_disturb` says that compiling must not overlap with timing.
+    """
+
+    name: str
+    device: str
+    tie: float
+    builds_disturb: bool
+    probe: Callable[[], Probe]
+    environment: Callable[[Probe], dict[str, str]]

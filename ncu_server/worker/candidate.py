@@ -1,0 +1,62 @@
+"""The candidate's side: it gets data and inputs and gives raw bytes; reference, expected values, seeds are elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ncu_server.worker.devices import DEVICES, Device
+from ncu_server.worker.libraries import Libraries
+from ncu_server.worker.modules import build, load
+from ncu_server.worker.stage import Stage, same_inputs
+from ncu_server.worker.tensors import Spec, placed, read, unflatten, write
+
+
+class Candidate:
+    """One candidate on one device; verbs come in the order open, check, stage, block."""
+
+    _device: Device
+    _model: torch.nn.Module
+    _stage: Stage
+
+    def open(
+        self,
+        fds: list[int],
+        source: str,
+        device: str,
+        parameter_seed: int,
+        arguments: Spec,
+        libraries: list[dict[str, str]],
+    ) -> None:
+        """Load the candidate with its compiled libraries and build `ModelNew` from the same arguments and seed."""
+        self._device = DEVICES[device]()
+        with Libraries.loading(libraries):
+            module = load(source, "candidate")
+            given = unflatten(arguments["structure"], read(fds[0], arguments))
+            self._model = build(module.ModelNew, given, parameter_seed, device)
+
+    def check(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
+        """Run once on poisoned memory, write the outputs, and say whether the inputs are as they were."""
+        base = read(fds[0], inputs)
+        device = self._device.torch_device
+        moved = [placed(t, p, device) for t, p in zip(base, inputs["tensors"], strict=True)]
+        arguments = unflatten(inputs["structure"], moved)
+        self._device.poison(True, inputs["bytes"])
+        with torch.no_grad():
+            out = self._model(*arguments)
+        self._device.settle()
+        self._device.poison(False)
+        return {"outputs": write(fds[1], out, strict=True), "inputs_kept": same_inputs(arguments, base)}
+
+    def stage(self, fds: list[int], inputs: Spec) -> None:
+        """Set up the rotating inputs for timing."""
+        self._stage = Stage(self._model, self._device, read(fds[0], inputs), inputs)
+
+    def block(self, fds: list[int], nonce: int, count: int) -> list[float]:
+        """Time `count` calls in microseconds; see Stage.block."""
+        return self._stage.block(nonce, count)
+
+    def snapshot(self, fds: list[int]) -> Spec:
+        """Write the output of the last timed call."""
+        return self._stage.snapshot(fds[0], strict=True)

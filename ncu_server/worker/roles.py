@@ -1,0 +1,41 @@
+"""What a forked child does: answer verbs of its role until the server closes the channel."""
+
+from __future__ import annotations
+
+import os
+import socket
+import traceback
+from typing import Any
+
+from ncu_server.framing import receive, send
+from ncu_server.worker.builder import Builder
+from ncu_server.worker.candidate import Candidate
+from ncu_server.worker.judge import Judge
+from ncu_server.worker.reference import Reference
+
+ROLES: dict[str, type[Any]] = {
+    "builder": Builder,
+    "reference": Reference,
+    "candidate": Candidate,
+    "judge": Judge,
+}
+TRACE_TAIL = 6000
+
+
+def serve(role: str, sock: socket.socket) -> None:
+    """Answer each message with `value` or with `fault` (class, text and trace of what was raised)."""
+    worker = ROLES[role]()
+    while (got := receive(sock)) is not None:
+        message, fds = got
+        try:
+            answer = {"value": getattr(worker, message["verb"])(fds, **message["arguments"])}
+        except BaseException as fault:  # noqa: BLE001  whatever a candidate raises, SystemExit included, is an answer
+            answer = {"fault": _fault(fault)}
+        for fd in fds:
+            os.close(fd)
+        send(sock, answer)
+
+
+def _fault(fault: BaseException) -> dict[str, str]:
+    trace = "".join(traceback.format_exception(fault))
+    return {"kind": type(fault).__name__, "text": str(fault)[:TRACE_TAIL], "trace": trace[-TRACE_TAIL:]}

@@ -1,0 +1,124 @@
+"""Trees of tensors in shared memory: one memfd holds the bytes, a JSON spec says where each tensor lies."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+ALIGNMENT = 64
+Spec = dict[str, Any]
+SCALARS = (bool, int, float, str, type(None))
+
+
+def flatten(tree: Any, strict: bool = False) -> tuple[Any, list[torch.Tensor]]:
+    """A JSON-able structure with numbered places, and the tensors in that order.
+
+    `strict` refuses subclasses of Tensor and tensors with attributes of their own (they can lie about their values).
+    Raises TypeError for anything that is neither a container, a tensor nor a plain scalar.
+    """
+    tensors: list[torch.Tensor] = []
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, torch.Tensor):
+            if strict and (type(node) is not torch.Tensor or node.__dict__):
+                raise TypeError(
+                    f"an output is a {type(node).__name__} with behaviour of its own, not a plain torch.Tensor"
+                )
+            tensors.append(node.detach())
+            return {"tensor": len(tensors) - 1}
+        if isinstance(node, list | tuple):
+            return {"list" if isinstance(node, list) else "tuple": [walk(x) for x in node]}
+        if isinstance(node, dict):
+            return {"dict": [[str(k), walk(v)] for k, v in node.items()]}
+        if isinstance(node, torch.dtype):
+            return {"dtype": str(node).removeprefix("torch.")}
+        if isinstance(node, SCALARS):
+            return {"value": node}
+        raise TypeError(f"{type(node).__name__} is neither a tensor, a container of tensors nor a plain value")
+
+    return walk(tree), tensors
+
+
+def unflatten(structure: Any, tensors: list[torch.Tensor]) -> Any:
+    """The inverse of `flatten`."""
+    kind, body = next(iter(structure.items()))
+    match kind:
+        case "tensor":
+            return tensors[body]
+        case "list":
+            return [unflatten(x, tensors) for x in body]
+        case "tuple":
+            return tuple(unflatten(x, tensors) for x in body)
+        case "dict":
+            return {k: unflatten(v, tensors) for k, v in body}
+        case "dtype":
+            return getattr(torch, body)
+        case _:
+            return body
+
+
+def spec_of(structure: Any, tensors: list[torch.Tensor]) -> Spec:
+    """Structure, dtypes, shapes and strides of a flattened tree, with the offset in bytes that each tensor gets."""
+    places, offset = [], 0
+    for t in tensors:
+        size = t.numel() * t.element_size()
+        places.append(
+            {
+                "shape": list(t.shape),
+                "dtype": str(t.dtype).removeprefix("torch."),
+                "strides": list(t.stride()),
+                "offset": offset,
+                "bytes": size,
+            }
+        )
+        offset += math.ceil(size / ALIGNMENT) * ALIGNMENT
+    return {"structure": structure, "tensors": places, "bytes": max(offset, 1)}
+
+
+def write(fd: int, tree: Any, strict: bool = False) -> Spec:
+    """Put a tree into the memfd and say where everything lies."""
+    structure, tensors = flatten(tree, strict)
+    spec = spec_of(structure, tensors)
+    os.ftruncate(fd, spec["bytes"])
+    with mmap.mmap(fd, spec["bytes"]) as shared:
+        room = torch.frombuffer(shared, dtype=torch.uint8)
+        for tensor, place in zip(tensors, spec["tensors"], strict=True):
+            if place["bytes"]:
+                _raw(room, place).copy_(tensor.contiguous().reshape(-1).view(torch.uint8))
+        del room
+    return spec
+
+
+def read(fd: int, spec: Spec) -> list[torch.Tensor]:
+    """The tensors of a memfd as a private copy-on-write mapping: what is written to them is not seen by others."""
+    shared = mmap.mmap(fd, spec["bytes"], flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    room = torch.frombuffer(shared, dtype=torch.uint8)
+    return [_typed(room, place) for place in spec["tensors"]]
+
+
+def _raw(room: torch.Tensor, place: Spec) -> torch.Tensor:
+    return room[place["offset"] : place["offset"] + place["bytes"]]
+
+
+def _typed(room: torch.Tensor, place: Spec) -> torch.Tensor:
+    dtype = getattr(torch, place["dtype"])
+    if not place["bytes"]:
+        return torch.empty(place["shape"], dtype=dtype)
+    return _raw(room, place).view(dtype).view(place["shape"])
+
+
+def placed(tensor: torch.Tensor, place: Spec, device: str) -> torch.Tensor:
+    """A copy on the device with the strides that the original had."""
+    fresh = torch.empty_strided(place["shape"], place["strides"], dtype=tensor.dtype, device=device)
+    return fresh.copy_(tensor)
+
+
+def mapped(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The tree with every tensor changed."""
+    structure, tensors = flatten(tree)
+    return unflatten(structure, [change(t) for t in tensors])
