@@ -31,7 +31,7 @@ SCHEMA = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE records (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL, "
     "at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE (kind, key))",
-    "CREATE TABLE calls (key TEXT PRIMARY KEY, request TEXT NOT NULL, reply TEXT NOT NULL, "
+    "CREATE TABLE calls (key TEXT PRIMARY KEY, request TEXT NOT NULL, reply TEXT NOT NULL, usage TEXT NOT NULL, "
     "at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)",
 )
 
@@ -65,19 +65,11 @@ class Journal:
         self._rows = sqlite3.connect(directory / FILE, isolation_level=None)
 
     @classmethod
-    def create(cls, directory: Path, problem: Problem, settings: Settings) -> Journal:
-        """Begin a journal in a directory that holds none."""
-        if (directory / FILE).exists():
+    def create(cls, directory: Path) -> Journal:
+        """Take a directory that holds no run yet; `begin` writes the first lines."""
+        if (directory / FILE).exists() and (directory / FILE).stat().st_size:
             raise UsageError(f"The run directory {directory} holds a run already; resume it, or choose another.")
-        journal = cls(directory)
-        journal._rows.execute("PRAGMA journal_mode=WAL")
-        with journal._writing():
-            for statement in SCHEMA:
-                journal._rows.execute(statement)
-            journal._put("format", FORMAT)
-            journal._put("problem", _text(problem))
-            journal._put("settings", json.dumps(settings.keyless()))
-        return journal
+        return cls(directory)
 
     @classmethod
     def open(cls, directory: Path) -> Journal:
@@ -90,6 +82,16 @@ class Journal:
             journal.close()
             raise
         return journal
+
+    def begin(self, problem: Problem, settings: Settings) -> None:
+        """Write what the run is about: its problem, and its settings without the keys."""
+        self._rows.execute("PRAGMA journal_mode=WAL")
+        with self._writing():
+            for statement in SCHEMA:
+                self._rows.execute(statement)
+            self._put("format", FORMAT)
+            self._put("problem", _text(problem))
+            self._put("settings", json.dumps(settings.keyless()))
 
     @property
     def problem(self) -> Problem:
@@ -121,19 +123,16 @@ class Journal:
             row = kind, _key(record), _text(record)
             self._rows.execute("INSERT INTO records (kind, key, body) VALUES (?, ?, ?)", row)
 
-    def call(self, key: str) -> JSON | None:
+    def call(self, key: str) -> str | None:
         """The reply recorded for a request, by the request's hash."""
         row = self._rows.execute("SELECT reply FROM calls WHERE key = ?", (key,)).fetchone()
-        if row is None:
-            return None
-        reply: JSON = json.loads(row[0])
-        return reply
+        return None if row is None else str(row[0])
 
-    def record_call(self, key: str, request: JSON, reply: JSON) -> None:
-        """Keep a model's reply, so that no run pays for it twice; recorded again, it replaces what was there."""
+    def record_call(self, key: str, request_json: str, reply: str, usage: JSON) -> None:
+        """Keep a model's reply and what it cost, so that no run pays for it twice; again, it replaces what was there."""
         with self._writing():
-            row = key, json.dumps(dict(request)), json.dumps(dict(reply))
-            self._rows.execute("INSERT OR REPLACE INTO calls (key, request, reply) VALUES (?, ?, ?)", row)
+            row = key, request_json, reply, json.dumps(dict(usage))
+            self._rows.execute("INSERT OR REPLACE INTO calls (key, request, reply, usage) VALUES (?, ?, ?, ?)", row)
 
     def close(self) -> None:
         """Give the directory back."""

@@ -1,0 +1,309 @@
+"""The front door: `KernelAgent` wires settings, journal, server, library and proposer to the search, no more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_agent import tree
+from kernel_agent.errors import NotCovered, Unavailable
+from kernel_agent.events import Notice, Observer, RunStarted, silent
+from kernel_agent.journal import Journal
+from kernel_agent.problem import load_problem
+from kernel_agent.settings import Settings, load_settings
+from kernel_agent.types import Brief, Description, Evaluation, Idea, Interval, Trial
+from rag import Answer, LibraryError, Query
+
+if TYPE_CHECKING:
+    from kernel_agent.bench import Bench
+    from kernel_agent.llm import Model
+    from kernel_agent.search import Proposer
+    from rag import Library
+
+KEYED = ("openai", "gemini", "anthropic", "openrouter")
+"""Providers that `auto` tries, in this order."""
+
+
+class KernelAgent:
+    """Turns PyTorch code into a kernel that is checked, measured and, where one is found, faster.
+
+    An argument left None takes its value from the environment or `.env`, else the default of the setting of its name
+    (branching_factor 8, num_rounds 3, selection_percentage 0.25, implementations_per_idea 2); any other setting may
+    be given by name too. `observe` is called with every event. Raises UsageError for a setting that cannot be used.
+    """
+
+    def __init__(
+        self,
+        openai_api_key: str | None = None,
+        mcp_server_path: str | None = None,
+        branching_factor: int | None = None,
+        num_rounds: int | None = None,
+        selection_percentage: float | None = None,
+        implementations_per_idea: int | None = None,
+        model_name: str | None = None,
+        target: str | None = None,
+        *,
+        observe: Observer = silent,
+        **settings: Any,
+    ) -> None:
+        named = {
+            "openai_api_key": openai_api_key,
+            "mcp_server_path": mcp_server_path,
+            "branching_factor": branching_factor,
+            "num_rounds": num_rounds,
+            "selection_percentage": selection_percentage,
+            "implementations_per_idea": implementations_per_idea,
+            "model_name": model_name,
+            "target": target,
+        }
+        self._given = {name: value for name, value in (named | settings).items() if value is not None}
+        self.settings = load_settings(**self._given)
+        self._observe = observe
+
+    async def generate_kernel(
+        self,
+        code: str,
+        input_shapes: Sequence[Sequence[int]] | None = None,
+        *,
+        name: str = "kernel",
+        init_inputs: Sequence[Any] | None = None,
+        run_directory: Path | None = None,
+    ) -> tuple[str, dict[str, Any]]:
+        """The best kernel's source and the results (see `results`).
+
+        `code` is PyTorch source in KernelBench's form, or one torch.nn.Module with `input_shapes` (and `init_inputs`,
+        its constructor's arguments) beside it. Everything is kept in `run_directory`, by default a new one in
+        `runs_dir`. Where nothing beats the original, the original comes back with status no_improvement.
+        Raises the exceptions of kernel_agent.errors; a run that was stopped goes on with `resume`.
+        """
+        problem = load_problem(code, name, self.settings.target or "", input_shapes, init_inputs)
+        with Journal.create(run_directory or _new_directory(self.settings.runs_dir, name)) as journal:
+            async with self._hands(journal, self.settings) as (model, bench):
+                if not problem.target:
+                    problem = load_problem(code, name, await _found_target(bench), input_shapes, init_inputs)
+                journal.begin(problem, self.settings)
+                return await self._run(journal, self.settings, model, bench)
+
+    async def resume(self, run_directory: Path) -> tuple[str, dict[str, Any]]:
+        """Carry on a run that was stopped; of its settings, those given to this agent's constructor are replaced."""
+        with Journal.open(run_directory) as journal:
+            settings = load_settings(**(journal.settings.keyless() | self._given))
+            async with self._hands(journal, settings) as (model, bench):
+                return await self._run(journal, settings, model, bench)
+
+    @asynccontextmanager
+    async def _hands(self, journal: Journal, settings: Settings) -> AsyncIterator[tuple[Model | None, Bench]]:
+        from kernel_agent.bench import Bench
+
+        async with AsyncExitStack() as stack:
+            model = None
+            if (provider := provider_of(settings)) != "templates":
+                from kernel_agent.llm import open_model
+
+                opened = open_model(provider, settings, journal, journal.directory, self._notice)
+                model = await stack.enter_async_context(opened)
+            bench = Bench(
+                settings.mcp_server_path, journal.directory, settings.evaluation_timeout_s, notice=self._notice
+            )
+            yield model, await stack.enter_async_context(bench)
+
+    async def _run(
+        self, journal: Journal, settings: Settings, model: Model | None, bench: Bench
+    ) -> tuple[str, dict[str, Any]]:
+        from kernel_agent.search import Search
+
+        if not journal.described:
+            self._notice("tracing the problem and timing its baselines")
+            journal.describe(await bench.describe(journal.problem))
+        run = journal.load()
+        run.settings = settings
+        proposer = _proposer(run.description, model)
+        async with _library(settings, self._notice) as library:
+            provider = provider_of(settings)
+            mode = library.mode
+            started = RunStarted(
+                run.problem,
+                run.description,
+                journal.directory,
+                provider,
+                mode,
+                settings.num_rounds,
+                len(run.evaluations),
+            )
+            self._observe(started)
+            await Search(run, journal, proposer, bench, library, self._observe).play()
+            found = results(run, journal.directory) | {"retrieval": library.mode}
+        kernel = tree.winner(run).source
+        _write(journal.directory / "best_kernel.py", kernel)
+        _write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")
+        return kernel, found
+
+    def _notice(self, message: str) -> None:
+        self._observe(Notice(message))
+
+
+def provider_of(settings: Settings) -> str:
+    """The provider that the settings name or, by `auto`, the first whose key is set; templates where none is."""
+    if settings.provider != "auto":
+        return settings.provider
+    for name in KEYED:
+        if getattr(settings, f"{name}_api_key") is not None:
+            return name
+    return "custom" if settings.base_url else "templates"
+
+
+def results(run: tree.Run, directory: Path) -> dict[str, Any]:
+    """What a run found, as JSON values. Times are microseconds, speed-ups ratios, intervals [low, high] at 95 %.
+
+    The numbers of an improvement are those of the second judgement; without one the original stands for itself.
+    """
+    winner = tree.winner(run)
+    evaluation = run.confirmations[winner.source_id] if winner.idea else run.evaluation(winner)
+    assert evaluation is not None and evaluation.timing is not None, "a winner has passed"
+    eager, compiled = evaluation.against("eager"), evaluation.against("compile")
+    times = {versus.baseline: versus.timing.median_us for versus in evaluation.versus}
+    time_us, idea = evaluation.timing.median_us, run.ideas[winner.idea] if winner.idea else None
+    return {
+        "status": "improved" if idea else "no_improvement",
+        "speedup": eager.median if eager else None,
+        "speedup_interval": _ends(eager),
+        "speedup_vs_compile": compiled.median if compiled else None,
+        "speedup_vs_compile_interval": _ends(compiled),
+        "optimization_idea": idea.title if idea else None,
+        "error": evaluation.error,
+        "time_us": time_us,
+        "reference_us": times.get("eager"),
+        "compile_us": times.get("compile"),
+        "gbps": run.description.bytes / time_us / 1e3,
+        "tflops": run.description.flops / time_us / 1e6,
+        "run_directory": str(directory),
+        "target": run.problem.target,
+        "device": run.description.device.name,
+        "rounds": max((i.round for i in run.ideas.values()), default=0),
+        "trials": len(run.trials) - 1,
+        "lineage": _titles(run, winner),
+        "ranking": [_row(run, place, trial) for place, trial in enumerate(tree.ranking(run), 1)],
+    }
+
+
+def _row(run: tree.Run, rank: int, trial: Trial) -> dict[str, Any]:
+    evaluation = run.evaluation(trial)
+    assert evaluation is not None, "only what was judged is ranked"
+    confirmation = run.confirmations.get(trial.source_id)
+    return {
+        "rank": rank,
+        "trial": trial.id,
+        "round": tree.round_of(run, trial),
+        "idea": run.ideas[trial.idea].title if trial.idea else "the original",
+        "speedup": evaluation.speedup,
+        "speedup_interval": _ends(evaluation.against("eager")),
+        "error": evaluation.error,
+        "confirmed": tree.accepted(run, confirmation) if confirmation else None,
+        "lineage": _titles(run, trial),
+    }
+
+
+def _titles(run: tree.Run, trial: Trial) -> list[str]:
+    ideas = dict.fromkeys(t.idea for t in tree.lineage(run, trial) if t.idea)
+    return [run.ideas[idea].title for idea in ideas]
+
+
+def _ends(interval: Interval | None) -> list[float] | None:
+    return [interval.low, interval.high] if interval else None
+
+
+async def _found_target(bench: Bench) -> str:
+    """cuda where the server sees a device, else cpu."""
+    targets = (await bench.environment()).targets
+    return "cuda" if any(target.name == "cuda" and target.available for target in targets) else "cpu"
+
+
+def _proposer(description: Description, model: Model | None) -> Proposer:
+    """Templates where there is no model; with one, a template that covers the module only seeds the first round."""
+    from kernel_agent.templates import Templates
+
+    if model is None:
+        return Templates(description)
+    from kernel_agent.thinker import Thinker
+
+    try:
+        return Seeded(Templates(description), Thinker(model))
+    except NotCovered:
+        return Thinker(model)
+
+
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """The first round's first idea comes from a template, all else from the model."""
+
+    seed: Proposer
+    model: Proposer
+
+    async def ideas(self, brief: Brief, count: int) -> list[Idea]:
+        seeds = (await self.seed.ideas(brief, 1))[:1] if brief.round == 1 else []
+        rest = await self.model.ideas(brief, count - len(seeds)) if count > len(seeds) else []
+        return [*seeds, *rest]
+
+    async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
+        return await self._of(idea).write(brief, idea, attempt)
+
+    async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+        return await self._of(idea).repair(brief, idea, trial, evaluation)
+
+    def _of(self, idea: Idea) -> Proposer:
+        return self.model if idea.change is None else self.seed
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """The library as the search knows it, its faults among ours."""
+
+    library: Library
+
+    @property
+    def mode(self) -> str:
+        return self.library.mode
+
+    def search(self, query: Query) -> Answer:
+        try:
+            return self.library.search(query)
+        except LibraryError as error:
+            raise Unavailable(f"The library cannot answer: {error}.") from None
+
+
+@asynccontextmanager
+async def _library(settings: Settings, notice: Callable[[str], None]) -> AsyncIterator[Shelf]:
+    from rag import Library
+
+    loop = asyncio.get_running_loop()
+
+    def say(message: str) -> None:
+        loop.call_soon_threadsafe(notice, message)
+
+    try:
+        library = await asyncio.to_thread(Library.open, mode=settings.retrieval, progress=say)
+    except LibraryError as error:
+        raise Unavailable(f"The library cannot be opened: {error}.") from None
+    with library:
+        yield Shelf(library)
+
+
+def _new_directory(runs: Path, name: str) -> Path:
+    plain = re.sub(r"\W+", "-", name).strip("-") or "kernel"
+    stem = f"{plain}-{datetime.now():%Y%m%d-%H%M%S}"
+    places = (runs / (stem if number == 1 else f"{stem}-{number}") for number in range(1, 1000))
+    return next(place for place in places if not place.exists())
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    half = path.with_name(path.name + ".half")
+    half.write_text(text)
+    half.replace(path)
