@@ -153,7 +153,8 @@ class Model:
         reply = await self._answers.answer(talk)
         spent = replace(reply.usage, calls=1, seconds=time.monotonic() - started)
         self.usage += spent
-        return replace(reply, usage=spent)
+        text = reply.text.encode("utf-8", "replace").decode()  # JSON can hold half characters, storage cannot
+        return replace(reply, text=text, usage=spent)
 
     def _keep(self, talk: Talk, reply: Reply) -> None:
         usage = {"model": reply.model, "cut": reply.cut, **asdict(reply.usage)}
@@ -300,7 +301,7 @@ class Manual:
         while True:
             size = reply.stat().st_size if reply.exists() else 0
             if size and size == seen:  # still for one poll: whoever writes it has finished
-                return Reply(reply.read_text(), "manual")
+                return Reply(reply.read_text("utf-8", "replace"), "manual")
             seen = size
             await asyncio.sleep(self._poll_s)
 

@@ -7,6 +7,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -29,6 +30,8 @@ MEANINGS = {
 }
 FENCE = re.compile(r"^(`{3,}|~{3,})[ \t]*(\w*)[^\n]*\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 LOG_CHARACTERS = 6000
+BRACKETS = 1000
+"""Places of a reply where its JSON may begin: a bound on the time that a hostile reply can take."""
 
 
 class Thinker:
@@ -94,7 +97,7 @@ def read_ideas(text: str) -> list[Proposed]:
 
 def _json_values(text: str) -> Iterator[Any]:
     decoder = json.JSONDecoder()
-    for start in re.finditer(r"[\[{]", text):
+    for start in islice(re.finditer(r"[\[{]", text), BRACKETS):
         try:
             yield decoder.raw_decode(text, start.start())[0]
         except (json.JSONDecodeError, RecursionError):
@@ -125,11 +128,10 @@ def read_module(text: str, problem: Problem) -> str:
     """The reply's last fenced block that defines ModelNew, under the problem's source where it lacks Model itself."""
     text = text.replace("\r\n", "\n")
     blocks = [match[3] for match in FENCE.finditer(text) if match[2].lower() in ("python", "py", "python3", "")]
-    if not blocks:
-        opened = re.search(r"^(```|~~~)", text, re.MULTILINE)
-        if opened:
-            raise Malformed("its ```python block is not closed, as if it was cut off")
-        blocks = [text]  # a bare module is as good as a fenced one
+    if not blocks and re.search(r"^(```|~~~)", text, re.MULTILINE):
+        raise Malformed("its ```python block is not closed, as if it was cut off")
+    if not blocks and _is_python(text):
+        blocks = [text]
     named = [block for block in blocks if re.search(r"^class ModelNew\b", block, re.MULTILINE)]
     if not named:
         raise Malformed("there is no ```python block that defines class ModelNew at module level")
@@ -150,6 +152,14 @@ def _whole(code: str, problem: Problem) -> str:
     whole = problem.source.rstrip() + "\n\n\n" + "\n".join(kept).strip() + "\n"
     _parsed(whole)
     return whole
+
+
+def _is_python(text: str) -> bool:
+    try:
+        _parsed(text)
+    except Malformed:
+        return False
+    return True
 
 
 def _parsed(code: str) -> ast.Module:

@@ -30,12 +30,12 @@ def line(text: str, limit: int = 200) -> str:
 
 def data(text: str, label: str) -> str:
     """The text between two lines that bear an ID made from it, so that nothing within can end the block."""
-    text = clean(text).strip("\n")
+    label, text = line(label), clean(text).strip("\n")
     mark, salt = digest(label, text)[:8], 0
     while mark in text:
         salt += 1
         mark = digest(label, text, salt)[:8]
-    return f"<<<data {mark} {line(label)}\n{text}\n>>>data {mark}"
+    return f"<<<data {mark} {label}\n{text}\n>>>data {mark}"
 
 
 def _environment() -> Environment:

@@ -75,6 +75,13 @@ async def test_a_reply_that_cannot_be_used_is_quoted_back_once() -> None:
     assert await Model(Replay(), calls).ask(TALK, number) == 7
 
 
+async def test_half_a_character_in_a_reply_does_not_stop_the_recording() -> None:
+    calls = Kept()
+    with pytest.raises(ProviderError):
+        await ask(Raw(r'{"model": "m", "choices": [{"index": 0, "message": {"content": "\ud800"}}]}'), calls=calls)
+    assert calls.call(key_of(TALK)) == "?"
+
+
 async def test_two_unusable_replies_end_in_one_sentence_and_a_resumed_run_asks_again() -> None:
     calls = Kept()
     with pytest.raises(ProviderError, match=r"tiny answered twice .*'more' is not a number, and was cut off"):
