@@ -129,7 +129,7 @@ class Journal:
         return None if row is None else str(row[0])
 
     def record_call(self, key: str, request_json: str, reply: str, usage: JSON) -> None:
-        """Keep a model's reply and what it cost, so that no run pays for it twice; again, it replaces what was there."""
+        """Keep a model's reply and what it cost, so that no run pays twice; again, it replaces what was there."""
         with self._writing():
             row = key, request_json, reply, json.dumps(dict(usage))
             self._rows.execute("INSERT OR REPLACE INTO calls (key, request, reply, usage) VALUES (?, ?, ?, ?)", row)

@@ -1,0 +1,87 @@
+"""Settings: where they come from, how they are refused, and that keys stay hidden."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel_agent.errors import UsageError
+from kernel_agent.settings import PREFIX, Settings, is_key, load_settings, rows
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No `.env` and none of our variables."""
+    monkeypatch.chdir(tmp_path)
+    for row in rows():
+        monkeypatch.delenv(row.variable, raising=False)
+        monkeypatch.delenv(PREFIX + row.name.upper(), raising=False)
+
+
+def test_arguments_win_over_the_environment_which_wins_over_dotenv_which_wins_over_defaults(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".env").write_text("KERNEL_AGENT_NUM_ROUNDS=5\nKERNEL_AGENT_BRANCHING_FACTOR=5\n")
+    monkeypatch.setenv("KERNEL_AGENT_NUM_ROUNDS", "6")
+    settings = load_settings(max_repairs=7)
+    assert (settings.branching_factor, settings.num_rounds, settings.max_repairs) == (5, 6, 7)
+    assert settings.selection_percentage == 0.25
+
+
+def test_an_argument_that_is_none_leaves_the_setting_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNEL_AGENT_TARGET", "cuda")
+    assert load_settings(target=None).target == "cuda"
+
+
+@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "KERNEL_AGENT_OPENAI_API_KEY"])
+def test_keys_are_read_but_never_shown_or_stored(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "sk-secret")
+    settings = load_settings(gemini_api_key="g-secret")
+    assert settings.openai_api_key and settings.openai_api_key.get_secret_value() == "sk-secret"
+    assert "secret" not in f"{settings!r} {settings} {settings.keyless()} {settings.model_dump_json()}"
+    assert not any(is_key(name) for name in settings.keyless())
+
+
+def test_stored_settings_are_read_back_unchanged() -> None:
+    settings = load_settings(num_rounds=9, target="cpu", runs_dir="elsewhere")
+    assert load_settings(**settings.keyless()) == settings
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"branching_factor": 0}, "`branching_factor`"),
+        ({"selection_percentage": 1.5}, "`selection_percentage`"),
+        ({"provider": "nobody"}, "'nobody'"),
+        ({"rounds": 3}, "no setting `rounds`"),
+    ],
+)
+def test_a_bad_setting_is_one_sentence_that_names_it(given: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=r"^[^\n]*\.$") as caught:
+        load_settings(**given)
+    assert words in str(caught.value)
+
+
+def test_a_bad_variable_is_named_by_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNEL_AGENT_NUM_ROUNDS", "many")
+    with pytest.raises(UsageError, match=r"`num_rounds`.*'many'"):
+        load_settings()
+
+
+def test_a_bad_key_is_refused_without_being_quoted() -> None:
+    with pytest.raises(UsageError) as caught:
+        load_settings(openai_api_key=["sk-secret"])
+    assert "openai_api_key" in str(caught.value) and "sk-secret" not in str(caught.value)
+
+
+def test_every_setting_has_its_sentence_and_its_variable() -> None:
+    table = list(rows())
+    assert [row.name for row in table] == list(Settings.model_fields)
+    assert all(row.sentence.endswith(".") and row.variable.isupper() and row.type for row in table)
+    assert {row.variable for row in table if is_key(row.name)} >= {"OPENAI_API_KEY", "GEMINI_API_KEY"}
+
+
+def test_the_example_environment_file_names_every_setting() -> None:
+    text = (Path(__file__).parents[2] / ".env.example").read_text()
+    assert all(f"{row.variable}=" in text and row.sentence in text for row in rows())
