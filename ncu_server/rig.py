@@ -56,6 +56,9 @@ class Rig:
                 "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
                 "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
                 "TORCHINDUCTOR_COMPILE_THREADS": "1",
+                # tvm_ffi asks torch.cuda.is_available() when imported; without NVML that would initialise CUDA, and a
+                # process that did so cannot fork workers.
+                "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             }
             self._zygotes[target.name] = Zygote(self.work, environment)
         return self._zygotes[target.name]

@@ -123,7 +123,7 @@ def _add_tools(mcp: MCPServer[State]) -> None:
 
 @contextlib.asynccontextmanager
 async def _served(ctx: Context[State, Any], timeout_s: float | None) -> AsyncIterator[Report]:
-    """Progress with a heartbeat inside; every fault leaves as a tool error of one sentence that begins with its code."""
+    """Progress with a heartbeat inside; every fault leaves as a tool error, one sentence that starts with its code."""
     said = ["starting"]
     count = 0
 

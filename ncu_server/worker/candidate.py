@@ -1,4 +1,4 @@
-"""The candidate's side: it gets data and inputs and gives raw bytes; reference, expected values, seeds are elsewhere."""
+"""The candidate's side: it gets data and inputs, gives raw bytes, and holds nothing of the reference."""
 
 from __future__ import annotations
 

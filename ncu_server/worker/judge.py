@@ -8,7 +8,7 @@ import torch
 
 from ncu_server.worker.tensors import Spec, read
 
-CHUNK = 1 << 24
+CHUNK = 1 << 20
 
 
 class Judge:
