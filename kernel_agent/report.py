@@ -1,0 +1,281 @@
+"""A run for people: a live table on a terminal, one line a trial elsewhere, and the final account."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from kernel_agent import tree
+from kernel_agent.events import (
+    Confirmed,
+    Confirming,
+    Event,
+    IdeaRecorded,
+    Notice,
+    Progress,
+    RoundStarted,
+    RunStarted,
+    TrialJudged,
+    TrialStarted,
+)
+from kernel_agent.tree import Run
+from kernel_agent.types import Description, Evaluation, Idea, Interval, Status, Trial
+
+BEST = "best_kernel.py"
+SHOWN = 12
+"""Rows of the final table; the journal holds them all."""
+
+
+def short(trial: Trial) -> str:
+    """A trial's name on the screen."""
+    return trial.id[:4] if trial.idea else "original"
+
+
+def ms(us: float) -> str:
+    """Microseconds as milliseconds of three digits."""
+    return f"{us / 1e3:,.0f} ms" if us >= 1e5 else f"{us / 1e3:.3g} ms"
+
+
+def times(interval: Interval | None) -> str:
+    """A speed-up with its 95 % interval."""
+    return f"{interval.median:.2f}x [{interval.low:.2f}, {interval.high:.2f}]" if interval else "not measured"
+
+
+def found(evaluation: Evaluation) -> str:
+    """An evaluation in a few words: the time and speed-up, or the status and the log's first line."""
+    if evaluation.timing is None:
+        said = next(iter(evaluation.log.strip().splitlines()), "")[:100]
+        return f"{evaluation.status}{': ' if said else ''}{said}"
+    return f"{ms(evaluation.timing.median_us)} {evaluation.speedup or 0:.2f}x"
+
+
+def line(event: Event) -> str | None:
+    """The line that a log gets for an event, or None where it is not worth one."""
+    match event:
+        case Notice(message):
+            return message
+        case RunStarted():
+            kept = f"; {event.kept} evaluations kept" if event.kept else ""
+            return f"{_title(event)}; {_baselines(event.description)}; in {event.directory}{kept}"
+        case RoundStarted(round, parents):
+            return f"round {round} from {', '.join(map(short, parents))}"
+        case TrialJudged(idea, trial, evaluation):
+            return f"r{idea.round} {short(trial)} {_judged(idea, evaluation)}{_again(event)}"
+        case Confirming(trial):
+            return f"confirming {short(trial)} with new inputs in fresh processes"
+        case Confirmed(trial, evaluation, accepted):
+            return f"{'confirmed' if accepted else 'not confirmed'} {short(trial)} {found(evaluation)}"
+    return None
+
+
+def _title(event: RunStarted) -> str:
+    device = event.description.device
+    threads = f", {device.threads} threads" if device.target == "cpu" else ""
+    return (
+        f"{event.problem.name} on {device.target} ({device.name}{threads}); "
+        f"proposer {event.proposer}; {event.retrieval_mode} retrieval"
+    )
+
+
+def _baselines(description: Description) -> str:
+    parts = [f"{name} {ms(timing.median_us)}" for name, timing in description.baselines.items()]
+    limit = [f"limit {ms(description.limit_us)}"] if description.limit_us else []
+    return ", ".join(parts + limit)
+
+
+def _judged(idea: Idea, evaluation: Evaluation) -> str:
+    if evaluation.timing is None:
+        return f"{evaluation.status}  {idea.title}{found(evaluation).removeprefix(evaluation.status)}"
+    return f"{evaluation.status} {found(evaluation)}  {idea.title}"
+
+
+def _again(event: TrialJudged) -> str:
+    return " (kept)" if event.kept else " (same source as before)" if event.shared else ""
+
+
+@dataclass(slots=True)
+class Lines:
+    """An observer that writes one line for each event worth one."""
+
+    write: Callable[[str], None]
+
+    def __call__(self, event: Event) -> None:
+        if (text := line(event)) is not None:
+            self.write(text)
+
+
+@dataclass(slots=True)
+class Screen:
+    """An observer for a terminal: the round's ideas and what each attempt is doing, below the lines so far."""
+
+    console: Console
+    _live: Live = field(init=False)
+    _run: RunStarted | None = None
+    _stage: str = "starting"
+    _ideas: dict[str, Idea] = field(default_factory=dict)
+    _parents: dict[str, str] = field(default_factory=dict)
+    _attempts: dict[str, dict[int, Text]] = field(default_factory=dict)
+    _best: tuple[Trial, Idea, Evaluation] | None = None
+    _began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self._live = Live(console=self.console, get_renderable=self._picture, transient=True, refresh_per_second=4)
+
+    def __enter__(self) -> Screen:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case RunStarted():
+                self._run = event
+            case RoundStarted(round, parents):
+                rounds = self._run.rounds if self._run else round
+                self._stage = f"round {round} of {rounds}: thinking"
+                self._ideas, self._attempts = {}, {}
+                self._parents = {trial.id: short(trial) for trial in parents}
+            case IdeaRecorded(idea):
+                self._stage = self._stage.removesuffix(": thinking")
+                self._ideas[idea.id] = idea
+            case TrialStarted(idea, attempt, step):
+                self._attempt(idea.id, attempt, Text("repairing" if step else "writing", "yellow"))
+            case Progress(trial, message) if trial.idea in self._ideas and "confirming" not in self._stage:
+                self._attempt(trial.idea, trial.attempt, Text(message, "yellow"))
+            case TrialJudged(idea, trial, evaluation):
+                self._attempt(idea.id, trial.attempt, _mark(evaluation))
+                self._keep_best(idea, trial, evaluation)
+            case Confirming(trial):
+                self._stage = f"confirming {short(trial)} with new inputs"
+        text = line(event)
+        if text and not isinstance(event, RoundStarted | Confirming):
+            self.console.print(Text(text, _style(event)), soft_wrap=False, overflow="ellipsis", no_wrap=True)
+
+    def _attempt(self, idea: str, attempt: int, text: Text) -> None:
+        self._attempts.setdefault(idea, {})[attempt] = text
+
+    def _keep_best(self, idea: Idea, trial: Trial, evaluation: Evaluation) -> None:
+        if (evaluation.speedup or 0) > (self._best[2].speedup or 0 if self._best else 0):
+            self._best = trial, idea, evaluation
+
+    def _picture(self) -> RenderableType:
+        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
+        head = Text.assemble((self._stage, "bold"), (f"   {minutes}:{seconds:02}", "dim"))
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        for name in ("idea", "from", "attempts"):
+            table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=3 if name == "idea" else None)
+        for idea in list(self._ideas.values()):
+            attempts = self._attempts.get(idea.id, {})
+            marks = Text("  ").join(attempts[number] for number in sorted(attempts)) if attempts else Text("-", "dim")
+            table.add_row(idea.title, self._parents.get(idea.parent, idea.parent[:4]), marks)
+        rows: list[RenderableType] = [Text(), head, *([table] if self._ideas else [])]
+        if self._best:
+            trial, idea, evaluation = self._best
+            speed = times(evaluation.against("eager"))
+            rows.append(
+                Text.assemble(("best so far ", "bold"), (speed, "bold green"), f"  {short(trial)}  {idea.title}")
+            )
+        return Group(*rows)
+
+
+def _mark(evaluation: Evaluation) -> Text:
+    if evaluation.status is Status.PASSED:
+        speedup = evaluation.speedup or 0
+        return Text(f"{speedup:.2f}x", "green" if speedup > 1 else "default")
+    return Text(evaluation.status.replace("_", " "), "red")
+
+
+def _style(event: Event) -> str:
+    match event:
+        case TrialJudged(_, _, evaluation) if evaluation.status is not Status.PASSED:
+            return "red"
+        case TrialJudged(_, _, evaluation) if (evaluation.speedup or 0) <= 1:
+            return "default"
+        case TrialJudged() | Confirmed(accepted=True):
+            return "green"
+        case Notice():
+            return "dim"
+    return "default"
+
+
+def account(run: Run, directory: Path, retrieval: str | None) -> Iterator[RenderableType]:
+    """The final account: the ranking, the best kernel and how to use it, and how all of it was measured."""
+    yield Text()
+    yield ranking(run)
+    trials = [trial for trial in run.trials.values() if trial.idea]
+    failed = sum(run.speedup(trial) is None for trial in trials)
+    hidden = max(0, len(tree.ranking(run)) - SHOWN)
+    more = f", {hidden} slower kernels not shown" if hidden else ""
+    yield Text(f"{len(trials)} trials, {failed} did not pass{more}", "dim")
+    yield Text()
+    for row in _verdict(run, directory):
+        yield Text(row)
+    yield Text()
+    for row in measured(run, retrieval):
+        yield Text(row, "dim")
+
+
+def ranking(run: Run) -> Table:
+    """Rank, idea, speed-up with its interval, error, lineage; the second judgement's numbers where it was accepted."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("rank", "trial", "idea", "speed-up", "confirmed", "error", "lineage"):
+        table.add_column(name, justify="right" if name in ("rank", "error") else "left", no_wrap=name == "speed-up")
+    for rank, trial in enumerate(tree.ranking(run)[:SHOWN], 1):
+        second = run.confirmations.get(trial.source_id)
+        sure = second is not None and tree.accepted(run, second)
+        evaluation = second if sure else run.evaluation(trial)
+        assert evaluation is not None, "only what was judged is ranked"
+        table.add_row(
+            str(rank),
+            short(trial),
+            run.ideas[trial.idea].title if trial.idea else "PyTorch, eager",
+            times(evaluation.against("eager")) if trial.idea else "1.00x",
+            "yes" if sure else "no" if second else "",
+            "" if evaluation.error is None else f"{evaluation.error:.3g}",
+            " > ".join(map(short, tree.lineage(run, trial))),
+            style="bold green" if sure else "" if trial.idea else "dim",
+        )
+    return table
+
+
+def _verdict(run: Run, directory: Path) -> Iterator[str]:
+    kernel, winner = directory / BEST, tree.winner(run)
+    if not kernel.exists():
+        yield f"The run is not finished: python -m kernel_agent resume {directory}"
+        return
+    if winner.idea:
+        evaluation = run.confirmations[winner.source_id]
+        compiled = evaluation.against("compile")
+        against = f"{times(compiled)} against torch.compile" if compiled else "torch.compile was not measured"
+        yield f"{times(evaluation.against('eager'))} against eager PyTorch, {against}"
+    else:
+        yield "Nothing was faster than the original beyond the noise, so the original is delivered."
+    yield f"best kernel: {kernel}"
+    name = "ModelNew" if winner.idea else "Model"
+    yield "use it:"
+    yield f"    import sys; sys.path.insert(0, {str(directory.resolve())!r})"
+    yield f"    from {kernel.stem} import {name}"
+    yield f"    model = {name}(...)  # constructed and called as the original is"
+
+
+def measured(run: Run, retrieval: str | None) -> Iterator[str]:
+    """How the numbers came about."""
+    device = run.description.device
+    threads = f", {device.threads} threads" if device.target == "cpu" else ""
+    yield f"measured on {device.name} ({device.target}, {device.arch}{threads}): {_baselines(run.description)}"
+    yield (
+        "a candidate and eager PyTorch take turns on the same secret inputs; intervals are 95 % of the paired ratio; "
+        "outputs are checked against float64, the error is in rounding units of which 64 are allowed"
+    )
+    yield "confirmed: judged a second time, with new inputs in fresh processes, and faster beyond the noise again"
+    if retrieval:
+        yield f"retrieval: {retrieval}"
