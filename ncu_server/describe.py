@@ -7,11 +7,11 @@ import json
 from importlib.metadata import version
 from typing import Any
 
-from ncu_server import evaluate, schema
+from ncu_server import schema
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.rig import Rig, problem_id
-from ncu_server.session import COMPILE_TIMEOUT_S, Session
+from ncu_server.session import BASELINES, COMPILE_TIMEOUT_S, Session
 from ncu_server.targets import Probe, Target
 from ncu_server.timing import alternate
 from ncu_server.zygote import ChildDied, ChildFault
@@ -24,8 +24,8 @@ async def describe(
     rig: Rig, problem: str, target_name: str, baselines: tuple[str, ...], report: Report
 ) -> tuple[schema.DescribeResult, dict[str, Any] | None]:
     """The description and the whole graph. Raises Refusal for a problem that cannot be run."""
-    if unknown := [b for b in baselines if b not in evaluate.BASELINES]:
-        raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(evaluate.BASELINES)}")
+    if unknown := [b for b in baselines if b not in BASELINES]:
+        raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(BASELINES)}")
     target, probe = rig.target(target_name)
     await report("preparing: inputs, expected values")
     async with rig.session(problem, target, probe) as session, rig.lease(target).alone(report):
@@ -96,8 +96,8 @@ async def _measure(session: Session, target: Target, names: tuple[str, ...]) -> 
     return [
         schema.BaselineResult(
             name=name,
-            timing=evaluate.timing(samples, name),
-            speedup=None if name == "eager" else evaluate.interval(samples.speedup("eager", name)),
+            timing=samples.timing(name),
+            speedup=None if name == "eager" else samples.speedup("eager", name),
         )
         for name in sides
     ]

@@ -9,18 +9,17 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
-from ncu_server import compare, guard, schema, stats
+from ncu_server import compare, guard, schema
 from ncu_server.build import BuildFault
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.memory import Shared
 from ncu_server.rig import Rig
-from ncu_server.session import COMPILE_TIMEOUT_S, Session
+from ncu_server.session import BASELINES, COMPILE_TIMEOUT_S, Session
 from ncu_server.targets import Probe, Target
 from ncu_server.timing import Samples, alternate
 from ncu_server.zygote import Child, ChildDied, ChildFault
 
-BASELINES = ("eager", "compile")
 SAMPLING_S = 2.0
 CANDIDATE = "candidate"
 
@@ -106,8 +105,8 @@ async def _run(
         status="passed",
         log=found.log,
         error=found.error,
-        timing=timing(samples, CANDIDATE),
-        versus=[versus(samples, name, target.tie) for name in request.baselines],
+        timing=samples.timing(CANDIDATE),
+        versus=[samples.versus(name, CANDIDATE, target.tie) for name in request.baselines],
         provenance=provenance(target, probe),
         stages=stages,
     )
@@ -183,22 +182,6 @@ async def _recheck(session: Session, sides: dict[str, Child], samples: Samples) 
         want.close()
         got.close()
     return None if found.status == "passed" else Found("wrong", f"in a timed call, {found.log}", found.error)
-
-
-def timing(samples: Samples, side: str) -> schema.Timing:
-    i = samples.timing(side)
-    return schema.Timing(median_us=i.median, low_us=i.low, high_us=i.high, samples=len(samples.blocks[side]))
-
-
-def interval(i: stats.Interval) -> schema.Interval:
-    return schema.Interval(low=i.low, median=i.median, high=i.high)
-
-
-def versus(samples: Samples, baseline: str, tie: float) -> schema.Versus:
-    ratio = samples.speedup(baseline, CANDIDATE)
-    return schema.Versus(
-        baseline=baseline, timing=timing(samples, baseline), speedup=interval(ratio), verdict=stats.verdict(ratio, tie)
-    )
 
 
 def provenance(target: Target, probe: Probe) -> dict[str, str | float]:

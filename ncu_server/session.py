@@ -10,6 +10,7 @@ from ncu_server.memory import Shared
 from ncu_server.targets import Target
 from ncu_server.zygote import Child, ChildDied, ChildFault, Zygote
 
+BASELINES = ("eager", "compile")
 PREPARE_TIMEOUT_S = 300.0
 COMPILE_TIMEOUT_S = 600.0
 

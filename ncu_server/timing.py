@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from ncu_server import stats
+from ncu_server import schema, stats
 from ncu_server.zygote import Child
 
 BLOCK_US = 5_000.0
@@ -26,11 +26,23 @@ class Samples:
     blocks: dict[str, list[float]] = field(default_factory=dict)
     overclaimed: set[str] = field(default_factory=set)
 
-    def speedup(self, baseline: str, side: str) -> stats.Interval:
-        return stats.paired(self.blocks[baseline], self.blocks[side])
+    def timing(self, side: str) -> schema.Timing:
+        i = stats.median_interval(self.blocks[side])
+        return schema.Timing(median_us=i.median, low_us=i.low, high_us=i.high, samples=len(self.blocks[side]))
 
-    def timing(self, side: str) -> stats.Interval:
-        return stats.median_interval(self.blocks[side])
+    def speedup(self, baseline: str, side: str) -> schema.Interval:
+        """How many times faster `side` is, paired block by block."""
+        i = stats.paired(self.blocks[baseline], self.blocks[side])
+        return schema.Interval(low=i.low, median=i.median, high=i.high)
+
+    def versus(self, baseline: str, side: str, tie: float) -> schema.Versus:
+        ratio = stats.paired(self.blocks[baseline], self.blocks[side])
+        return schema.Versus(
+            baseline=baseline,
+            timing=self.timing(baseline),
+            speedup=self.speedup(baseline, side),
+            verdict=stats.verdict(ratio, tie),
+        )
 
 
 async def alternate(
@@ -65,4 +77,8 @@ async def alternate(
 
 
 def _narrow(samples: Samples, candidate: str, tie: float) -> bool:
-    return all(samples.speedup(name, candidate).width < tie for name in samples.blocks if name != candidate)
+    return all(
+        stats.paired(blocks, samples.blocks[candidate]).width < tie
+        for name, blocks in samples.blocks.items()
+        if name != candidate
+    )

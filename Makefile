@@ -1,0 +1,34 @@
+# All set-up happens in .venv; `make run` on a fresh machine is enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Without an NVIDIA GPU the CPU build of torch is pinned; with one, torch's own choice is right.
+CONSTRAINTS := $(if $(shell command -v nvidia-smi 2>/dev/null),,-c constraints-cpu.txt)
+
+.PHONY: run test test-long check clean
+
+run: $(VENV)/.run
+	$(BIN)/python test_agent.py
+
+test: $(VENV)/.test check
+	$(BIN)/python -m pytest
+
+test-long: $(VENV)/.test
+	$(BIN)/python -m pytest -m long
+
+check: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/.run: requirements.txt constraints-cpu.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q $(CONSTRAINTS) -r requirements.txt
+	touch $@
+
+$(VENV)/.test: $(VENV)/.run requirements-dev.txt
+	$(BIN)/pip install -q $(CONSTRAINTS) -r requirements-dev.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV)
