@@ -1,0 +1,127 @@
+"""The candidate: the problem's source, the kernel's source, and a `ModelNew` that calls it."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping, Sequence
+
+from kernel_agent.errors import NotCovered
+from kernel_agent.templates.graph import HELP, Graph, Leaf
+from kernel_agent.templates.program import Program
+
+
+def assemble(
+    problem: str,
+    summary: str,
+    kernel: str,
+    program: Program,
+    tunables: Mapping[str, tuple[int, Sequence[int]]],
+    flags: Sequence[str],
+    target: str,
+) -> str:
+    """One Python module. `tunables` maps names (macros of the kernel) to their value and the values worth trying."""
+    prefix = _unused("kernel", problem)
+    names = {name: _unused(name, problem) for name in tunables}
+    declared = "".join(
+        f"{names[name]} = {value}  # tune: {', '.join(str(v) for v in values)}\n"
+        for name, (value, values) in tunables.items()
+    )
+    defines = [f'f"-D{name}={{{names[name]}}}"' for name in tunables]
+    listed = ", ".join([*(f'"{flag}"' for flag in flags), *defines])
+    if target == "cuda":
+        build = f"cuda_sources=_{prefix}_source,\n    extra_cuda_cflags=[{listed}],"
+    else:
+        build = f'cpp_sources=_{prefix}_source,\n    extra_cflags=[{listed}],\n    extra_ldflags=["-fopenmp"],'
+    return f'''{problem.rstrip()}
+
+
+# {summary}
+import torch
+from tvm_ffi.cpp import load_inline as _load_inline
+
+{declared}
+_{prefix}_source = r"""
+{kernel.strip()}
+"""
+
+_{prefix} = _load_inline(
+    "{prefix}",
+    functions=["run"],
+    {build}
+)
+
+
+def _{prefix}_ready(name, tensor, shape, dtype):
+    """The tensor, dense and aligned for vector loads. Raises ValueError where it isn't what the kernel was written for."""
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+        raise ValueError(f"{{name}} is {{tensor.dtype}} {{list(tensor.shape)}}, and this kernel was written for {{dtype}} {{list(shape)}}")
+    tensor = tensor.detach().contiguous()
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
+class ModelNew(Model):
+{_forward(program, prefix, target)}'''
+
+
+def _forward(program: Program, prefix: str, target: str) -> str:
+    graph = program.graph
+    names = _arguments(graph)
+    lines = [f"def forward({', '.join(['self', *names])}):"]
+    for argument, name in zip(graph.arguments, names, strict=True):
+        if argument.leaf is None:
+            lines.append(f"    if {name} != {argument.value!r}:")
+            lines.append(f'        raise ValueError("{name} was {argument.value!r} when this kernel was written")')
+    by_node = {a.leaf.node: name for a, name in zip(graph.arguments, names, strict=True) if a.leaf}
+    for n, leaf in enumerate(program.leaves):
+        where = by_node.get(leaf.node) or f"self.{_path(leaf)}"
+        lines.append(
+            f'    in{n} = _{prefix}_ready("{leaf.path or leaf.node}", {where}, {leaf.spec.shape}, torch.{leaf.spec.dtype})'
+        )
+    device = "in0.device" if program.leaves else '"cpu"'
+    for n, output in enumerate(program.outputs):
+        lines.append(f"    out{n} = torch.empty({output.spec.shape}, dtype=torch.{output.spec.dtype}, device={device})")
+    outs = [f"out{n}" for n in range(len(program.outputs))]
+    every = ", ".join([*(f"in{n}" for n in range(len(program.leaves))), *outs])
+    lines.append(f"    _{prefix}.run({every})")
+    lines.append(f"    return {_returned(graph.structure, outs)}")
+    return "".join(f"    {line}\n" for line in lines)
+
+
+def _returned(structure: str, outs: Sequence[str]) -> str:
+    if structure == "tensor":
+        return outs[0]
+    if structure == "tuple":
+        return f"({', '.join(outs)},)"
+    if structure == "list":
+        return f"[{', '.join(outs)}]"
+    raise NotCovered(f"templates return a tensor, a tuple or a list, and this module returns a {structure}. {HELP}")
+
+
+def _arguments(graph: Graph) -> list[str]:
+    """Names for forward's arguments: the traced ones where they can be used."""
+    names = [argument.name for argument in graph.arguments]
+    usable = all(n.isidentifier() and not keyword.iskeyword(n) and n not in ("self", "torch") for n in names)
+    return (
+        names
+        if usable and not any(re.fullmatch(r"(in|out)\d+", n) for n in names)
+        else [f"argument{i}" for i in range(len(names))]
+    )
+
+
+def _path(leaf: Leaf) -> str:
+    assert leaf.path is not None
+    parts = leaf.path.split(".")
+    if leaf.path.startswith("lifted_tensor"):
+        raise NotCovered(f"no template covers a tensor made of Python numbers inside forward. {HELP}")
+    head, *rest = parts
+    text = head
+    for part in rest:
+        text = f"{text}.{part}" if part.isidentifier() else f"{text}[{part}]"
+    return text
+
+
+def _unused(name: str, source: str) -> str:
+    while re.search(rf"\b_?{name}", source):
+        name = f"{name}_"
+    return name

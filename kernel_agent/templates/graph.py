@@ -1,0 +1,120 @@
+"""The traced graph of a module, read from the server's JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_agent.errors import NotCovered
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Shape (in elements) and dtype (torch's name without the prefix) of one tensor."""
+
+    shape: Shape
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A tensor that the kernel reads. `path` is the attribute path in the module, or None for an argument of forward."""
+
+    node: str
+    spec: Spec
+    path: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of forward: a tensor leaf, or a plain value that the trace has baked in."""
+
+    name: str
+    leaf: Leaf | None
+    value: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A mention of another node."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One call of the trace, such as `aten.add.Tensor`."""
+
+    name: str
+    op: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    outputs: tuple[Spec, ...]
+
+    @property
+    def spec(self) -> Spec:
+        """What the call returns. Raises NotCovered where that is no tensor."""
+        if not self.outputs:
+            raise NotCovered(f"no template covers {self.op}, which returns no tensor. {HELP}")
+        return self.outputs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Arguments in call order, leaves by node name, calls in order, and the names of what is returned."""
+
+    arguments: tuple[Argument, ...]
+    leaves: Mapping[str, Leaf]
+    nodes: tuple[Node, ...]
+    outputs: tuple[str, ...]
+    structure: str
+
+
+HELP = "A model could write it: set OPENAI_API_KEY, or name another provider."
+
+
+def parse(graph: Mapping[str, Any] | None) -> Graph:
+    """Read the server's JSON. Raises NotCovered where there is none (the module could not be traced)."""
+    if graph is None:
+        raise NotCovered(f"the module could not be traced into a graph, which the templates need. {HELP}")
+    arguments = tuple(_argument(entry) for entry in graph["inputs"])
+    leaves = {argument.leaf.node: argument.leaf for argument in arguments if argument.leaf}
+    for entry in graph["parameters"]:
+        leaves[entry["node"]] = Leaf(entry["node"], _spec(entry), entry["name"])
+    nodes = tuple(
+        Node(
+            name=entry["name"],
+            op=entry["op"],
+            args=tuple(_value(a) for a in entry["args"]),
+            kwargs={key: _value(a) for key, a in entry["kwargs"].items()},
+            outputs=tuple(_spec(o) for o in entry["outputs"]),
+        )
+        for entry in graph["nodes"]
+    )
+    structure = graph.get("output_structure", "tensor" if len(graph["outputs"]) == 1 else "tuple")
+    return Graph(arguments, leaves, nodes, tuple(graph["outputs"]), structure)
+
+
+def _argument(entry: Mapping[str, Any]) -> Argument:
+    if "shape" in entry:
+        return Argument(entry["name"], Leaf(entry["name"], _spec(entry), None))
+    return Argument(entry["name"], None, _value(entry.get("value")))
+
+
+def _spec(entry: Mapping[str, Any]) -> Spec:
+    return Spec(tuple(entry["shape"]), entry["dtype"])
+
+
+def _value(encoded: Any) -> Any:
+    if isinstance(encoded, Mapping):
+        if "node" in encoded:
+            return Ref(encoded["node"])
+        if "float" in encoded:
+            return float(encoded["float"])
+        return dict(encoded)
+    if isinstance(encoded, Sequence) and not isinstance(encoded, str):
+        return [_value(item) for item in encoded]
+    return encoded

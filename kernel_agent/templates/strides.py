@@ -1,0 +1,79 @@
+"""Index maps of broadcasts and views, as mixed radix numbers.
+
+A `Pattern` maps a flat index to another: its digits are (size, stride), the outermost first, and an index whose digits are
+d_0, d_1, ... goes to the sum of d_i * stride_i. Digits of size one are dropped and neighbours that count on are merged, so
+equal maps are equal tuples. The identity over n elements is ((n, 1),).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+Pattern = tuple[tuple[int, int], ...]
+
+
+def normal(digits: Iterable[tuple[int, int]]) -> Pattern:
+    """The one spelling of a map."""
+    merged: list[tuple[int, int]] = []
+    for size, stride in digits:
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == size * stride:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    return tuple(merged)
+
+
+def broadcast(source: Sequence[int], target: Sequence[int]) -> Pattern:
+    """Where element i of `target` is found in `source` (both row-major, aligned at their last dimensions)."""
+    padded = (1,) * (len(target) - len(source)) + tuple(source)
+    strides = [prod(padded[i + 1 :]) for i in range(len(padded))]
+    return normal((t, 0 if s == 1 else stride) for s, t, stride in zip(padded, target, strides, strict=True))
+
+
+def compose(outer: Pattern, inner: Pattern) -> Pattern | None:
+    """The map i -> inner[outer[i]], or None where it isn't one of digits."""
+    places = [prod(size for size, _ in inner[i + 1 :]) for i in range(len(inner))]
+    digits: list[tuple[int, int]] = []
+    for size, stride in outer:
+        if stride == 0:
+            digits.append((size, 0))
+            continue
+        pieces: list[tuple[int, int]] = []
+        for (n, step), place in zip(reversed(inner), reversed(places), strict=True):
+            if size == 1 or stride >= place * n:
+                continue
+            if stride % place or (place * n) % stride:
+                return None
+            take = min(size, place * n // stride)
+            if size % take:
+                return None
+            pieces.insert(0, (take, step * (stride // place)))
+            size, stride = size // take, stride * take
+        if size != 1:
+            return None
+        digits.extend(pieces)
+    return normal(digits)
+
+
+def split(pattern: Pattern, columns: int) -> tuple[Pattern, Pattern] | None:
+    """The map as one of rows plus one of columns (the last `columns` values), or None where a digit straddles them."""
+    rows, inner, left = list(pattern), list[tuple[int, int]](), columns
+    while left > 1:
+        if not rows:
+            return None
+        size, stride = rows.pop()
+        if size <= left:
+            if left % size:
+                return None
+            inner.insert(0, (size, stride))
+            left //= size
+        else:
+            if size % left:
+                return None
+            rows.append((size // left, stride * left))
+            inner.insert(0, (left, stride))
+            left = 1
+    return normal(rows), normal(inner)
