@@ -47,8 +47,9 @@ def parser() -> Parser:
     top = Parser(
         "kernel_agent", description="Give it PyTorch code, get back a kernel that is checked, measured and faster."
     )
-    commands = top.add_subparsers(dest="command", required=True, metavar="run | resume | show | doctor")
-    run = commands.add_parser("run", help="find a faster kernel for the module in FILE", epilog=_keys())
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    form: dict[str, Any] = {"epilog": _keys(), "allow_abbrev": False}
+    run = commands.add_parser("run", help="find a faster kernel for the module in FILE", **form)
     run.add_argument("file", metavar="FILE", type=Path, help="PyTorch source: Model, get_inputs, get_init_inputs")
     run.add_argument(
         "--input-shapes", nargs="+", metavar="64x1024", type=_shape, help="inputs, where FILE has no get_inputs"
@@ -56,11 +57,11 @@ def parser() -> Parser:
     run.add_argument(
         "--run-directory", metavar="DIR", type=Path, help="where the run is kept (default: a new one in runs_dir)"
     )
-    resume = commands.add_parser("resume", help="carry on a run that was stopped", epilog=_keys())
+    resume = commands.add_parser("resume", help="carry on a run that was stopped", **form)
     show = commands.add_parser("show", help="the account of a run, finished or not")
     for command in (resume, show):
         command.add_argument("directory", metavar="DIR", type=Path, help="the run's directory")
-    doctor = commands.add_parser("doctor", help="what this machine can do, and what to do about what it cannot")
+    doctor = commands.add_parser("doctor", help="what this machine can do, and what to do about what it cannot", **form)
     for command in (run, resume, doctor):
         _add_settings(command)
     return top

@@ -126,7 +126,7 @@ class Screen:
     _began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self._live = Live(console=self.console, get_renderable=self._picture, transient=True, refresh_per_second=4)
+        self._live = Live(console=self.console, get_renderable=self.picture, transient=True, refresh_per_second=4)
 
     def __enter__(self) -> Screen:
         self._live.start()
@@ -167,7 +167,8 @@ class Screen:
         if (evaluation.speedup or 0) > (self._best[2].speedup or 0 if self._best else 0):
             self._best = trial, idea, evaluation
 
-    def _picture(self) -> RenderableType:
+    def picture(self) -> RenderableType:
+        """The table as it stands; the display draws it four times a second."""
         minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
         head = Text.assemble((self._stage, "bold"), (f"   {minutes}:{seconds:02}", "dim"))
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")

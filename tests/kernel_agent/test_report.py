@@ -1,0 +1,185 @@
+"""What a person sees of a run: the lines, the live table, the final account."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kernel_agent import report
+from kernel_agent.events import (
+    Confirmed,
+    Confirming,
+    Event,
+    IdeaRecorded,
+    Notice,
+    Progress,
+    RoundStarted,
+    RunStarted,
+    TrialJudged,
+    TrialStarted,
+)
+from kernel_agent.settings import Settings
+from kernel_agent.tree import Confirmation, Ideas, Judgement, Run
+from kernel_agent.types import (
+    Description,
+    Device,
+    Evaluation,
+    Idea,
+    Interval,
+    Problem,
+    Status,
+    Timing,
+    Trial,
+    Versus,
+)
+
+EAGER = Timing(1000.0, 990.0, 1010.0, 40)
+PROBLEM = Problem("softmax", "class Model: ...", "cpu")
+KNOWN = Description(
+    Device("cpu", "EPYC", "zen3", 2, 20.0), None, None, 1e6, 1e6, 80.0, {"eager": EAGER, "compile": EAGER}
+)
+
+
+def passed(speedup: float, compiled: float | None = None) -> Evaluation:
+    timing = Timing(1000 / speedup, 990 / speedup, 1010 / speedup, 40)
+    versus = [Versus("eager", EAGER, Interval(speedup * 0.99, speedup, speedup * 1.01))]
+    if compiled:
+        versus.append(Versus("compile", EAGER, Interval(compiled * 0.99, compiled, compiled * 1.01)))
+    return Evaluation(Status.PASSED, "", timing, tuple(versus), error=1.25)
+
+
+def started(tmp_path: Path) -> tuple[Run, list[Event]]:
+    """A run of one round: one idea passes at 2x, one fails to build; and its events."""
+    run = Run(PROBLEM, Settings(_env_file=None), KNOWN)
+    first, second = (
+        Idea(name, 1, run.reference.id, title, "") for name, title in (("a", "tile 128"), ("b", "async copy"))
+    )
+    good, bad = (Trial(idea.id, 0, 0, run.reference.id, f"# {idea.id}") for idea in (first, second))
+    broken = Evaluation(Status.BUILD_ERROR, "\nx.cpp:3: error: no [such] type\nmore")
+    for record in (
+        Ideas(1, (first, second)),
+        good,
+        bad,
+        Judgement(good.source_id, passed(2.0)),
+        Judgement(bad.source_id, broken),
+        Confirmation(good.source_id, passed(1.9, 1.6)),
+    ):
+        run.record(record)
+    events: list[Event] = [
+        Notice("building the index"),
+        RunStarted(PROBLEM, KNOWN, tmp_path, "templates", "lexical", 3, 0),
+        RoundStarted(1, (run.reference,)),
+        IdeaRecorded(first),
+        IdeaRecorded(second),
+        TrialStarted(first, 0, 0),
+        Progress(good, "timing"),
+        TrialJudged(first, good, passed(2.0)),
+        TrialStarted(second, 0, 0),
+        TrialJudged(second, bad, broken, shared=True),
+        Confirming(good),
+        Progress(good, "timing"),
+        Confirmed(good, passed(1.9, 1.6), True),
+    ]
+    return run, events
+
+
+def told(run: Run, directory: Path, retrieval: str | None = "lexical") -> str:
+    console = Console(file=io.StringIO(), width=160)
+    for part in report.account(run, directory, retrieval):
+        console.print(part)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_trial_is_one_line_where_there_is_no_terminal(tmp_path: Path) -> None:
+    run, events = started(tmp_path)
+    rows: list[str] = []
+    watch = report.Lines(rows.append)
+    for event in events:
+        watch(event)
+    good, bad = list(run.trials.values())[1:]
+    assert rows == [
+        "building the index",
+        "softmax on cpu (EPYC, 2 threads); proposer templates; lexical retrieval; "
+        f"eager 1 ms, compile 1 ms, limit 0.08 ms; in {tmp_path}",
+        "round 1 from original",
+        f"r1 {good.id[:4]} passed 0.5 ms 2.00x  tile 128",
+        f"r1 {bad.id[:4]} build_error  async copy: x.cpp:3: error: no [such] type (same source as before)",
+        f"confirming {good.id[:4]} with new inputs in fresh processes",
+        f"confirmed {good.id[:4]} 0.526 ms 1.90x",
+    ]
+
+
+def test_the_live_table_shows_what_each_attempt_is_doing_and_the_best_so_far(tmp_path: Path) -> None:
+    _, events = started(tmp_path)
+    file = io.StringIO()
+    console = Console(file=file, width=120, force_terminal=True, color_system=None)
+    pictures = []
+    with report.Screen(console) as screen:
+        for event in events:
+            screen(event)
+            shot = Console(file=io.StringIO(), width=120)
+            shot.print(screen.picture())
+            assert isinstance(shot.file, io.StringIO)
+            pictures.append(shot.file.getvalue())
+    assert "round 1 of 3: thinking" in pictures[2]
+    assert "timing" in pictures[6]
+    assert "best so far 2.00x [1.98, 2.02]" in pictures[7]
+    assert "build error" in pictures[9]
+    assert "confirming" in pictures[-1]
+    assert "no [such] type" in file.getvalue()
+
+
+def test_the_account_ranks_says_how_to_use_the_best_and_how_it_was_measured(tmp_path: Path) -> None:
+    run, _ = started(tmp_path)
+    (tmp_path / "best_kernel.py").write_text("# a")
+    text = told(run, tmp_path)
+    good = next(trial for trial in run.trials.values() if trial.idea == "a")
+    row = next(row.split() for row in text.splitlines() if "tile 128" in row)
+    assert row == [
+        "1",
+        good.id[:4],
+        "tile",
+        "128",
+        "1.90x",
+        "[1.88,",
+        "1.92]",
+        "yes",
+        "1.25",
+        "original",
+        ">",
+        good.id[:4],
+    ]
+    for part in (
+        "2 trials, 1 did not pass",
+        "1.90x [1.88, 1.92] against eager PyTorch, 1.60x [1.58, 1.62] against torch.compile",
+        "best_kernel.py",
+        "from best_kernel import ModelNew",
+        "measured on EPYC (cpu, zen3, 2 threads): eager 1 ms, compile 1 ms, limit 0.08 ms",
+        "fresh processes",
+        "retrieval: lexical",
+    ):
+        assert part in text
+
+
+def test_where_nothing_is_faster_the_original_is_delivered(tmp_path: Path) -> None:
+    run = Run(PROBLEM, Settings(_env_file=None), KNOWN)
+    (tmp_path / "best_kernel.py").write_text(PROBLEM.source)
+    text = told(run, tmp_path)
+    assert "Nothing was faster than the original beyond the noise" in text
+    assert "from best_kernel import Model\n" in text
+
+
+def test_a_broken_run_says_how_to_go_on(tmp_path: Path) -> None:
+    run, _ = started(tmp_path)
+    assert "The run is not finished: python -m kernel_agent resume" in told(run, tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("us", "text"), [(0.5, "0.0005 ms"), (412, "0.412 ms"), (5333, "5.33 ms"), (123456, "123 ms"), (2.5e6, "2,500 ms")]
+)
+def test_times_are_milliseconds_of_three_digits(us: float, text: str) -> None:
+    assert report.ms(us) == text
