@@ -1,0 +1,96 @@
+"""Reading PyTorch source: what is taken, what is rewritten, what is refused and in which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel_agent.errors import ProblemError
+from kernel_agent.problem import load_problem
+
+EXAMPLE = (Path(__file__).parents[2] / "examples" / "rms_norm_residual.py").read_text()
+
+SINGLE = """\
+from __future__ import annotations
+import torch.nn as nn
+
+class Scaled(nn.Module):
+    '''Scaled is its name in text too.'''
+    def __init__(self, size: int, scale: float = 2.0):
+        super(Scaled, self).__init__()
+        self.Scaled = scale
+    def forward(self, x, y):
+        return (x + y) * self.Scaled
+
+def build() -> Scaled:
+    return Scaled(3)
+"""
+
+
+def test_kernelbench_form_is_taken_as_it_is() -> None:
+    problem = load_problem(EXAMPLE, "rms", "cpu")
+    assert (problem.source, problem.name, problem.target) == (EXAMPLE, "rms", "cpu")
+
+
+def test_a_single_module_becomes_model_wherever_its_name_stands_as_a_name() -> None:
+    source = load_problem(SINGLE, "scaled", "cpu", [(4, 3), [4, 3]], [3]).source
+    assert "class Model(nn.Module)" in source and "super(Model, self)" in source and "-> Model:" in source
+    assert "self.Scaled" in source and "'''Scaled is" in source
+    assert "return [torch.randn((4, 3)), torch.randn((4, 3))]" in source and "return [3]" in source
+    compile(source, "scaled", "exec")
+
+
+@pytest.mark.parametrize("base", ["nn.Module", "torch.nn.Module", "Module", "nn.Linear"])
+def test_a_module_is_known_by_its_base(base: str) -> None:
+    code = f"class ModelNew({base}):\n    def forward(self, x): return x\n"
+    assert "class Model(" in load_problem(code, "x", "cpu", [(2,)]).source
+
+
+def test_a_module_that_derives_from_model_leaves_model_alone() -> None:
+    code = EXAMPLE + "\n\nclass Wider(Model):\n    pass\n"
+    assert load_problem(code, "x", "cpu").source == code
+
+
+def test_inputs_alone_may_be_missing() -> None:
+    code = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): return x\n"
+    source = load_problem(code, "x", "cpu", input_shapes=[()]).source
+    assert "torch.randn(())" in source and "def get_init_inputs():\n    return []" in source
+
+
+def test_rewriting_keeps_lines_with_odd_characters_and_endings() -> None:
+    code = "class Odd(nn.Module):\r\n    s = 'ä\x0c\u2028'; o: 'Odd' = Odd\r\n    def forward(self, x): return x\r\n"
+    source = load_problem(code, "x", "cpu", [(1,)]).source
+    assert "s = 'ä\x0c\u2028'; o: 'Odd' = Model\r\n" in source
+
+
+@pytest.mark.parametrize(
+    ("code", "given", "words"),
+    [
+        ("def f(:\n", {}, "does not parse"),
+        ("x = 1\0", {}, "does not parse"),
+        ("", {}, "holds no `Model`"),
+        ("class Model:\n    pass\n", {}, "holds no `Model`"),
+        ("class A(nn.Module): ...\nclass B(nn.Module): ...\n", {}, "`A` (line 1), `B` (line 2)"),
+        ("class Model(nn.Module): ...\n", {}, "input_shapes"),
+        (SINGLE, {"input_shapes": [(1,)], "init_inputs": [3]}, "takes x, y, but input_shapes gives 1"),
+        (SINGLE, {"input_shapes": [(1,), (1,)]}, "takes size, scale, but init_inputs gives 0"),
+        (SINGLE, {"input_shapes": [4, 3], "init_inputs": [3]}, "[(16, 1024), (1024,)]"),
+        (SINGLE, {"input_shapes": [(1.5,), (1,)], "init_inputs": [3]}, "list of shapes"),
+        (SINGLE, {"input_shapes": [(1,), (1,)], "init_inputs": [object()]}, "init_inputs must be"),
+        ("from a import Model\nclass B(nn.Module): ...\n", {"input_shapes": []}, "rename that"),
+        (EXAMPLE, {"input_shapes": [(1,)]}, "leave input_shapes out"),
+        (EXAMPLE, {"init_inputs": [1]}, "leave init_inputs out"),
+    ],
+)
+def test_a_fault_is_one_sentence(code: str, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        load_problem(code, "the file", "cpu", **given)
+    sentence = str(caught.value)
+    assert words in sentence and "\n" not in sentence and sentence.endswith(".")
+
+
+def test_where_it_does_not_parse_is_told() -> None:
+    with pytest.raises(ProblemError, match="in line 2"):
+        load_problem("x = 1\ny = = 2\n", "file", "cpu")

@@ -1,0 +1,115 @@
+"""A run with nothing random in it: a proposer that follows from hashes, and a bench in this process or as a server.
+
+python -m tests.scripted_run DIRECTORY LOG    plays or resumes a run against tests/scripted_bench.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from kernel_agent import tree
+from kernel_agent.bench import Bench
+from kernel_agent.events import Event, RoundStarted
+from kernel_agent.journal import FILE, Journal
+from kernel_agent.search import Search
+from kernel_agent.settings import Settings, load_settings
+from kernel_agent.types import Brief, Description, Device, Evaluation, Idea, Problem, Timing, Trial, digest
+from tests.scripted_bench import COMPILE_US, EAGER_US, GRAPH, verdict
+
+ROOT = Path(__file__).parents[1]
+PROBLEM = Problem("relu", "class Model: ...\n", "cpu")
+DESCRIPTION = Description(
+    device=Device("cpu", "scripted", "x86_64", 2, 10.0),
+    graph=GRAPH,
+    graph_error=None,
+    flops=4096.0,
+    bytes=32768.0,
+    limit_us=3.2,
+    baselines={
+        "eager": Timing(EAGER_US, EAGER_US * 0.99, EAGER_US * 1.01, 20),
+        "compile": Timing(COMPILE_US, COMPILE_US * 0.99, COMPILE_US * 1.01, 20),
+    },
+)
+
+
+def small_settings(**given: object) -> Settings:
+    return load_settings(**{"branching_factor": 4, "num_rounds": 3, "implementations_per_idea": 3} | given)
+
+
+class ScriptedProposer:
+    """Ideas and sources by hash. Attempt 1 of a round's ideas is one and the same source; half the repairs give up."""
+
+    def __init__(self) -> None:
+        self.asked: list[Brief] = []
+
+    async def ideas(self, brief: Brief, count: int) -> list[Idea]:
+        self.asked.append(brief)
+        titles = [f"idea {number} on {brief.parent.id}" for number in range(count)]
+        return [Idea("", 0, "", title, "because") for title in titles]
+
+    async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
+        self.asked.append(brief)
+        return f"# round {idea.round} attempt {attempt}\n" if attempt == 1 else f"# {idea.title} attempt {attempt}\n"
+
+    async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+        return None if int(digest(trial.source), 16) % 2 else f"{trial.source}# repaired: {evaluation.status}\n"
+
+
+class InProcessBench:
+    """The scripted verdicts without a server; `judged` and `confirmed` list the sources in the order of the calls."""
+
+    def __init__(self) -> None:
+        self.judged: list[str] = []
+        self.confirmed: list[str] = []
+
+    async def evaluate(
+        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+    ) -> Evaluation:
+        self.judged.append(source)
+        await asyncio.sleep(0)
+        return evaluation_of(source, "eager")
+
+    async def confirm(
+        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+    ) -> Evaluation:
+        self.confirmed.append(source)
+        return evaluation_of(source, "eager", "compile")
+
+
+def evaluation_of(source: str, *baselines: str) -> Evaluation:
+    return TypeAdapter(Evaluation).validate_python(verdict(source, list(baselines)))
+
+
+def standings(run: tree.Run) -> list[list[object]]:
+    """What must be equal between a broken and an unbroken run."""
+    return [[trial.id, trial.source_id, run.speedup(trial)] for trial in tree.ranking(run)]
+
+
+async def main(directory: Path, log: Path) -> None:
+    """Play or resume, telling each event by a line on stdout, so that a test knows when to kill."""
+
+    def tell(event: Event) -> None:
+        if not isinstance(event, RoundStarted) and not getattr(event, "kept", False):
+            print(type(event).__name__, flush=True)
+
+    begun = (directory / FILE).exists()
+    server = f"python {ROOT / 'tests' / 'scripted_bench.py'} --log {log} --delay 0.01"
+    with Journal.open(directory) if begun else Journal.create(directory) as journal:
+        async with Bench(server, directory) as bench:
+            if not begun:
+                journal.begin(PROBLEM, small_settings())
+            if not journal.described:
+                journal.describe(await bench.describe(journal.problem))
+            run = journal.load()
+            winner = await Search(run, journal, ScriptedProposer(), bench, observe=tell).play()
+    (directory / "standings.json").write_text(json.dumps([winner.id, standings(run)]))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
