@@ -1,0 +1,97 @@
+"""A small problem, an honest kernel for it, and a real server over stdio to judge it."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+from mcp.types import CallToolResult
+
+ROOT = Path(__file__).parent.parent
+
+SCALE_ADD = """
+import torch, torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+        self.bias = nn.Parameter(torch.randn(256))
+
+    def forward(self, x, y):
+        return x * self.scale + y + self.bias
+
+def get_inputs():
+    return [torch.randn(64, 256), torch.randn(64, 256)]
+
+def get_init_inputs():
+    return [1.5]
+"""
+
+HONEST = '''
+import torch, torch.nn as nn, tvm_ffi.cpp
+SOURCE = r"""
+void run(tvm::ffi::TensorView x, tvm::ffi::TensorView y, tvm::ffi::TensorView b, tvm::ffi::TensorView o, double s) {
+  const float *p = static_cast<const float*>(x.data_ptr()), *q = static_cast<const float*>(y.data_ptr());
+  const float* c = static_cast<const float*>(b.data_ptr()); float* d = static_cast<float*>(o.data_ptr());
+  int64_t n = b.numel();
+  for (int64_t i = 0; i < x.numel(); ++i) d[i] = p[i] * (float)s + q[i] + c[i % n];
+}
+"""
+kernel = tvm_ffi.cpp.load_inline("scale_add", cpp_sources=SOURCE, functions=["run"], extra_cflags=["-O3"])
+
+class ModelNew(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+        self.bias = nn.Parameter(torch.randn(256))
+
+    def forward(self, x, y):
+        out = torch.empty_like(x)
+        kernel.run(x, y, self.bias.detach(), out, self.scale)
+        return out
+'''
+
+
+def server_parameters(cache: Path) -> StdioServerParameters:
+    passed_on = {k: v for k, v in os.environ.items() if not k.endswith("_KEY")}
+    env = passed_on | {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT)}
+    return StdioServerParameters(command=sys.executable, args=["-m", "ncu_server"], env=env, cwd=str(cache))
+
+
+class Server:
+    """The tools as functions."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def call(self, tool: str, **arguments: Any) -> CallToolResult:
+        return await self.client.call_tool(tool, arguments)
+
+    async def evaluate(self, candidate: str, problem: str = SCALE_ADD, **more: Any) -> dict[str, Any]:
+        answer = await self.call("evaluate_kernel", candidate=candidate, problem=problem, target="cpu", **more)
+        assert not answer.is_error, answer.content
+        assert answer.structured_content is not None
+        return answer.structured_content
+
+    async def refusal(self, tool: str, **arguments: Any) -> str:
+        answer = await self.call(tool, **arguments)
+        assert answer.is_error
+        return str(getattr(answer.content[0], "text", "")).partition(f"{tool}: ")[2]
+
+
+def descendants(pid: int) -> set[int]:
+    """All processes below `pid`, from /proc."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if fields[0] != "Z":
+            parents[int(stat.parent.name)] = int(fields[1])
+    found: set[int] = set()
+    while more := {p for p, parent in parents.items() if parent in found | {pid}} - found:
+        found |= more
+    return found

@@ -1,0 +1,71 @@
+import asyncio
+
+from ncu_server.lease import Lease
+
+
+async def hold(lease: Lease, kind: str, name: str, log: list[str], gate: asyncio.Event) -> None:
+    async with lease.alone() if kind == "alone" else lease.shared():
+        log.append(f"+{name}")
+        await gate.wait()
+        log.append(f"-{name}")
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_one_holder_is_alone_and_sharers_are_at_most_the_width() -> None:
+    lease, log, gate = Lease(2), [], asyncio.Event()
+    tasks = [
+        asyncio.create_task(hold(lease, k, n, log, gate))
+        for k, n in [("shared", "a"), ("shared", "b"), ("shared", "c"), ("alone", "d")]
+    ]
+    await settle()
+    assert log == ["+a", "+b"]
+    gate.set()
+    await asyncio.gather(*tasks)
+    assert log.index("+d") > log.index("-c") > log.index("+c")
+
+
+async def test_who_waits_is_told_how_many_are_ahead() -> None:
+    lease, said = Lease(1), []
+
+    async def report(message: str) -> None:
+        said.append(message)
+
+    async with lease.alone():
+
+        async def wait() -> None:
+            async with lease.alone(report):
+                pass
+
+        task = asyncio.create_task(wait())
+        await settle()
+    await task
+    assert said == ["queued behind 1"]
+
+
+async def test_a_cancelled_waiter_lets_the_next_one_in() -> None:
+    lease, log, gate = Lease(1), [], asyncio.Event()
+    first = asyncio.create_task(hold(lease, "alone", "a", log, gate))
+    second = asyncio.create_task(hold(lease, "alone", "b", log, gate))
+    third = asyncio.create_task(hold(lease, "shared", "c", log, gate))
+    await settle()
+    second.cancel()
+    first.cancel()
+    await settle()
+    assert log == ["+a", "+c"]
+    gate.set()
+    await third
+
+
+async def test_a_turn_that_comes_with_the_cancellation_is_given_back() -> None:
+    lease, log, gate = Lease(1), [], asyncio.Event()
+    async with lease.alone():
+        waiter = asyncio.create_task(hold(lease, "alone", "a", log, gate))
+        await settle()
+    waiter.cancel()
+    await asyncio.gather(waiter, return_exceptions=True)
+    async with asyncio.timeout(1), lease.alone():
+        assert log == []

@@ -1,0 +1,181 @@
+"""The shape of the house, held by walking its syntax trees."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PARTS = ("kernel_agent", "ncu_server", "rag")
+FILES = sorted(p for part in PARTS for p in (ROOT / part).rglob("*.py"))
+TREES = {p: ast.parse(p.read_text()) for p in FILES}
+# A module imports only from rows below its own; modules of one row never import one another.
+LAYERS = {
+    "kernel_agent": [
+        {"__main__"},
+        {"cli"},
+        {"doctor", "report"},
+        {"agent"},
+        {"search"},
+        {"thinker", "templates", "bench"},
+        {"llm", "query"},
+        {"journal", "problem"},
+        {"tree"},
+        {"settings", "events"},
+        {"types"},
+        {"errors"},
+    ],
+    "ncu_server": [
+        {"__main__"},
+        {"server"},
+        {"evaluate", "describe", "environment"},
+        {"rig"},
+        {"session", "build", "timing"},
+        {"zygote"},
+        {"worker"},
+        {"targets", "sandbox", "lease", "memory", "framing"},
+        {"guard", "compare", "stats", "schema", "errors"},
+    ],
+}
+
+
+def module(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module(p): p for p in FILES}
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of ours that a file imports, at any depth, type-checking imports left out."""
+    tree = TREES[path]
+    hidden = {
+        id(n)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for n in ast.walk(block)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in hidden:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {
+                f"{node.module}.{a.name}" if f"{node.module}.{a.name}" in MODULES else node.module for a in node.names
+            }
+    return {f for f in found if f.split(".")[0] in PARTS} & (set(MODULES) | set(PARTS))
+
+
+def functions() -> list[tuple[int, str]]:
+    return [
+        (n.end_lineno - n.lineno + 1, f"{module(p)}:{n.name}")
+        for p, tree in TREES.items()
+        for n in ast.walk(tree)
+        if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.end_lineno
+    ]
+
+
+def row(name: str) -> tuple[str, int] | None:
+    part, _, rest = name.partition(".")
+    inner = rest.split(".")[0]
+    rows = LAYERS.get(part, [])
+    return next(((part, i) for i, names in enumerate(rows) if inner in names), None)
+
+
+def test_parts_import_in_one_direction() -> None:
+    allowed = {"kernel_agent": {"kernel_agent", "rag"}, "ncu_server": {"ncu_server"}, "rag": {"rag"}}
+    wrong = [
+        f"{module(p)} imports {i}"
+        for p in FILES
+        for i in imports(p)
+        if i.split(".")[0] not in allowed[module(p).split(".")[0]]
+    ]
+    assert not wrong
+
+
+def test_imports_go_down_only() -> None:
+    wrong = []
+    for path in FILES:
+        here = row(module(path))
+        for other in imports(path):
+            there = row(other)
+            inside = module(path).split(".")[:2] == other.split(".")[:2]
+            if here and there and here[0] == there[0] and not inside and here[1] >= there[1]:
+                wrong.append(f"{module(path)} imports {other}")
+    assert not wrong
+
+
+def test_every_module_has_its_row() -> None:
+    parts = [m for m in MODULES if m.split(".")[0] in LAYERS and "." in m]
+    assert not [m for m in parts if row(m) is None]
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    graph = {m: {i for i in imports(p) if i in MODULES and i != m} for m, p in MODULES.items()}
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, f"cycle: {' -> '.join((*path, name))}"
+        if name not in done:
+            for other in graph[name]:
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+def test_functions_and_files_are_short() -> None:
+    lengths = sorted(functions())
+    assert not [f for f in lengths if f[0] > 60]
+    assert lengths[int(len(lengths) * 0.9)][0] <= 30
+    assert not [module(p) for p in FILES if len(p.read_text().splitlines()) > 400]
+
+
+def test_torch_stays_in_the_workers() -> None:
+    wrong = []
+    for path, tree in TREES.items():
+        names = [a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
+        names += [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+        if any(n.split(".")[0] in ("torch", "sentence_transformers") for n in names):
+            wrong.append(module(path))
+    assert [m for m in wrong if not m.startswith("ncu_server.worker")] in ([], ["rag.embed"])
+
+
+def test_broad_excepts_stand_only_at_the_edges() -> None:
+    wrong = []
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ExceptHandler):
+                name = ast.unparse(node.type) if node.type else "everything"
+                if name in ("everything", "Exception", "BaseException") and not _raises_again(node):
+                    wrong.append(module(path))
+    assert set(wrong) <= {"ncu_server.worker.roles", "ncu_server.server"}
+
+
+def _raises_again(handler: ast.ExceptHandler) -> bool:
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
+
+
+def test_names_say_what_a_thing_is() -> None:
+    vague = ("Manager", "Handler", "Factory", "Service", "Util")
+    classes = [f"{module(p)}.{n.name}" for p, t in TREES.items() for n in ast.walk(t) if isinstance(n, ast.ClassDef)]
+    assert not [c for c in [*classes, *MODULES] if any(v.lower() in c.lower() for v in vague)]
+
+
+@pytest.mark.parametrize("name", ["kernel_agent.cli", "kernel_agent", "rag", "ncu_server.server"])
+def test_importing_the_thinking_side_loads_no_torch(name: str) -> None:
+    code = f"import sys, {name}; print([m for m in ('torch', 'chromadb', 'sentence_transformers') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_importing_the_command_line_is_quick() -> None:
+    code = "import time; t = time.process_time(); import kernel_agent.cli; print(time.process_time() - t)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert float(done.stdout) < 1.0
