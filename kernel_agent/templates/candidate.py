@@ -16,7 +16,7 @@ def assemble(
     summary: str,
     kernel: str,
     program: Program,
-    tunables: Mapping[str, tuple[int, Sequence[int]]],
+    tunables: Mapping[str, tuple[int | str, Sequence[int | str]]],
     flags: Sequence[str],
     target: str,
 ) -> str:
@@ -53,9 +53,10 @@ _{prefix} = _load_inline(
 
 
 def _{prefix}_ready(name, tensor, shape, dtype):
-    """The tensor, dense and aligned for vector loads. Raises ValueError where it isn't what the kernel was written for."""
+    """The tensor, dense and aligned for vector loads. Raises ValueError where the kernel was written for another."""
     if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-        raise ValueError(f"{{name}} is {{tensor.dtype}} {{list(tensor.shape)}}, and this kernel was written for {{dtype}} {{list(shape)}}")
+        found, wanted = f"{{tensor.dtype}} {{list(tensor.shape)}}", f"{{dtype}} {{list(shape)}}"
+        raise ValueError(f"{{name}} is {{found}}, and this kernel was written for {{wanted}}")
     tensor = tensor.detach().contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
@@ -75,9 +76,8 @@ def _forward(program: Program, prefix: str, target: str) -> str:
     by_node = {a.leaf.node: name for a, name in zip(graph.arguments, names, strict=True) if a.leaf}
     for n, leaf in enumerate(program.leaves):
         where = by_node.get(leaf.node) or f"self.{_path(leaf)}"
-        lines.append(
-            f'    in{n} = _{prefix}_ready("{leaf.path or leaf.node}", {where}, {leaf.spec.shape}, torch.{leaf.spec.dtype})'
-        )
+        expected = f"{leaf.spec.shape}, torch.{leaf.spec.dtype}"
+        lines.append(f'    in{n} = _{prefix}_ready("{leaf.path or leaf.node}", {where}, {expected})')
     device = "in0.device" if program.leaves else '"cpu"'
     for n, output in enumerate(program.outputs):
         lines.append(f"    out{n} = torch.empty({output.spec.shape}, dtype=torch.{output.spec.dtype}, device={device})")

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from textwrap import indent
 
-from kernel_agent.templates.express import contiguous, expression, fill, helpers, index, leaf_name, operand, text
+from kernel_agent.templates.express import (
+    contiguous,
+    expression,
+    fill,
+    helpers,
+    index,
+    leaf_name,
+    operand,
+    summed,
+    text,
+)
 from kernel_agent.templates.program import Call, Folded, Program, Read
 from kernel_agent.templates.schedule import Keep, Pass, passes
 
 TYPES = {"float32": "float", "float16": "k_float16", "bfloat16": "k_bfloat16", "bool": "k_bool"}
 SIMD = "#pragma omp simd"
-FLAGS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
 START = {"sum": "0.0f", "max": "-INFINITY", "min": "INFINITY"}
 
 
@@ -24,6 +33,12 @@ def emit(program: Program, genes: Mapping[str, object]) -> str:
     )
     places["math"] = helpers("math/level_01.cpp", "".join(places.values()), types)
     return fill(text(f"{program.family}/level_02.cpp"), places)
+
+
+def flags(genes: Mapping[str, object]) -> tuple[str, ...]:
+    """Compiler flags. Without errno and traps, roots and comparisons become vector code; NaN keeps its meaning."""
+    width = (f"-mprefer-vector-width={genes['width']}",) if "width" in genes else ()
+    return ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", *width)
 
 
 class _Writer:
@@ -116,10 +131,8 @@ class _Writer:
         for i in plan.scalars:
             term = self.program.terms[i]
             if isinstance(term, Read):
-                at = index(self.program.places[i][0], "r")
-                lines.append(
-                    f"const float v{i} = {self._load(i, 't.' + leaf_name(self.program, i), f'{term.offset} + {at}')};"
-                )
+                leaf, at = f"t.{leaf_name(self.program, i)}", index(self.program.places[i][0], "r")
+                lines.append(f"const float v{i} = {self._load(i, leaf, summed(str(term.offset), at))};")
             else:
                 lines.append(f"const float v{i} = {expression(self.program, i)};")
         divisors = {self._divisor(i) for i in plan.loop} - {None}
@@ -140,8 +153,8 @@ class _Writer:
         for i in plan.loop:
             term = p.terms[i]
             if isinstance(term, Read):
-                at = index(p.places[i][0], "r") + (" + b" if contiguous(p, i) else "")
-                lines.append(f"const auto* __restrict__ p{i} = t.{leaf_name(p, i)} + ({term.offset} + {at});")
+                at = summed(str(term.offset), index(p.places[i][0], "r"), "b" if contiguous(p, i) else "0")
+                lines.append(f"const auto* __restrict__ p{i} = t.{leaf_name(p, i)} + ({at});")
         clauses, body = list[str](), [f"const float v{i} = k{i}[b + j];" for i in plan.recalled]
         body += [
             f"const float v{i} = {self._element(i)};"

@@ -15,7 +15,7 @@ CORPUS = Path(__file__).resolve().parents[2] / "corpus" / "kernels"
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-OURS = "exp expm1 log log1p tanh sigmoid erf rsqrt max min sign remainder".split()
+OURS = ["exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "rsqrt", "max", "min", "sign", "remainder"]
 RENAMED = {"abs": "fabs", "round": "nearbyint"}
 
 
@@ -64,7 +64,12 @@ def index(pattern: Pattern, of: str) -> str:
         if stride:
             terms.insert(0, digit if stride == 1 else f"{digit} * {stride}")
         place *= size
-    return " + ".join(terms) or "0"
+    return summed(*terms)
+
+
+def summed(*terms: str) -> str:
+    """A sum of integer expressions without its zeros."""
+    return " + ".join(term for term in terms if term != "0") or "0"
 
 
 def contiguous(program: Program, i: int) -> bool:
@@ -82,9 +87,9 @@ def leaf_name(program: Program, i: int) -> str:
 
 @cache
 def text(name: str) -> str:
-    """A file of the corpus, such as `norm/level_02.cpp`, without its front matter."""
+    """A file of the corpus, such as `norm/level_02.cpp`, from its first include on."""
     whole = (CORPUS / name).read_text()
-    return re.sub(r"\A/\* ---\n.*?--- \*/\n", "", whole, flags=re.DOTALL)
+    return whole[whole.index("#include") :]
 
 
 def fill(frame: str, places: Mapping[str, str]) -> str:

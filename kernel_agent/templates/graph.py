@@ -21,7 +21,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A tensor that the kernel reads. `path` is the attribute path in the module, or None for an argument of forward."""
+    """A tensor that the kernel reads. `path` leads to it from the module; None is an argument of forward."""
 
     node: str
     spec: Spec

@@ -13,9 +13,10 @@ from kernel_agent.templates.rowwise import ROWWISE
 from kernel_agent.templates.values import Load, Number, Value, View, fit, lift, narrow, permute, reshape
 
 DTYPES = ("float32", "float16", "bfloat16", "bool")
-SAME = "contiguous clone detach detach_ alias lift_fresh lift_fresh_copy view_of to _to_copy type_as float half bfloat16".split()
-RESHAPES = "view reshape _unsafe_view flatten unflatten unsqueeze squeeze view_as reshape_as".split()
-EXPANDS = "expand expand_as broadcast_to".split()
+SAME = ["contiguous", "clone", "detach", "detach_", "alias", "lift_fresh", "lift_fresh_copy", "to", "_to_copy"]
+SAME += ["type_as", "float", "half", "bfloat16"]
+RESHAPES = ["view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as"]
+EXPANDS = ["expand", "expand_as", "broadcast_to"]
 FILLS = {"ones": 1.0, "ones_like": 1.0, "zeros": 0.0, "zeros_like": 0.0}
 IN_PLACE = {f"{name}_": name for name in POINTWISE}
 
@@ -27,18 +28,17 @@ def lower(graph: Graph) -> tuple[Value, ...]:
         known[name] = Load(leaf, leaf.spec.shape)
     wanted = _reachable(graph)
     for node in graph.nodes:
-        base, _ = names(node.op)
-        if node.name in wanted or base in IN_PLACE:
+        if node.name in wanted:
             known[node.name] = _node(node, known)
-    outputs = tuple(known.get(name) for name in graph.outputs)
-    for value in outputs:
-        if not isinstance(value, Value):
-            raise NotCovered(f"the module returns something that is not a tensor. {HELP}")
-        if isinstance(value, Load):
-            raise NotCovered(
-                f"the module returns its input {value.leaf.node} unchanged: there is nothing to make faster."
-            )
-    return outputs  # type: ignore[return-value]
+    return tuple(_returned(known.get(name)) for name in graph.outputs)
+
+
+def _returned(value: object) -> Value:
+    if not isinstance(value, Value):
+        raise NotCovered(f"the module returns something that is not a tensor of floats. {HELP}")
+    if isinstance(value, Load):
+        raise NotCovered(f"the module returns its input {value.leaf.node} unchanged: nothing can be made faster.")
+    return value
 
 
 def names(op: str) -> tuple[str, str]:
@@ -49,7 +49,8 @@ def names(op: str) -> tuple[str, str]:
 
 def _reachable(graph: Graph) -> set[str]:
     nodes = {node.name: node for node in graph.nodes}
-    wanted, stack = set[str](), list(graph.outputs)
+    stack = [*graph.outputs, *(node.name for node in graph.nodes if names(node.op)[0] in IN_PLACE)]
+    wanted = set[str]()
     while stack:
         name = stack.pop()
         if name in wanted:
@@ -161,8 +162,9 @@ def _glu(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
 
 
 def _slice(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
-    value, dim, start, _, step = [*args, *(None, 0, 0, None, 1)[len(args) :]]
-    size = value.shape[dim]
+    value = lift(args[0])
+    dim, start, _, step = (*args[1:], *(0, 0, None, 1)[len(args) - 1 :])
+    size, start = value.shape[dim], start or 0
     if step != 1:
         raise NotCovered(f"no template covers {node.op} with a step. {HELP}")
     start = max(start + size, 0) if start < 0 else min(start, size)
@@ -182,6 +184,7 @@ def _transpose(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
 
 def _batch_norm(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
     x, weight, bias, mean, variance, training, _, eps = args[:8]
+    assert isinstance(x, Value)
     if training:
         raise NotCovered(f"no template covers {node.op} in training: call .eval(). {HELP}")
     scaled = (x - channels(mean, x)) * POINTWISE["rsqrt"](channels(variance, x) + eps)

@@ -76,10 +76,50 @@ def truth(x: Operand) -> Value:
 
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946  # torch.nn.SELU's
 
+UNARY = ["neg", "abs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "tanh"]
+UNARY += ["sigmoid", "erf", "erfc"]
+UNARY += ["sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "floor", "ceil", "round", "trunc", "sign"]
+BINARY = ["eq", "ne", "lt", "le", "gt", "ge", "fmod", "atan2", "copysign"]
+
 POINTWISE: dict[str, Callable[..., Value]] = {
-    **{name: unary(name) for name in "neg abs exp exp2 expm1 log log2 log10 log1p sqrt rsqrt tanh sigmoid erf".split()},
-    **{name: unary(name) for name in "sin cos tan asin acos atan sinh cosh floor ceil round trunc sign".split()},
-    **{name: binary(name) for name in "eq ne lt le gt ge fmod atan2 copysign".split()},
+    **{
+        name: unary(name)
+        for name in [
+            "neg",
+            "abs",
+            "exp",
+            "exp2",
+            "expm1",
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "sqrt",
+            "rsqrt",
+            "tanh",
+            "sigmoid",
+            "erf",
+        ]
+    },
+    **{
+        name: unary(name)
+        for name in [
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "sinh",
+            "cosh",
+            "floor",
+            "ceil",
+            "round",
+            "trunc",
+            "sign",
+        ]
+    },
+    **{name: binary(name) for name in ["eq", "ne", "lt", "le", "gt", "ge", "fmod", "atan2", "copysign"]},
     "maximum": maximum,
     "minimum": minimum,
     "max": maximum,
@@ -96,7 +136,6 @@ POINTWISE: dict[str, Callable[..., Value]] = {
     "square": lambda x: x * x,
     "pow": power,
     "sgn": unary("sign"),
-    "erfc": lambda x: apply("erfc", x),
     "frac": lambda x: x - apply("trunc", x),
     "relu": relu,
     "relu6": lambda x: clamp(x, 0, 6),

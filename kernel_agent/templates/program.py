@@ -1,7 +1,8 @@
 """A row program: what one row of a kernel's iteration space computes, as terms without repetition.
 
-The space has `rows` x `columns` points. A term may vary by row, by column, by both or by neither; a fold reduces a row to one
-number. The number of folds that a term waits for is its phase: terms of phase k can be computed after the k-th pass over the row.
+The space has `rows` x `columns` points. A term may vary by row, by column, by both or by neither; a fold reduces a row
+to one number. The number of folds that a term waits for is its phase: terms of phase k can be computed after the k-th
+pass over the row.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ class Program:
             if isinstance(term, Read):
                 varies.append(any(stride for _, stride in self.places[i][0]))
             else:
-                varies.append(isinstance(term, Folded) or isinstance(term, Call) and any(varies[a] for a in term.args))
+                varies.append(
+                    isinstance(term, Folded) or (isinstance(term, Call) and any(varies[a] for a in term.args))
+                )
         return tuple(varies)
 
     @cached_property

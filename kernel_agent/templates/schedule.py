@@ -14,8 +14,8 @@ Keep = Literal["everything", "computed", "nothing"]
 class Pass:
     """One pass over a row. Numbers are ids of terms.
 
-    `scalars` don't vary by column and are computed before it; `loop` is computed at every column, `recalled` was kept by an
-    earlier pass and `kept` is for a later one; then come the folds and, in the last pass, the outputs of full size.
+    `scalars` don't vary by column and are computed before it; `loop` is computed at every column, `recalled` was kept
+    by an earlier pass and `kept` is for a later one; then come the folds and, in the last pass, the full outputs.
     """
 
     scalars: tuple[int, ...]
@@ -27,7 +27,7 @@ class Pass:
 
 
 def passes(program: Program, keep: Keep) -> tuple[Pass, ...]:
-    """The passes of a program. What to keep: values read and computed, computed values only, or nothing (all is computed again)."""
+    """The passes of a program. To keep: values read and computed, computed values only, or nothing."""
     last = max((program.phase[i] for i in program.folds), default=0)
     computed, recalls, plans = dict[int, int](), list[set[int]](), []
     for k in range(last + 1):

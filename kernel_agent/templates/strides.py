@@ -1,8 +1,8 @@
 """Index maps of broadcasts and views, as mixed radix numbers.
 
-A `Pattern` maps a flat index to another: its digits are (size, stride), the outermost first, and an index whose digits are
-d_0, d_1, ... goes to the sum of d_i * stride_i. Digits of size one are dropped and neighbours that count on are merged, so
-equal maps are equal tuples. The identity over n elements is ((n, 1),).
+A `Pattern` maps a flat index to another: its digits are (size, stride), the outermost first, and an index whose digits
+are d_0, d_1, ... goes to the sum of d_i * stride_i. Digits of size one are dropped and neighbours that count on are
+merged, so equal maps are equal tuples. The identity over n elements is ((n, 1),).
 """
 
 from __future__ import annotations

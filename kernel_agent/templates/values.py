@@ -1,4 +1,4 @@
-"""What a graph computes, as a tree of values over the leaves: loads, views, pointwise functions and folds of row tails."""
+"""What a graph computes, as values over the leaves: loads, views, pointwise functions and folds of tails."""
 
 from __future__ import annotations
 

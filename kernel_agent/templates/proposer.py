@@ -1,0 +1,142 @@
+"""The proposer that needs no key: kernels of the corpus, written for the traced graph and evolved over their genes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import combinations, product
+from math import log, prod, sqrt
+from statistics import fmean
+
+from kernel_agent.templates.candidate import assemble
+from kernel_agent.templates.genes import Genes, Space
+from kernel_agent.templates.program import program_of
+from kernel_agent.templates.targets import TARGETS
+from kernel_agent.types import Brief, Description, Evaluation, Idea, Outcome, Trial, digest
+
+CURIOSITY = 0.02  # what an untried value promises, as a logarithm of speed: 2 %
+FAILED = log(0.5)  # what a failure counts for, as a logarithm of speed
+ATTEMPTS = 4  # how many numbers of the parent's tunables are taken as tried
+
+
+class Templates:
+    """Writes kernels for one problem. Construction raises NotCovered where no template covers its graph."""
+
+    def __init__(self, description: Description) -> None:
+        self._device = description.device
+        self._target = TARGETS[description.device.target]
+        self._program = program_of(description.graph)
+        self._space = self._target.space(self._program, description.device)
+
+    async def ideas(self, brief: Brief, count: int) -> list[Idea]:
+        """From the reference, the strategies that differ most; from a kernel, the untried changes that promise most."""
+        parent = self._parent(brief)
+        first = self._space.starts[0]
+        chosen = (
+            [*self._space.starts, *_changed(self._space, first)] if parent is None else self._evolved(brief, parent)
+        )
+        distinct = {self._space.title(genes): genes for genes in chosen}
+        return [self._idea(brief, genes, parent) for genes in list(distinct.values())[:count]]
+
+    async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
+        """The idea's kernel; each attempt takes other numbers for its tunables."""
+        variants = self._space.variants(self._genes(idea))
+        genes = variants[attempt % len(variants)]
+        tunables = {g.macro: (genes[g.name], g.values) for g in self._space.genes if g.macro}
+        kernel = self._target.emit(self._program, genes)
+        return assemble(
+            brief.problem.source,
+            self._space.title(genes),
+            kernel,
+            self._program,
+            tunables,
+            self._target.flags(genes),
+            self._device.target,
+        )
+
+    async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+        """Nothing: what else a failed kernel could be is another idea's genes."""
+        return None
+
+    def _genes(self, idea: Idea) -> Genes:
+        """The idea's genes, or the first starting point's where another proposer had the idea."""
+        return dict(idea.change) if idea.change and self._space.fits(idea.change) else self._space.starts[0]
+
+    def _parent(self, brief: Brief) -> Genes | None:
+        if brief.parent_idea is None:
+            return None
+        variants = self._space.variants(self._genes(brief.parent_idea))
+        return variants[brief.parent.attempt % len(variants)]
+
+    def _evolved(self, brief: Brief, parent: Genes) -> list[Genes]:
+        """Changes of one or two genes and crosses with siblings, by what each value has been worth so far."""
+        space = self._space
+        by_title = {space.title(genes): genes for genes in space.every()}
+        seen = [(by_title[o.title], o) for o in (*brief.siblings, *brief.lessons) if o.title in by_title]
+        own = space.variants(self._genes(brief.parent_idea)) if brief.parent_idea else []
+        tried = {space.title(genes) for genes in [*(g for g, _ in seen), *own[:ATTEMPTS], parent]}
+        options = [*_changed(space, parent), *_crossed(parent, [g for g, o in seen if o.speedup])]
+        worth = _worth(seen)
+        rng = random.Random(digest(brief.problem.id, brief.round, brief.parent.id))
+
+        def promise(genes: Genes) -> float:
+            changes = [(name, value) for name, value in genes.items() if value != parent[name]]
+            gains = [worth.get(c, CURIOSITY) - worth.get((c[0], parent[c[0]]), 0.0) for c in changes]
+            return sum(gains) / sqrt(len(gains)) + rng.uniform(0, CURIOSITY)
+
+        fresh = [genes for genes in options if space.title(genes) not in tried]
+        return sorted(fresh, key=promise, reverse=True)
+
+    def _idea(self, brief: Brief, genes: Genes, parent: Genes | None) -> Idea:
+        title = self._space.title(genes)
+        whys = [
+            g.choice(genes[g.name]).why for g in self._space.genes if parent is None or genes[g.name] != parent[g.name]
+        ]
+        return Idea(
+            id=digest(brief.problem.id, brief.round, brief.parent.id, title),
+            round=brief.round,
+            parent=brief.parent.id,
+            title=title,
+            reasoning=f"{self._outlook()} {' '.join(whys)}",
+            change=genes,
+        )
+
+    def _outlook(self) -> str:
+        """What the kernel must move, and how fast this device could."""
+        program, device = self._program, self._device
+        sizes = {"float32": 4, "float16": 2, "bfloat16": 2, "bool": 1}
+        specs = [*(leaf.spec for leaf in program.leaves), *(output.spec for output in program.outputs)]
+        moved = sum(prod(spec.shape) * sizes[spec.dtype] for spec in specs)
+        text = f"One kernel for the whole module moves {moved / 1e6:.3g} MB, each byte once"
+        if device.copy_gbps:
+            at_best = moved / device.copy_gbps / 1e3
+            text += f": {at_best:.4g} us at the copy speed of {device.name}, {device.copy_gbps:.4g} GB/s"
+        return text + "."
+
+
+def _changed(space: Space, genes: Genes) -> Iterator[Genes]:
+    """All changes of one gene, then all of two."""
+    for size in (1, 2):
+        for some in combinations(space.genes, size):
+            pools = [[v for v in gene.values if v != genes[gene.name]] for gene in some]
+            for values in product(*pools):
+                yield {**genes, **dict(zip((gene.name for gene in some), values, strict=True))}
+
+
+def _crossed(parent: Genes, others: Sequence[Genes]) -> Iterator[Genes]:
+    """The parent with about half of what another kernel does otherwise."""
+    for other in others:
+        differing = [name for name in parent if other[name] != parent[name]]
+        for some in combinations(differing, (len(differing) + 1) // 2):
+            yield {**parent, **{name: other[name] for name in some}}
+
+
+def _worth(seen: Sequence[tuple[Genes, Outcome]]) -> dict[tuple[str, int | str], float]:
+    """How much faster than the mean the kernels with each value were, as a logarithm; drawn to zero where few."""
+    speeds = [log(outcome.speedup) if outcome.speedup else FAILED for _, outcome in seen]
+    mean = fmean(speeds) if speeds else 0.0
+    gains: dict[tuple[str, int | str], list[float]] = {}
+    for (genes, _), speed in zip(seen, speeds, strict=True):
+        for item in genes.items():
+            gains.setdefault(item, []).append(speed - mean)
+    return {item: sum(values) / (len(values) + 1) for item, values in gains.items()}
