@@ -26,7 +26,7 @@ def _parser() -> argparse.ArgumentParser:
     search.add_argument("--bottleneck", help="prefer pages on this bottleneck, such as dram-bw")
     search.add_argument("--limit", type=int, default=5, help="passages at most (default: 5)")
     commands.add_parser("status", help="say what is indexed and which mode would answer")
-    commands.add_parser("build", help="build the indexes now")
+    commands.add_parser("build", help="make the indexes anew")
     return parser
 
 
@@ -54,6 +54,10 @@ def _status(cache: Path) -> None:
         print(f"vectors     {model.id}, hybrid retrieval answers")
 
 
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line. Returns 0, or 1 after one sentence on standard error."""
     args = _parser().parse_args(arguments)
@@ -62,7 +66,9 @@ def main(arguments: list[str] | None = None) -> int:
         if args.command == "status":
             _status(cache)
             return 0
-        with Library.open(cache, args.mode, lambda line: print(line, file=sys.stderr)) as library:
+        if args.command == "build":
+            ingest.discard(cache, ingest.read(), _tell)
+        with Library.open(cache, args.mode, _tell) as library:
             if args.command == "search":
                 _show(library, args)
             else:

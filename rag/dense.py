@@ -105,6 +105,13 @@ def _client(path: Path) -> Any:
     return chromadb.PersistentClient(path=str(path), settings=Settings(anonymized_telemetry=False))
 
 
+def _check(path: Path) -> None:
+    """Raise sqlite3.Error for a broken file before Chroma meets it: Chroma goes on giving out a client that failed."""
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
+        if base.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+            raise sqlite3.DatabaseError("SQLite's quick check failed")
+
+
 def _floats(vector: bytes) -> Any:
     import numpy as np
 
@@ -122,6 +129,7 @@ class DenseIndex:
         if not path.is_dir():
             raise LibraryError(f"there is no vector index {path}")
         try:
+            _check(path / "chroma.sqlite3")
             self._client = _client(path)
         except self._faults as error:
             raise self._broken(error) from error

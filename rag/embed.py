@@ -35,6 +35,9 @@ BATCH = 16
 BATCH_S = 120.0
 """Longest wait for one batch of 16 texts; about 2 s of CPU time is usual."""
 
+END_S = 10.0
+"""Longest wait for the exit code of a child that has closed its pipe."""
+
 _PASSED_ON = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "TMPDIR", "VIRTUAL_ENV")
 _OWN = {
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
@@ -137,8 +140,11 @@ class Embedder:
     def _death(self) -> LibraryError:
         if self._log.closed:
             return LibraryError("the embedding process was stopped; open the library again")
-        self._child.kill()
-        code = self._child.wait()
+        try:
+            code = self._child.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            code = self._child.wait()
         self._log.seek(0)
         said = self._log.read().decode(errors="replace").strip().splitlines()
         self.close()
@@ -164,6 +170,8 @@ def serve(path: str) -> None:
     os.dup2(2, 1)  # whatever the libraries print goes to the log, not between our lines
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
+    if not Path(path).is_dir():  # said now, not after ten seconds of imports
+        raise FileNotFoundError(f"there is no model in {path}")
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(path, device="cpu", local_files_only=True)

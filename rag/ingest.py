@@ -111,6 +111,12 @@ def open_lexical(cache: Path, corpus: Corpus, progress: Progress) -> lexical.Lex
         return _opened(path)
 
 
+def discard(cache: Path, corpus: Corpus, progress: Progress) -> None:
+    """Remove the indexes of `corpus`; the cached vectors stay, so that making them again embeds nothing."""
+    with writer(cache, progress):
+        shutil.rmtree(cache / "generations" / corpus.fingerprint, ignore_errors=True)
+
+
 def _opened(path: Path) -> lexical.LexicalIndex:
     index = lexical.LexicalIndex(path)
     with contextlib.suppress(OSError):  # a cache we may only read serves as well

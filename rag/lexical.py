@@ -73,7 +73,7 @@ def stem(word: str) -> str:
         word = word[:-1]
     if word.endswith("ed") and len(word) > 4:
         word = _undouble(word[:-2])
-    return word[:-1] if word.endswith("e") and len(word) > 4 else word
+    return word[:-1] if word.endswith("e") and len(word) > 3 else word
 
 
 def _undouble(word: str) -> str:

@@ -1,0 +1,89 @@
+from rag.chunk import CAP, chunks, functions, tokens
+from rag.page import Page
+
+CUDA = """// What it does.
+#include <cuda.h>
+constexpr int BLOCK = 128;
+
+namespace {
+// Reduce over a warp { not a brace }
+template <typename T>
+__device__ T warp_max(T v) {
+  for (int i = 16; i; i >>= 1) { v = max(v, __shfl_xor_sync(~0u, v, i)); }
+  return v;
+}
+
+struct Pair { float m, d; };
+
+constexpr int K = 4;
+__global__ void __launch_bounds__(BLOCK) softmax(const float* x) {
+  const char* s = "}";  // }
+  if (x) { return; }
+}
+}  // namespace
+
+extern "C" void run(float* x) { softmax<<<1, BLOCK>>>(x); }
+"""
+
+
+def page(body: str, path: str = "docs/a.md") -> Page:
+    return Page("a", "A page", path, body)
+
+
+def test_prose_is_cut_by_heading_and_carries_the_path_of_headings() -> None:
+    found = chunks(page("# A page\nintro\n## One\ntext\n### Deep\nmore\n## Two\nlast\n"))
+    assert [(c.heading, c.text) for c in found] == [
+        ("", "intro"),
+        ("One", "text"),
+        ("One > Deep", "more"),
+        ("Two", "last"),
+    ]
+    assert found[2].embedded == "A page > One > Deep\nmore"
+
+
+def test_a_fence_is_never_split_and_its_comments_are_no_headings() -> None:
+    fence = "```cuda\n# not a heading\n\n" + "".join(f"int value_{i} = {i};\n\n" for i in range(60)) + "```"
+    found = chunks(page(f"before\n\n{fence}\n\nafter\n"))
+    assert [c.text for c in found] == ["before", fence, "after"]
+    assert all(tokens(c.embedded) <= CAP for c in found)
+
+
+def test_long_prose_is_cut_at_paragraphs_and_sentences_below_the_cap() -> None:
+    sentences = [f"Sentence number {i} says a few plain words about memory." for i in range(80)]
+    found = chunks(page(" ".join(sentences[:60]) + "\n\n" + " ".join(sentences[60:])))
+    assert len(found) > 2
+    assert all(tokens(c.embedded) <= CAP for c in found)
+    assert " ".join(" ".join(c.text.split()) for c in found) == " ".join(sentences)
+
+
+def test_code_is_cut_into_functions_with_their_comments_and_globals() -> None:
+    found = functions(CUDA)
+    assert [name for name, _, _ in found] == ["warp_max", "Pair", "softmax", "run"]
+    texts = {name: CUDA[start:end] for name, start, end in found}
+    assert texts["warp_max"].lstrip().startswith("// Reduce over a warp")
+    assert "constexpr int K" in texts["softmax"]
+    assert texts["run"].rstrip().endswith("}")
+
+
+def test_a_kernel_hit_serves_the_whole_short_file_and_a_long_one_by_its_head_and_function() -> None:
+    short = chunks(page(CUDA, "kernels/softmax/level_01.cu"))
+    assert [c.heading for c in short] == ["", "warp_max", "Pair", "softmax", "run"]
+    assert {c.text for c in short} == {CUDA.strip("\n")}
+    long = chunks(page(CUDA + "// filler\n" * 800, "kernels/softmax/level_01.cu"))
+    assert long[3].heading == "softmax"
+    assert long[3].text.startswith("// What it does.\n#include <cuda.h>")
+    assert "__launch_bounds__" in long[3].text
+    assert "warp_max" not in long[3].text
+
+
+def test_python_kernels_are_cut_at_top_level_definitions() -> None:
+    source = "import triton\n\n@triton.jit\ndef kernel(x):\n    def inner(): ...\n    return x\n\ndef run(x): ...\n"
+    assert [c.heading for c in chunks(page(source, "kernels/softmax/level_01.py"))] == ["", "kernel", "run"]
+
+
+def test_ids_depend_on_content_alone() -> None:
+    first, again = chunks(page("text\n## B\nmore\n")), chunks(page("text\n## B\nmore\n"))
+    changed = chunks(page("text\n## B\nother\n"))
+    assert [c.id for c in first] == [c.id for c in again]
+    assert first[0].id == changed[0].id
+    assert first[1].id != changed[1].id
