@@ -103,6 +103,7 @@ class Bench:
         self._line: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._hang_up = asyncio.Event()
         self._keeper = asyncio.create_task(self._keep())
+        self._keeper.add_done_callback(self._kept)
         try:
             await asyncio.shield(self._line)
         except BaseException:
@@ -221,9 +222,15 @@ class Bench:
                 self._fail(str(error))
             except (OSError, MCPError, TimeoutError, BaseExceptionGroup) as error:
                 if not line.done():
-                    self._fail(
-                        f"The measuring server `{self._path}` does not start ({_cause(error)}){self._last_words()}."
-                    )
+                    does = "answer" if _is_address(self._path) else "start"
+                    why = f"{_cause(error)}{self._last_words()}"
+                    self._fail(f"The measuring server `{self._path}` does not {does}: {why}.")
+
+    def _kept(self, keeper: asyncio.Task[None]) -> None:
+        """Nobody waits for a connection that its keeper no longer opens."""
+        fault = None if keeper.cancelled() else keeper.exception()
+        if not self._line.done():
+            self._fail(f"The connection to the measuring server ended ({fault or 'it was closed'}); resume the run.")
 
     def _fail(self, sentence: str) -> None:
         self._line.set_exception(ServerError(sentence))
@@ -239,7 +246,7 @@ class Bench:
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Client]:
         async with AsyncExitStack() as stack:
-            if self._path.startswith(("http://", "https://")):
+            if _is_address(self._path):
                 client = Client(self._path)
             else:
                 errlog = stack.enter_context((self._directory / LOG).open("a"))
@@ -255,6 +262,10 @@ class Bench:
         written = log.read_bytes()[self._log_from :] if log.exists() else b""
         lines = written.decode(errors="replace").strip().splitlines()
         return f"; its last words are `{lines[-1].strip()}`, more in {log}" if lines else ""
+
+
+def _is_address(path: str) -> bool:
+    return path.startswith(("http://", "https://"))
 
 
 def _command(path: str) -> StdioServerParameters:

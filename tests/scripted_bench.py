@@ -2,8 +2,9 @@
 
     python tests/scripted_bench.py --log FILE [--delay SECONDS] [--die-at N] [--behave WORD]
 
-`--die-at N` kills the process at the N-th evaluation, unless FILE.died exists. A candidate may order its verdict by a
-line `# verdict: wrong` or `# speed: 2.5`; a refusal by `# refuse: NO_DEVICE`.
+`--die-at N` kills the process at the N-th evaluation, with `--behave "die once"` only the first time. The environment
+is told as the names of tools. A candidate may order its verdict by a line `# verdict: wrong` or `# speed: 2.5`; a
+refusal by `# refuse: NO_DEVICE`.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
     async def check_environment() -> Answer:
         cpu = {"name": "cpu", "available": True, "device": "scripted", "arch": "x86_64", "threads": 2}
         cuda = {"name": "cuda", "available": False, "reason": "no device", "fix": "plug one in"}
-        keys = sorted(os.environ)
-        return Answer(server="scripted", python="3", torch="none", targets=[cpu, cuda], tools=[], environment=keys)
+        tools = [{"name": name} for name in os.environ]
+        return Answer(server="scripted", python="3", torch="none", targets=[cpu, cuda], tools=tools)
 
     @mcp.tool()
     async def describe_problem(
@@ -154,4 +155,6 @@ if __name__ == "__main__":
     args = parser.parse_args()
     if args.behave == "not start":
         raise SystemExit("scripted: refuses to start")
+    if args.behave == "hang":
+        signal.pause()
     serve(args.log, args.delay, args.die_at, args.behave).run("stdio")

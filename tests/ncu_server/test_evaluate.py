@@ -31,7 +31,7 @@ async def test_a_fresh_judgement_agrees(server: Server) -> None:
     [
         ((LOOP, LOOP.replace("c[i % n]", "c[i % n] * 1.001f")), "wrong", "elements"),
         ((LOOP, "if (i % 7) " + LOOP), "wrong", "elements"),
-        ((LOOP, ""), "wrong", "elements"),
+        ((LOOP, ";"), "wrong", "elements"),
         (("torch.empty_like(x)", "torch.empty_like(x)[None]"), "wrong", "shape"),
         (("return out", "return out.double()"), "wrong", "dtype"),
         (("return out", "return (out, out)"), "wrong", "tuple"),

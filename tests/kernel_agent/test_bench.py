@@ -1,0 +1,163 @@
+"""The client of the measuring server, against a real MCP server in a real child process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from kernel_agent.bench import LOG, Bench
+from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, UsageError
+from kernel_agent.types import Evaluation, Problem, Status
+from tests.scripted_run import DESCRIPTION, PROBLEM, ROOT
+
+
+def server(directory: Path, *options: str) -> str:
+    script = ROOT / "tests" / "scripted_bench.py"
+    return " ".join([f"python {script} --log {directory / 'log'}", *options])
+
+
+def pids(directory: Path) -> set[int]:
+    return {json.loads(line)["pid"] for line in (directory / "log").read_text().splitlines()}
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_a_problem_is_described_with_its_graph_and_a_kernel_judged_twice(tmp_path: Path) -> None:
+    told: list[str] = []
+    async with Bench(server(tmp_path), tmp_path) as bench:
+        assert await bench.describe(PROBLEM) == DESCRIPTION
+        first = await bench.evaluate(PROBLEM, "# speed: 2", told.append)
+        second = await bench.confirm(PROBLEM, "# speed: 2")
+    assert first.status is Status.PASSED and first.speedup == 2.0 and first.against("compile") is None
+    assert second.against("compile") and [told[0], told[-1]] == ["building", "timing"]
+    assert not any(alive(pid) for pid in pids(tmp_path))
+
+
+async def test_a_failed_kernel_is_a_result(tmp_path: Path) -> None:
+    async with Bench(server(tmp_path), tmp_path) as bench:
+        evaluation = await bench.evaluate(PROBLEM, "# verdict: build_error")
+    assert (evaluation.status, evaluation.timing) == (Status.BUILD_ERROR, None)
+    assert evaluation.log.startswith("scripted build_error")
+
+
+async def test_the_environment_is_read_and_keys_stay_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    async with Bench(server(tmp_path), tmp_path) as bench:
+        environment = await bench.environment()
+    assert [target.name for target in environment.targets if target.available] == ["cpu"]
+    names = {tool.name for tool in environment.tools}
+    assert "CUDA_VISIBLE_DEVICES" in names and "PYTHONPATH" in names
+    assert not names & {"OPENAI_API_KEY", "HF_TOKEN"}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("BAD_PROBLEM", ProblemError),
+        ("BAD_ARGUMENT", UsageError),
+        ("UNKNOWN_TARGET", UsageError),
+        ("NO_DEVICE", Unavailable),
+        ("NO_COMPILER", Unavailable),
+        ("INTERNAL", ServerError),
+        ("SOMETHING_ELSE", ServerError),
+    ],
+)
+async def test_a_refusal_is_the_exception_its_code_stands_for(
+    tmp_path: Path, code: str, kind: type[KernelAgentError]
+) -> None:
+    async with Bench(server(tmp_path), tmp_path) as bench:
+        with pytest.raises(KernelAgentError, match="so it was ordered") as caught:
+            await bench.describe(Problem("x", f"# refuse: {code}", "cpu"))
+    assert type(caught.value) is kind
+
+
+async def test_an_answer_that_is_not_understood_says_where(tmp_path: Path) -> None:
+    async with Bench(server(tmp_path, "--behave malformed"), tmp_path) as bench:
+        with pytest.raises(ServerError, match=r"description.*device\.name"):
+            await bench.describe(PROBLEM)
+
+
+async def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match="there is no command nonsense"):
+        async with Bench("nonsense --serve", tmp_path):
+            pass
+
+
+async def test_a_server_that_does_not_start_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / LOG).write_text("words of an earlier server\n")
+    with pytest.raises(ServerError, match=r"does not start.*`scripted: refuses to start`"):
+        async with Bench(server(tmp_path, "--behave 'not start'"), tmp_path):
+            pass
+
+
+async def test_an_address_where_nobody_answers_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match=r"`http://127\.0\.0\.1:9/mcp` does not answer"):
+        async with Bench("http://127.0.0.1:9/mcp", tmp_path):
+            pass
+
+
+async def test_a_server_killed_in_the_middle_is_started_once_and_every_call_made_again(tmp_path: Path) -> None:
+    notices: list[str] = []
+    path = server(tmp_path, "--die-at 2", "--behave 'die once'", "--delay 0.05")
+    async with Bench(path, tmp_path, notice=notices.append) as bench:
+        work = (bench.evaluate(PROBLEM, f"# speed: {n}") for n in range(1, 5))
+        found: list[Evaluation] = await asyncio.gather(*work)
+    assert [evaluation.speedup for evaluation in found] == [1, 2, 3, 4]
+    assert notices == ["The measuring server died; it is started once more."]
+
+
+async def test_a_server_killed_again_stops_everything_with_a_sentence_that_says_how_to_go_on(tmp_path: Path) -> None:
+    async with Bench(server(tmp_path, "--die-at 1"), tmp_path) as bench:
+        for _ in range(2):
+            with pytest.raises(ServerError, match=r"died again.*resume"):
+                await bench.evaluate(PROBLEM, "# speed: 2")
+
+
+async def test_a_cancelled_call_leaves_no_child(tmp_path: Path) -> None:
+    building = asyncio.Event()
+
+    async def use() -> None:
+        async with Bench(server(tmp_path, "--delay 600"), tmp_path) as bench:
+            await bench.evaluate(PROBLEM, "# speed: 1", lambda _: building.set())
+
+    async with asyncio.timeout(60):
+        task = asyncio.create_task(use())
+        await building.wait()
+        async with asyncio.timeout(5):
+            task.cancel()
+            await asyncio.wait({task})
+    assert task.cancelled()
+    assert not children()
+
+
+async def test_closing_while_the_server_is_still_starting_does_not_wait_for_it(tmp_path: Path) -> None:
+    async with asyncio.timeout(5):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2), Bench(server(tmp_path, "--behave hang"), tmp_path):
+                pass
+    assert not children()
+
+
+def children() -> list[int]:
+    """The living children of this process (zombies are not counted)."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(parent) == os.getpid() and state != "Z":
+            found.append(int(stat.parent.name))
+    return found

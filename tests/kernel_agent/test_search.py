@@ -1,0 +1,200 @@
+"""The loop: what it asks, judges and records, once each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kernel_agent import tree
+from kernel_agent.errors import ServerError
+from kernel_agent.events import Confirmed, Event, IdeaRecorded, RoundStarted, TrialJudged, TrialStarted
+from kernel_agent.journal import Journal, read
+from kernel_agent.query import query
+from kernel_agent.search import Search
+from kernel_agent.types import Brief, Evaluation, Idea, Problem, Trial
+from rag import Answer, Library, Passage, Query
+from tests.scripted_run import DESCRIPTION, PROBLEM, InProcessBench, ScriptedProposer, evaluation_of, small_settings
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with Journal.create(tmp_path / "run") as journal:
+        journal.begin(PROBLEM, small_settings())
+        journal.describe(DESCRIPTION)
+        yield journal
+
+
+class Writes(ScriptedProposer):
+    """One idea a source; `repairs` are handed out in turn."""
+
+    def __init__(self, *sources: str, repairs: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.sources, self.repairs = sources, list(repairs)
+
+    async def ideas(self, brief: Brief, count: int) -> list[Idea]:
+        return [Idea("", 0, "", source, "") for source in self.sources]
+
+    async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
+        return idea.title
+
+    async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+        return self.repairs.pop(0) if self.repairs else None
+
+
+def search(journal: Journal, proposer: ScriptedProposer, bench: InProcessBench, **settings: object) -> Search:
+    run = journal.load()
+    run.settings = small_settings(**settings)
+    return Search(run, journal, proposer, bench)
+
+
+async def test_a_run_plays_its_rounds_judges_each_source_once_and_keeps_everything(journal: Journal) -> None:
+    bench, proposer = InProcessBench(), ScriptedProposer()
+    events: list[Event] = []
+    play = search(journal, proposer, bench)
+    play.observe = events.append
+    winner = await play.play()
+    assert len(bench.judged) == len(set(bench.judged)) == len(play.run.evaluations)
+    assert [event.round for event in events if isinstance(event, RoundStarted)] == [1, 2, 3]
+    assert sum(isinstance(event, IdeaRecorded) for event in events) == 12 == len(play.run.ideas)
+    judged = [event for event in events if isinstance(event, TrialJudged)]
+    assert {event.trial.id for event in judged} == set(play.run.trials) - {play.run.reference.id}
+    assert sum(not event.shared for event in judged) == len(bench.judged)
+    assert [event for event in events if isinstance(event, Confirmed)][-1].trial == winner == tree.winner(play.run)
+    assert journal.load() == read(journal.directory) and journal.load().trials == play.run.trials
+
+
+async def test_one_source_in_two_tasks_at_once_is_judged_once(journal: Journal) -> None:
+    class Slow(InProcessBench):
+        """Answers when the two trials have been recorded, so that both are under way."""
+
+        async def evaluate(
+            self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+        ) -> Evaluation:
+            await both_written.wait()
+            return await super().evaluate(problem, source, on_progress)
+
+    class Twice(Writes):
+        async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
+            if attempt == 1:
+                asyncio.get_running_loop().call_soon(both_written.set)
+            return idea.title
+
+    both_written, bench = asyncio.Event(), Slow()
+    play = search(journal, Twice("# speed: 2"), bench, num_rounds=1, implementations_per_idea=2)
+    await play.play()
+    assert bench.judged == ["# speed: 2"] and len(play.run.trials) == 3 and len(play.run.evaluations) == 1
+
+
+async def test_a_failure_is_repaired_at_most_so_often_and_each_step_is_a_trial(journal: Journal) -> None:
+    wrong, again, right = "# verdict: wrong", "# verdict: wrong\n#", "# speed: 2"
+    bench = InProcessBench()
+    proposer = Writes(wrong, repairs=(again, right, "never asked for"))
+    play = search(journal, proposer, bench, num_rounds=1, implementations_per_idea=1, max_repairs=2)
+    winner = await play.play()
+    steps = tree.chain(play.run, next(iter(play.run.ideas.values())), 0)
+    assert [step.source for step in steps] == [wrong, again, right] and proposer.repairs == ["never asked for"]
+    assert [step.parent for step in steps] == [play.run.reference.id, steps[0].id, steps[1].id]
+    assert winner == steps[2]
+
+
+async def test_the_next_best_is_delivered_where_the_second_judgement_refuses_the_best(journal: Journal) -> None:
+    class Stern(InProcessBench):
+        async def confirm(
+            self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+        ) -> Evaluation:
+            await super().confirm(problem, source)
+            return evaluation_of("# verdict: wrong" if source == "# speed: 3" else source, "eager", "compile")
+
+    bench = Stern()
+    play = search(journal, Writes("# speed: 2", "# speed: 3"), bench, num_rounds=1, implementations_per_idea=1)
+    winner = await play.play()
+    assert winner.source == "# speed: 2" and bench.confirmed == ["# speed: 3", "# speed: 2"]
+    await search(journal, Writes(), bench, num_rounds=1).play()
+    assert len(bench.confirmed) == 2, "a recorded confirmation was repeated"
+
+
+async def test_the_original_wins_where_nothing_is_faster_and_nothing_is_confirmed(journal: Journal) -> None:
+    bench = InProcessBench()
+    play = search(journal, Writes("# speed: 0.9", "# speed: 1.01", "# verdict: wrong"), bench, num_rounds=2)
+    assert await play.play() == play.run.reference and bench.confirmed == []
+
+
+async def test_a_proposer_without_ideas_ends_with_the_original(journal: Journal) -> None:
+    play = search(journal, Writes(), InProcessBench())
+    assert await play.play() == play.run.reference and len(play.run.trials) == 1
+
+
+async def test_our_fault_is_raised_as_itself_and_what_was_recorded_before_is_kept(journal: Journal) -> None:
+    class Dies(InProcessBench):
+        async def evaluate(
+            self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+        ) -> Evaluation:
+            if source == "# speed: 3":
+                await first_judged.wait()
+                raise ServerError("It died.")
+            return await super().evaluate(problem, source, on_progress)
+
+    def watch(event: Event) -> None:
+        if isinstance(event, TrialJudged):
+            first_judged.set()
+
+    first_judged, proposer = asyncio.Event(), Writes("# speed: 2", "# speed: 3")
+    play = search(journal, proposer, Dies(), num_rounds=1, implementations_per_idea=1)
+    play.observe = watch
+    with pytest.raises(ServerError, match="It died"):
+        await play.play()
+    assert len(journal.load().evaluations) == 1
+    bench = InProcessBench()
+    assert (await search(journal, proposer, bench, num_rounds=1, implementations_per_idea=1).play()).source
+    assert bench.judged == ["# speed: 3"]
+
+
+async def test_a_resumed_search_asks_the_same_briefs_and_none_that_are_answered(journal: Journal) -> None:
+    whole = ScriptedProposer()
+    await search(journal, whole, InProcessBench()).play()
+    with Journal.create(journal.directory.with_name("other")) as other:
+        other.begin(PROBLEM, small_settings())
+        other.describe(DESCRIPTION)
+        await search(other, ScriptedProposer(), InProcessBench(), num_rounds=1).play()
+        rest, bench = ScriptedProposer(), InProcessBench()
+        resumed = search(other, rest, bench)
+        events: list[Event] = []
+        resumed.observe = events.append
+        await resumed.play()
+    assert {brief.round for brief in rest.asked} == {2, 3}
+    assert all(brief in whole.asked for brief in rest.asked)
+    assert sum(isinstance(event, TrialJudged) and event.kept for event in events) > 0
+    assert all(event.idea.round > 1 for event in events if isinstance(event, TrialStarted) and event.step == 0)
+
+
+async def test_passages_reach_the_briefs_and_the_ideas(journal: Journal) -> None:
+    class Shelf:
+        def __init__(self) -> None:
+            self.asked: list[Query] = []
+
+        def search(self, query: Query) -> Answer:
+            self.asked.append(query)
+            return Answer("lexical", (Passage("p1", "page", "title", "heading", "text", "page.md"),))
+
+    proposer, shelf = ScriptedProposer(), Shelf()
+    play = search(journal, proposer, InProcessBench(), num_rounds=1)
+    play.library = shelf
+    await play.play()
+    assert all(brief.passages and brief.retrieval_mode == "lexical" for brief in proposer.asked)
+    assert all(idea.passages == ("p1",) for idea in play.run.ideas.values())
+    assert shelf.asked[0] == Query("dram-bw relu x86_64", "x86_64", "cpp", ("pointwise",), "dram-bw")
+    assert any("because" in query.text for query in shelf.asked[1:])
+    assert not any("class Model" in query.text for query in shelf.asked)
+
+
+def test_the_real_library_understands_the_query(journal: Journal, tmp_path: Path) -> None:
+    page = "---\nid: relu\ntitle: Relu\nlanguages: [cpp]\n---\n\n# Relu\n\nA relu is bound by memory.\n"
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "relu.md").write_text(page)
+    run = journal.load()
+    with Library.open(tmp_path / "cache", mode="lexical", corpus=tmp_path / "corpus") as library:
+        answer = library.search(query(tree.brief(run, run.reference, 1)))
+    assert [passage.page for passage in answer.passages] == ["relu"]
