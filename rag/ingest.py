@@ -66,13 +66,19 @@ class Corpus:
 
 
 def read(root: Path = CORPUS) -> Corpus:
-    """Read a corpus. Hidden files are left out. Raises LibraryError where there is none."""
-    found = (path for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    """Read a corpus. Hidden files are left out, and a file that is there twice (a kernel of two operators) counts once.
+
+    Raises LibraryError where there is none.
+    """
+    found = sorted(path for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file())
     shown = ((path, path.relative_to(root)) for path in found)
-    files = {str(name): path.read_bytes() for path, name in shown if not any(p[0] in "._" for p in name.parts)}
-    if not files:
+    first: dict[bytes, str] = {}
+    for path, name in shown:
+        if not any(part[0] in "._" for part in name.parts):
+            first.setdefault(path.read_bytes(), name.as_posix())
+    if not first:
         raise LibraryError(f"there is no corpus in {root}: it should hold docs/*.md and kernels/<op>/*")
-    return Corpus(files)
+    return Corpus({name: data for data, name in first.items()})
 
 
 @contextlib.contextmanager

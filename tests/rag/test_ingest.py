@@ -121,8 +121,14 @@ def test_a_file_without_front_matter_stops_the_build_with_its_name(corpus: Path,
         Library.open(tmp_path / "cache", "lexical", corpus=corpus)
 
 
+def test_a_file_that_is_there_twice_counts_once(corpus: Path) -> None:
+    (corpus / "kernels/norm").mkdir()
+    (corpus / "kernels/norm/level_01.cpp").write_bytes((corpus / "kernels/softmax/level_01.cpp").read_bytes())
+    assert [page.path for page in ingest.read(corpus).pages() if page.is_code] == ["kernels/norm/level_01.cpp"]
+
+
 def test_twin_ids_and_binary_files_stop_the_build(corpus: Path) -> None:
-    (corpus / "docs/twin.md").write_text((corpus / "docs/wgmma.md").read_text())
+    (corpus / "docs/twin.md").write_text((corpus / "docs/wgmma.md").read_text() + "\nMore.\n")
     with pytest.raises(LibraryError, match=r"^docs/wgmma\.md: the id 'wgmma' is already that of docs/twin\.md"):
         ingest.read(corpus).pages()
     (corpus / "docs/twin.md").write_bytes(b"\xff\xfe\x00")
