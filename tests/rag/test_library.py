@@ -121,7 +121,10 @@ def test_the_command_line_searches_the_shipped_corpus(tmp_path: Path, python: Py
 
 
 def test_the_command_line_ends_with_one_sentence_where_it_cannot_go_on(tmp_path: Path, python: Python) -> None:
-    code = f"from rag.__main__ import main; sys.exit(main(['--cache', {str(tmp_path)!r}, '--mode', 'lexical', 'search', 'x', '--arch', 'y']))"
+    code = (
+        "from rag.__main__ import main\n"
+        f"sys.exit(main(['--cache', {str(tmp_path)!r}, '--mode', 'lexical', 'search', 'x', '--arch', 'y']))"
+    )
     result = subprocess.run(python(code), capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1].startswith("rag: unknown architecture 'y'")
