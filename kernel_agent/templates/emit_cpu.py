@@ -16,22 +16,19 @@ from kernel_agent.templates.express import (
     summed,
     text,
 )
-from kernel_agent.templates.program import Call, Folded, Program, Read
-from kernel_agent.templates.schedule import Keep, Pass, passes
+from kernel_agent.templates.program import Program, Read
+from kernel_agent.templates.schedule import Pass
+from kernel_agent.templates.writer import START, TYPES, Writer
 
-TYPES = {"float32": "float", "float16": "k_float16", "bfloat16": "k_bfloat16", "bool": "k_bool"}
 SIMD = "#pragma omp simd"
-START = {"sum": "0.0f", "max": "-INFINITY", "min": "INFINITY"}
 
 
 def emit(program: Program, genes: Mapping[str, object]) -> str:
     """The whole C++ source; it exports `run`, which takes the program's leaves and then its outputs."""
-    writer = _Writer(program, genes)
-    places = {"shape": writer.shape(), "tensors": writer.tensors(), "work": writer.work(), "run": writer.run()}
-    types = tuple(
-        TYPES[d] for d in {leaf.spec.dtype for leaf in program.leaves} | {o.spec.dtype for o in program.outputs}
-    )
-    places["math"] = helpers("math/level_01.cpp", "".join(places.values()), types)
+    writer = _CpuWriter(program, genes, "computed" if genes.get("keep") == "buffer" else "nothing")
+    ends = [*writer.advice(), "launch(t);"]
+    places = {"shape": writer.shape(), "tensors": writer.tensors(), "work": writer.work(), "run": writer.run(ends)}
+    places["math"] = helpers("math/level_01.cpp", "".join(places.values()), writer.types())
     return fill(text(f"{program.family}/level_02.cpp"), places)
 
 
@@ -41,13 +38,11 @@ def flags(genes: Mapping[str, object]) -> tuple[str, ...]:
     return ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", *width)
 
 
-class _Writer:
-    def __init__(self, program: Program, genes: Mapping[str, object]) -> None:
-        self.program = program
-        self.genes = genes
-        keep: Keep = "computed" if genes.get("keep") == "buffer" else "nothing"
-        self.passes = passes(program, keep)
-        self.tiled = not program.folds  # without folds a row is cut into tiles, each of which is an item of work
+class _CpuWriter(Writer):
+    @property
+    def tiled(self) -> bool:
+        """Without folds a row is cut into tiles, each of which is an item of work; else a row is one."""
+        return not self.program.folds
 
     def shape(self) -> str:
         p = self.program
@@ -57,26 +52,12 @@ class _Writer:
             f"constexpr int64_t ROWS = {p.rows}, COLUMNS = {p.columns}, ITEMS = {items};"
         )
 
-    def tensors(self) -> str:
-        p = self.program
-        lines = [
-            f"const {TYPES[leaf.spec.dtype]}* in{n};  // {leaf.path or leaf.node}" for n, leaf in enumerate(p.leaves)
-        ]
-        lines += [f"{TYPES[o.spec.dtype]}* out{n};" for n, o in enumerate(p.outputs)]
-        return "struct Tensors {\n" + indent("\n".join(lines), "  ") + "\n};"
-
-    def run(self) -> str:
-        p = self.program
-        names = [f"in{n}" for n in range(len(p.leaves))] + [f"out{n}" for n in range(len(p.outputs))]
-        lines = ["Tensors t;"]
-        for n, leaf in enumerate(p.leaves):
-            lines.append(f"t.in{n} = static_cast<const {TYPES[leaf.spec.dtype]}*>(in{n}.data_ptr());")
-        for n, output in enumerate(p.outputs):
-            lines.append(f"t.out{n} = static_cast<{TYPES[output.spec.dtype]}*>(out{n}.data_ptr());")
-            if self.genes["pages"] == "huge" and output.full:
-                lines.append(f"k_huge_pages(t.out{n}, ROWS * COLUMNS * sizeof(*t.out{n}));")
-        arguments = ", ".join(f"tvm::ffi::TensorView {name}" for name in names)
-        return f"void run({arguments}) {{\n" + indent("\n".join([*lines, "launch(t);"]), "  ") + "\n}"
+    def advice(self) -> list[str]:
+        """Requests for large pages under the outputs."""
+        if self.genes["pages"] != "huge":
+            return []
+        full = [n for n, output in enumerate(self.program.outputs) if output.full]
+        return [f"k_huge_pages(t.out{n}, ROWS * COLUMNS * sizeof(*t.out{n}));" for n in full]
 
     def work(self) -> str:
         kept = sorted({i for plan in self.passes for i in plan.kept})
@@ -110,7 +91,7 @@ class _Writer:
             if not plan.folds and not plan.outputs:
                 continue
             lines += [
-                f"double f{i} = 0.0;" if self._kind(i) == "sum" else f"float f{i} = {START[self._kind(i)]};"
+                f"double f{i} = 0.0;" if self.folded(i).kind == "sum" else f"float f{i} = {START[self.folded(i).kind]};"
                 for i in plan.folds
             ]
             block = ["const int64_t n = std::min<int64_t>(BLOCK, COLUMNS - b);", *self._block(plan)]
@@ -121,11 +102,6 @@ class _Writer:
                 lines.append(self._store(output.spec.dtype, f"t.out{n}", "r", operand(self.program, output.term)))
         return "\n".join(lines)
 
-    def _kind(self, i: int) -> str:
-        term = self.program.terms[i]
-        assert isinstance(term, Folded)
-        return term.kind
-
     def _scalars(self, plan: Pass) -> list[str]:
         lines = list[str]()
         for i in plan.scalars:
@@ -135,17 +111,7 @@ class _Writer:
                 lines.append(f"const float v{i} = {self._load(i, leaf, summed(str(term.offset), at))};")
             else:
                 lines.append(f"const float v{i} = {expression(self.program, i)};")
-        divisors = {self._divisor(i) for i in plan.loop} - {None}
-        return lines + [f"const float i{d} = 1.0f / v{d};" for d in sorted(d for d in divisors if d is not None)]
-
-    def _divisor(self, i: int) -> int | None:
-        """The term that a division shares over the row, where the genes multiply by its reciprocal."""
-        term = self.program.terms[i]
-        if self.genes.get("divide") != "reciprocal" or not isinstance(term, Call) or term.function != "div":
-            return None
-        by = term.args[1]
-        shared = not self.program.by_column[by] and operand(self.program, by).startswith("v")
-        return by if shared else None
+        return lines + self.reciprocals(plan.loop)
 
     def _block(self, plan: Pass) -> list[str]:
         """One tile of one pass: loads, the loop, and what follows it."""
@@ -163,8 +129,7 @@ class _Writer:
             for i in plan.loop
         ]
         for i in plan.folds:
-            term = p.terms[i]
-            assert isinstance(term, Folded)
+            term = self.folded(i)
             head, clause, step, tail = _fold(term.kind, i, operand(p, term.arg))
             lines += head
             clauses += clause
@@ -182,10 +147,7 @@ class _Writer:
         p, term = self.program, self.program.terms[i]
         if isinstance(term, Read):
             return self._load(i, f"p{i}", "j" if contiguous(p, i) else self._scattered(i))
-        by = self._divisor(i)
-        if by is not None and isinstance(term, Call):
-            return f"{operand(p, term.args[0])} * i{by}"
-        return expression(p, i)
+        return self.multiplied(i) or expression(p, i)
 
     def _scattered(self, i: int) -> str:
         small = self.program.columns < 2**31

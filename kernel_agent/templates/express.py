@@ -95,7 +95,7 @@ def text(name: str) -> str:
 def fill(frame: str, places: Mapping[str, str]) -> str:
     """The frame with what stands between `//@begin NAME` and `//@end NAME` replaced, and the markers gone."""
     for name, body in places.items():
-        pattern = rf"//@begin {name}\n.*?//@end {name}\n"
+        pattern = rf"[ ]*//@begin {name}\n.*?//@end {name}\n"
         frame, count = re.subn(pattern, lambda _, body=body: body.rstrip("\n") + "\n", frame, flags=re.DOTALL)  # type: ignore[misc]
         assert count == 1, f"the frame has {count} places called {name}"
     return frame

@@ -163,16 +163,15 @@ def _glu(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
 
 def _slice(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
     value = lift(args[0])
-    dim, start, _, step = (*args[1:], *(0, 0, None, 1)[len(args) - 1 :])
-    size, start = value.shape[dim], start or 0
-    if step != 1:
+    given = dict(zip(("dim", "start", "end", "step"), args[1:], strict=False)) | kwargs
+    dim, start = given.get("dim", 0) % len(value.shape), given.get("start") or 0
+    if given.get("step", 1) != 1:
         raise NotCovered(f"no template covers {node.op} with a step. {HELP}")
+    if value.shape == node.spec.shape:
+        return value
+    size = value.shape[dim]
     start = max(start + size, 0) if start < 0 else min(start, size)
-    return (
-        value
-        if value.shape == node.spec.shape
-        else narrow(value, dim % len(value.shape), start, node.spec.shape[dim], node.op)
-    )
+    return narrow(value, dim, start, node.spec.shape[dim], node.op)
 
 
 def _transpose(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:

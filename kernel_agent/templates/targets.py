@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kernel_agent.templates import emit_cpu
+from kernel_agent.templates import emit_cpu, emit_cuda
 from kernel_agent.templates.genes import Space
 from kernel_agent.templates.program import Program
-from kernel_agent.templates.spaces import cpu_space
+from kernel_agent.templates.spaces import cpu_space, cuda_space
 from kernel_agent.types import Device
 
 
@@ -21,4 +21,7 @@ class Target:
     flags: Callable[[Mapping[str, object]], tuple[str, ...]]
 
 
-TARGETS = {"cpu": Target(cpu_space, emit_cpu.emit, emit_cpu.flags)}
+TARGETS = {
+    "cpu": Target(cpu_space, emit_cpu.emit, emit_cpu.flags),
+    "cuda": Target(cuda_space, emit_cuda.emit, emit_cuda.flags),
+}
