@@ -1,0 +1,173 @@
+"""The front door, with everything real behind it but the measurements: server, library, journal, templates."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel_agent import KernelAgent
+from kernel_agent.agent import Seeded, provider_of
+from kernel_agent.errors import KernelAgentError, ServerError, UsageError
+from kernel_agent.events import Confirmed, Event, RunStarted, TrialJudged
+from kernel_agent.journal import FILE, read
+from kernel_agent.settings import load_settings, rows
+from kernel_agent.tree import Run, brief
+from kernel_agent.types import Brief, Idea
+from tests.scripted_run import DESCRIPTION, PROBLEM, ROOT, ScriptedProposer, small_settings
+
+CODE = """\
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.fixture(autouse=True)
+def keyless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for row in rows():
+        monkeypatch.delenv(row.variable, raising=False)
+
+
+def agent(tmp_path: Path, seen: list[Event] | None = None, server: str = "", **settings: object) -> KernelAgent:
+    script = f"python {ROOT / 'tests' / 'scripted_bench.py'} --log {tmp_path / 'log'} {server}"
+    given = {"mcp_server_path": script, "branching_factor": 3, "num_rounds": 2, "retrieval": "lexical"} | settings
+    return KernelAgent(**given, observe=(seen if seen is not None else []).append)  # type: ignore[arg-type]
+
+
+async def test_code_goes_in_and_a_confirmed_kernel_with_its_results_comes_out(tmp_path: Path) -> None:
+    events: list[Event] = []
+    kernel, results = await agent(tmp_path, events).generate_kernel(CODE, name="relu")
+    directory = Path(results["run_directory"])
+    assert directory.parent == Path("runs") and directory.name.startswith("relu-")
+    assert results["status"] == "improved" and results["speedup"] > 1.06 and results["target"] == "cpu"
+    low, high = results["speedup_interval"]
+    assert low < results["speedup"] < high and results["speedup_vs_compile_interval"][0] > 0
+    assert results["optimization_idea"] and results["lineage"][-1] == results["optimization_idea"]
+    assert results["time_us"] == pytest.approx(100 / results["speedup"]) and results["reference_us"] == 100
+    assert results["gbps"] == pytest.approx(32768 / results["time_us"] / 1e3)
+    assert results["error"] == 0.5 and results["retrieval"] == "lexical" and results["rounds"] == 2
+    assert [row["rank"] for row in results["ranking"]] == list(range(1, len(results["ranking"]) + 1))
+    assert (directory / "best_kernel.py").read_text() == kernel and "class ModelNew" in kernel
+    assert json.loads((directory / "results.json").read_text()) == results
+    started = next(event for event in events if isinstance(event, RunStarted))
+    assert (started.proposer, started.kept, started.rounds) == ("templates", 0, 2)
+    assert any(isinstance(event, Confirmed) and event.accepted for event in events)
+
+
+async def test_a_finished_run_resumed_gives_the_same_and_more_rounds_can_be_asked_for(tmp_path: Path) -> None:
+    kernel, results = await agent(tmp_path).generate_kernel(CODE, run_directory=tmp_path / "run")
+    asked = (tmp_path / "log").read_text()
+    events: list[Event] = []
+    assert await agent(tmp_path, events).resume(tmp_path / "run") == (kernel, results)
+    assert (tmp_path / "log").read_text() == asked
+    assert all(event.kept for event in events if isinstance(event, TrialJudged))
+    _, further = await agent(tmp_path, num_rounds=3).resume(tmp_path / "run")
+    assert further["rounds"] == 3 and further["trials"] > results["trials"]
+
+
+async def test_a_cancelled_run_keeps_its_journal_and_resumes(tmp_path: Path) -> None:
+    judged = asyncio.Event()
+
+    def watch(event: Event) -> None:
+        if isinstance(event, TrialJudged):
+            judged.set()
+
+    stopped = agent(tmp_path, server="--delay 0.05")
+    stopped._observe = watch
+    task = asyncio.create_task(stopped.generate_kernel(CODE, run_directory=tmp_path / "run"))
+    task.add_done_callback(lambda _: judged.set())
+    await judged.wait()
+    async with asyncio.timeout(5):
+        task.cancel()
+        await asyncio.wait({task})
+    assert task.cancelled() and (kept := read(tmp_path / "run").evaluations)
+    _, results = await agent(tmp_path).resume(tmp_path / "run")
+    assert read(tmp_path / "run").evaluations.items() >= kept.items() and results["status"] == "improved"
+
+
+async def test_a_server_that_dies_twice_stops_the_run_and_the_next_one_finishes_it(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match="resume the run"):
+        await agent(tmp_path, server="--die-at 1").generate_kernel(CODE, run_directory=tmp_path / "run")
+    _, results = await agent(tmp_path).resume(tmp_path / "run")
+    assert results["status"] == "improved"
+
+
+async def test_a_single_module_with_shapes_is_enough(tmp_path: Path) -> None:
+    code = CODE.partition("def get_inputs")[0].replace("Model", "ModelNew")
+    kernel, _ = await agent(tmp_path).generate_kernel(code, input_shapes=[(64, 64)])
+    assert "class Model(torch.nn.Module)" in kernel
+
+
+@pytest.mark.parametrize(
+    ("code", "settings", "words"),
+    [
+        ("def f(:", {}, "does not parse"),
+        (CODE, {"provider": "openai"}, "key"),
+        (CODE, {"provider": "custom"}, "model"),
+        (CODE, {"mcp_server_path": "nonsense"}, "there is no command nonsense"),
+        (CODE + "# refuse: UNKNOWN_TARGET", {"target": "abacus"}, "ordered"),
+    ],
+)
+async def test_what_cannot_be_done_is_one_sentence(
+    tmp_path: Path, code: str, settings: dict[str, object], words: str
+) -> None:
+    with pytest.raises(KernelAgentError, match=words) as caught:
+        await agent(tmp_path, **settings).generate_kernel(code)
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_directory_with_a_run_in_it_is_left_alone(tmp_path: Path) -> None:
+    await agent(tmp_path, num_rounds=1).generate_kernel(CODE, run_directory=tmp_path / "run")
+    before = (tmp_path / "run" / FILE).read_bytes()
+    with pytest.raises(UsageError, match="holds a run already"):
+        await agent(tmp_path).generate_kernel(CODE, run_directory=tmp_path / "run")
+    assert (tmp_path / "run" / FILE).read_bytes() == before
+
+
+def test_the_provider_is_the_first_with_a_key_and_templates_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert provider_of(load_settings()) == "templates"
+    assert provider_of(load_settings(base_url="http://localhost/v1")) == "custom"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    assert provider_of(load_settings()) == "anthropic"
+    assert provider_of(load_settings(openai_api_key="k")) == "openai"
+    assert provider_of(load_settings(provider="templates")) == "templates"
+
+
+async def test_a_template_seeds_the_first_round_and_its_code_is_its_own(tmp_path: Path) -> None:
+    class Seed(ScriptedProposer):
+        async def ideas(self, brief: Brief, count: int) -> list[Idea]:
+            return [Idea("", 0, "", "seed", "", {"gene": 1})] * 3
+
+        async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
+            return "from the seed"
+
+    proposer = Seeded(Seed(), ScriptedProposer())
+    run = Run(PROBLEM, small_settings(), DESCRIPTION)
+    first = await proposer.ideas(brief(run, run.reference, 1), 3)
+    later = await proposer.ideas(brief(run, run.reference, 2), 3)
+    assert [idea.change is None for idea in first] == [False, True, True]
+    assert [idea.change is None for idea in later] == [True, True, True]
+    assert await proposer.write(brief(run, run.reference, 1), first[0], 0) == "from the seed"
+    assert (await proposer.write(brief(run, run.reference, 1), first[1], 0)).startswith("# idea")
+
+
+def test_importing_the_agent_loads_neither_torch_nor_a_client(tmp_path: Path) -> None:
+    heavy = "{'torch', 'mcp', 'openai', 'chromadb', 'sentence_transformers'} & set(sys.modules)"
+    code = f"import kernel_agent.agent, sys; sys.exit(str(found) if (found := {heavy}) else 0)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
