@@ -49,3 +49,15 @@ def read(source: str) -> Reading:
         )
     leads = tuple(f"`{name}`: {why}" for name, why in LEADS.items() if name in used)
     return Reading(leads=leads)
+
+
+def _names(tree: ast.Module) -> set[str]:
+    """Every name that the source reads: variables, attributes, and what it imports, under the original name."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                found.add(name)
+            case ast.ImportFrom(names=aliases):
+                found |= {a.name for a in aliases}
+    return found

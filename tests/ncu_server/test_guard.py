@@ -23,3 +23,11 @@ def test_a_class_assigned_to_the_name_counts() -> None:
 
 def test_a_syntax_error_is_named_with_its_line() -> None:
     assert (read("x = (").syntax or "").startswith("line 1")
+
+
+def test_a_builder_imported_under_another_name_counts() -> None:
+    renamed = HONEST.replace(
+        "import torch, torch.nn as nn, tvm_ffi.cpp",
+        "import torch, torch.nn as nn\nfrom tvm_ffi.cpp import load_inline as make",
+    )
+    assert read(renamed.replace("tvm_ffi.cpp.load_inline", "make")).rejected is None
