@@ -38,11 +38,7 @@ def read(source: str) -> Reading:
     names = {t.id for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
     if "ModelNew" not in classes | names:
         return Reading(rejected="the module defines no `ModelNew`")
-    used = {
-        n.attr if isinstance(n, ast.Attribute) else n.id
-        for n in ast.walk(tree)
-        if isinstance(n, ast.Attribute | ast.Name)
-    }
+    used = _names(tree)
     if not used & BUILDERS:
         return Reading(
             rejected="the module builds no kernel of its own: neither a load_inline call nor a Triton kernel is in it"
