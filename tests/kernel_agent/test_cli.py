@@ -1,0 +1,303 @@
+"""The command line as real processes: runs against scripted servers, bad input, Ctrl-C, the doctor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import re
+import select
+import shlex
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel_agent.cli import main
+from kernel_agent.settings import is_key, rows
+from tests.scripted_openai import Refuse, Say, ScriptedOpenAI, Step
+
+ROOT = Path(__file__).parents[2]
+BENCH = ROOT / "tests" / "scripted_bench.py"
+MODEL = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def there(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a problem in it, which commands run in, and an environment without keys."""
+    for row in rows():
+        monkeypatch.delenv(row.variable, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "relu.py").write_text(MODEL)
+    return tmp_path
+
+
+def bench(there: Path, delay: float = 0.0) -> str:
+    return shlex.join(["python", str(BENCH), "--log", str(there / "bench.log"), "--delay", str(delay)])
+
+
+async def start(*arguments: str) -> Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "kernel_agent", *arguments, stdout=PIPE, stderr=PIPE, stdin=asyncio.subprocess.DEVNULL
+    )
+
+
+async def run(*arguments: str) -> tuple[int, str, str]:
+    process = await start(*arguments)
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+def script(speeds: tuple[float, ...] = (1.5, 3.0, 0.5)) -> Any:
+    """A model that always has new ideas and writes kernels that the scripted bench finds this fast."""
+    number = count()
+
+    def choose(body: dict[str, Any]) -> Step:
+        n = next(number)
+        if "Reply with JSON alone" in body["messages"][1]["content"]:
+            return Say(json.dumps([{"title": f"idea {n}.{m}", "transformation": "t"} for m in range(4)]))
+        return Say(f"```python\nclass ModelNew(Model):\n    pass  # {n}\n# speed: {speeds[n % len(speeds)]}\n```")
+
+    return choose
+
+
+def asked(there: Path, url: str, delay: float = 0.0) -> list[str]:
+    settings = f"--target cpu --provider custom --model tiny --base-url {url} --ideas 2 --rounds 2 --retrieval lexical"
+    return ["run", "relu.py", "--run-directory", "kept", *settings.split(), "--server", bench(there, delay)]
+
+
+async def test_a_run_tells_each_trial_and_ends_with_the_account_which_show_repeats(there: Path) -> None:
+    async with ScriptedOpenAI(script()) as model:
+        code, out, err = await run(*asked(there, model.url))
+    assert (code, err) == (0, "")
+    lines, account = out.split("\n\n", 1)
+    assert re.search(r"^r2 [0-9a-f]{4} passed 0\.0333 ms 3\.00x  idea", lines, re.MULTILINE)
+    for part in (
+        "3.00x [2.97, 3.03] against eager PyTorch, 2.40x [2.38, 2.42] against torch.compile",
+        "best kernel: kept/best_kernel.py",
+        "from best_kernel import ModelNew",
+        "measured on scripted",
+        "retrieval: lexical",
+    ):
+        assert part in account
+    assert "class ModelNew(Model)" in (there / "kept" / "best_kernel.py").read_text()
+    assert await run("show", "kept") == (0, "\n" + account, "")
+
+
+async def test_a_run_stopped_by_its_provider_says_how_to_go_on_and_repays_nothing(there: Path) -> None:
+    asking, choose = [], script()
+
+    def fail_late(body: dict[str, Any]) -> Step:
+        asking.append(body)
+        return choose(body) if len(asking) < 6 else Refuse(401)
+
+    async with ScriptedOpenAI(fail_late) as model:
+        code, _, err = await run(*asked(there, model.url))
+    assert code == 4
+    assert err.splitlines() == [
+        "error: custom (tiny) refused with 401: check the key.",
+        "What is recorded is kept; go on with: python -m kernel_agent resume kept",
+    ]
+    code, out, _ = await run("show", "kept")
+    assert code == 0
+    assert "The run is not finished: python -m kernel_agent resume kept" in out
+    async with ScriptedOpenAI(choose) as model:
+        code, out, err = await run("resume", "kept", "--base-url", model.url)
+        paid = [said["messages"] for said in model.requests]
+    assert (code, err) == (0, "")
+    assert "(kept)" in out
+    assert not [said for said in paid if said in [body["messages"] for body in asking[:5]]]
+
+
+BAD: list[tuple[str, int, str]] = [
+    ("", 2, "required: COMMAND"),
+    ("fly", 2, "invalid choice: 'fly'"),
+    ("run", 2, "required: FILE"),
+    ("run missing.py", 2, "There is no file missing.py."),
+    ("run .", 2, "cannot be read"),
+    ("run binary.py", 2, "not text in UTF-8"),
+    ("run syntax.py", 2, "does not parse"),
+    ("run empty.py", 2, "holds no `Model`"),
+    ("run shapeless.py", 2, "defines no `get_inputs`"),
+    ("run relu.py --rounds 0", 2, "`num_rounds` cannot be used"),
+    ("run relu.py --provider clippy", 2, "`provider` cannot be used"),
+    ("run relu.py --provider openai --target cpu", 4, "set OPENAI_API_KEY"),
+    ("run relu.py --runs-dir /proc/here", 2, "cannot be written"),
+    ("run relu.py --target cpu --server no-such-command", 4, "there is no command no-such-command"),
+    ("run shapeless.py --input-shapes 4by4", 2, "sizes joined by x, such as 64x1024, not 4by4"),
+    ("run relu.py --num-round 3", 2, "arguments: --num-round 3"),
+    ("show nowhere", 2, "no run in nowhere"),
+    ("resume nowhere", 2, "no run in nowhere"),
+]
+
+
+@pytest.mark.parametrize(("command", "code", "sentence"), BAD)
+def test_bad_input_gets_one_clear_sentence(
+    there: Path, command: str, code: int, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (there / "binary.py").write_bytes(b"\xff\xfe\x00")
+    (there / "syntax.py").write_text("def f(:\n")
+    (there / "empty.py").write_text("x = 1\n")
+    (there / "shapeless.py").write_text(MODEL.split("def get_inputs")[0])
+    assert main(command.split()) == code
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert sentence in err
+
+
+async def test_a_refusal_of_the_real_server_is_a_sentence_too(there: Path) -> None:
+    code, _, err = await run("run", "relu.py", "--target", "tpu", "--retrieval", "lexical")
+    assert code == 2
+    assert re.fullmatch("error: .*tpu.*\n", err)
+
+
+async def test_shapes_stand_in_for_get_inputs(there: Path) -> None:
+    (there / "shapeless.py").write_text(MODEL.split("def get_inputs")[0])
+    async with ScriptedOpenAI(script()) as model:
+        arguments = asked(there, model.url)
+        arguments[1] = "shapeless.py"
+        code, _, err = await run(*arguments, "--input-shapes", "64x64", "--rounds", "1")
+    assert (code, err) == (0, "")
+
+
+async def first(stream: asyncio.StreamReader, part: bytes) -> AsyncIterator[bytes]:
+    """The stream's first line that holds this part, or nothing where it ends before."""
+    async for row in stream:
+        if part in row:
+            yield row
+            return
+
+
+@contextlib.asynccontextmanager
+async def judging(there: Path) -> AsyncIterator[tuple[Process, list[int]]]:
+    """A run whose kernels are being judged, which takes for ever, and watches on its children's ends."""
+    async with ScriptedOpenAI(script()) as model:
+        process = await start(*asked(there, model.url, delay=3600))
+        assert process.stdout is not None
+        assert [row async for row in first(process.stdout, b"round 1")], (await process.communicate())[1]
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        watches = [os.pidfd_open(int(child)) for child in children]
+        try:
+            yield process, watches
+        finally:
+            for watch in watches:
+                os.close(watch)
+
+
+def ended(watches: list[int], within_s: float) -> bool:
+    """Whether all the watched processes end in time; a pidfd is readable once its process has."""
+    deadline = time.monotonic() + within_s
+    return all(select.select([watch], [], [], max(0.0, deadline - time.monotonic()))[0] for watch in watches)
+
+
+async def test_ctrl_c_ends_the_children_and_says_how_to_go_on(there: Path) -> None:
+    async with judging(there) as (process, watches):
+        assert watches
+        process.send_signal(signal.SIGINT)
+        _, err = await asyncio.wait_for(process.communicate(), 5)
+        assert process.returncode == 130
+        assert ended(watches, 0)
+    assert err.decode().splitlines()[-1] == "stopped; go on with: python -m kernel_agent resume kept"
+    code, out, _ = await run("show", "kept")
+    assert code == 0
+    assert "not finished" in out
+
+
+async def test_a_second_ctrl_c_ends_the_process_at_once(there: Path) -> None:
+    async with judging(there) as (process, watches):
+        assert process.stderr is not None
+        process.send_signal(signal.SIGINT)
+        assert [row async for row in first(process.stderr, b"again to stop at once")]
+        process.send_signal(signal.SIGINT)
+        await asyncio.wait_for(process.communicate(), 1)
+        assert process.returncode == 130
+        assert ended(watches, 5)
+
+
+async def test_a_terminal_gets_the_live_table(there: Path) -> None:
+    async with ScriptedOpenAI(script()) as model:
+        ours, theirs = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "kernel_agent",
+            *asked(there, model.url, 0.2),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        shown = asyncio.create_task(asyncio.to_thread(lambda: b"".join(_read(ours))))
+        assert await process.wait() == 0
+        text = (await shown).decode()
+    assert "round 1 of 2" in text
+    assert "best so far" in text
+    assert "\x1b[?25h" in text, "the cursor is shown again"
+    assert "best kernel: kept/best_kernel.py" in text
+
+
+def _read(end: int) -> Iterator[bytes]:
+    """What the terminal's other side writes; Linux answers EIO once it is closed."""
+    with contextlib.suppress(OSError), os.fdopen(end, "rb", buffering=0) as file:
+        while part := file.read(65536):
+            yield part
+
+
+async def test_the_doctor_says_line_by_line_what_this_machine_can_do(there: Path) -> None:
+    code, out, err = await run("doctor", "--server", bench(there), "--retrieval", "lexical")
+    assert (code, err) == (0, "")
+    for row in (
+        r"^ok      python        3\.",
+        r"^ok      target cpu    scripted",
+        r"^-       target cuda   no device\n +to do: plug one in$",
+        r"^-       model         no key is set: templates propose\n +to do: set one of OPENAI_API_KEY",
+        r"^ok      retrieval     lexical",
+    ):
+        assert re.search(row, out, re.MULTILINE), row
+
+
+async def test_the_doctor_fails_where_nothing_can_be_measured(there: Path) -> None:
+    code, out, _ = await run("doctor", "--server", "no-such-command", "--retrieval", "lexical")
+    assert code == 4
+    assert re.search(r"^MISSING server +.*no command no-such-command", out, re.MULTILINE)
+
+
+async def test_help_has_every_setting_and_its_sentence_but_no_flag_for_a_key(there: Path) -> None:
+    code, out, _ = await run("run", "--help")
+    assert code == 0
+    plain = " ".join(out.split())
+    for row in rows():
+        flag = f"--{row.name.replace('_', '-')}"
+        assert (flag in plain) != is_key(row.name)
+        assert is_key(row.name) or " ".join(row.sentence.split()) in plain
