@@ -66,8 +66,9 @@ def line(event: Event) -> str | None:
             return f"{_title(event)}; {_baselines(event.description)}; in {event.directory}{kept}"
         case RoundStarted(round, parents):
             return f"round {round} from {', '.join(map(short, parents))}"
-        case TrialJudged(idea, trial, evaluation):
-            return f"r{idea.round} {short(trial)} {_judged(idea, evaluation)}{_again(event)}"
+        case TrialJudged(idea, trial, evaluation) if not event.kept:
+            again = " (same source as before)" if event.shared else ""
+            return f"r{idea.round} {short(trial)} {_judged(idea, evaluation)}{again}"
         case Confirming(trial):
             return f"confirming {short(trial)} with new inputs in fresh processes"
         case Confirmed(trial, evaluation, accepted):
@@ -94,10 +95,6 @@ def _judged(idea: Idea, evaluation: Evaluation) -> str:
     if evaluation.timing is None:
         return f"{evaluation.status}  {idea.title}{found(evaluation).removeprefix(evaluation.status)}"
     return f"{evaluation.status} {found(evaluation)}  {idea.title}"
-
-
-def _again(event: TrialJudged) -> str:
-    return " (kept)" if event.kept else " (same source as before)" if event.shared else ""
 
 
 @dataclass(slots=True)
@@ -158,7 +155,8 @@ class Screen:
                 self._stage = f"confirming {short(trial)} with new inputs"
         text = line(event)
         if text and not isinstance(event, RoundStarted | Confirming):
-            self.console.print(Text(text, _style(event)), soft_wrap=False, overflow="ellipsis", no_wrap=True)
+            one_row = isinstance(event, TrialJudged)
+            self.console.print(Text(text, _style(event)), no_wrap=one_row, overflow="ellipsis" if one_row else "fold")
 
     def _attempt(self, idea: str, attempt: int, text: Text) -> None:
         self._attempts.setdefault(idea, {})[attempt] = text

@@ -135,7 +135,7 @@ async def test_a_run_stopped_by_its_provider_says_how_to_go_on_and_repays_nothin
         code, out, err = await run("resume", "kept", "--base-url", model.url)
         paid = [said["messages"] for said in model.requests]
     assert (code, err) == (0, "")
-    assert "(kept)" in out
+    assert re.search(r"in kept; [1-9]\d* evaluations kept$", out, re.MULTILINE)
     assert not [said for said in paid if said in [body["messages"] for body in asking[:5]]]
 
 
