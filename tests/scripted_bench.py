@@ -1,6 +1,6 @@
 """A measuring server that runs nothing: verdicts and timings follow from the source's hash, each call is logged.
 
-    python tests/scripted_bench.py --log FILE [--delay SECONDS] [--die-at N] [--behave WORD]
+    python tests/scripted_bench.py --log FILE [--delay SECONDS] [--die-at N] [--behave WORD] [--port N]
 
 `--die-at N` kills the process at the N-th evaluation, with `--behave "die once"` only the first time. The environment
 is told as the names of tools. A candidate may order its verdict by a line `# verdict: wrong` or `# speed: 2.5`; a
@@ -152,9 +152,14 @@ if __name__ == "__main__":
     parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--die-at", type=int)
     parser.add_argument("--behave", default="well")
+    parser.add_argument("--port", type=int, help="serve over HTTP")
     args = parser.parse_args()
     if args.behave == "not start":
         raise SystemExit("scripted: refuses to start")
     if args.behave == "hang":
         signal.pause()
-    serve(args.log, args.delay, args.die_at, args.behave).run("stdio")
+    bench = serve(args.log, args.delay, args.die_at, args.behave)
+    if args.port:
+        bench.run("streamable-http", host="127.0.0.1", port=args.port)
+    else:
+        bench.run("stdio")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,6 +109,21 @@ async def test_an_address_where_nobody_answers_is_named(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match=r"`http://127\.0\.0\.1:9/mcp` does not answer"):
         async with Bench("http://127.0.0.1:9/mcp", tmp_path):
             pass
+
+
+async def test_a_server_is_reached_by_its_address_too(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, str(ROOT / "tests" / "scripted_bench.py"), "--log", str(tmp_path / "log")]
+    with subprocess.Popen([*command, "--port", str(port)], stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stderr and any("running on" in line for line in process.stderr)
+        try:
+            async with Bench(f"http://127.0.0.1:{port}/mcp", tmp_path) as bench:
+                assert await bench.describe(PROBLEM) == DESCRIPTION
+                assert (await bench.evaluate(PROBLEM, "# speed: 2")).speedup == 2.0
+        finally:
+            process.kill()
 
 
 async def test_a_server_killed_in_the_middle_is_started_once_and_every_call_made_again(tmp_path: Path) -> None:
