@@ -147,6 +147,7 @@ def _run(arguments: argparse.Namespace, watched: Watched) -> int:
 
 
 def _resume(arguments: argparse.Namespace, watched: Watched) -> int:
+    watched.directory = arguments.directory
     with _display() as observer:
         _until_done(_agent(arguments, watched.to(observer)).resume(arguments.directory))
     return _account(watched)
