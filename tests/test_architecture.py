@@ -20,7 +20,7 @@ LAYERS = {
         {"agent"},
         {"search"},
         {"thinker", "templates", "bench"},
-        {"llm", "query"},
+        {"llm", "query", "prompts"},
         {"journal", "problem"},
         {"tree"},
         {"settings", "events"},
