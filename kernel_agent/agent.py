@@ -186,6 +186,7 @@ def results(run: tree.Run, directory: Path) -> dict[str, Any]:
         "run_directory": str(directory),
         "target": run.problem.target,
         "device": run.description.device.name,
+        "copy_gbps": run.description.device.copy_gbps,
         "rounds": max((i.round for i in run.ideas.values()), default=0),
         "trials": len(run.trials) - 1,
         "lineage": _titles(run, winner),
