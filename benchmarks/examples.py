@@ -36,7 +36,8 @@ def row(name: str, r: dict[str, Any]) -> str:
     share = f"{r['gbps'] / r['copy_gbps']:.0%}" if r["copy_gbps"] else ""
     error = "" if r["error"] is None else f"{r['error']:.2f}"
     cells = [
-        name, microseconds(r["reference_us"]), microseconds(r["compile_us"]), microseconds(r["time_us"]), ratio(r, "speedup"),
+        name, microseconds(r["reference_us"]), microseconds(r["compile_us"]), microseconds(r["time_us"]),
+        ratio(r, "speedup"),
         ratio(r, "speedup_vs_compile"), error, f"{r['gbps']:.0f}", share, r["optimization_idea"] or "the original",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
