@@ -1,4 +1,4 @@
-"""Row programs in CUDA C++, written into corpus/kernels/pointwise/level_02.cu and corpus/kernels/*/level_03.cu."""
+"""Row programs in CUDA C++, written into the kernels of corpus/kernels/*/level_02.cu."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def emit(program: Program, genes: Mapping[str, object]) -> str:
     end = ["launch(t, out0.device());"]
     places = {"shape": writer.shape(), "tensors": writer.tensors(), "work": work, "run": writer.run(end)}
     places["math"] = helpers("math/level_01.cu", "".join(places.values()), writer.types())
-    return fill(text(f"{program.family}/level_0{3 if program.folds else 2}.cu"), places)
+    return fill(text(f"{program.family}/level_02.cu"), places)
 
 
 def flags(genes: Mapping[str, object]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ CORPUS = Path(__file__).resolve().parents[2] / "corpus" / "kernels"
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 OURS = ["exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "rsqrt", "max", "min", "sign", "remainder"]
+OURS += ["round_float16", "round_bfloat16"]
 RENAMED = {"abs": "fabs", "round": "nearbyint"}
 
 

@@ -74,9 +74,10 @@ def strategy(name: str, choices: Sequence[tuple[int | str, str, str]], macro: st
     return Gene(name, tuple(Choice(*choice) for choice in choices), macro)
 
 
-def numbers(name: str, values: Sequence[int], phrase: str, why: str, macro: str) -> Gene:
-    """A tunable; `phrase` says {0} where the number stands."""
-    return Gene(name, tuple(Choice(v, phrase.format(v), why.format(v)) for v in values), macro)
+def numbers(name: str, values: Sequence[int], phrase: str, why: str, macro: str, one: str | None = None) -> Gene:
+    """A tunable; `phrase` says {0} where the number stands, and `one` is said of the number one."""
+    phrases = {v: one if v == 1 and one is not None else phrase.format(v) for v in values}
+    return Gene(name, tuple(Choice(v, phrases[v], why.format(v)) for v in values), macro)
 
 
 def starting(genes: Sequence[Gene], departures: Sequence[Mapping[str, int | str]]) -> Space:

@@ -8,13 +8,13 @@ from typing import Any
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.templates.graph import HELP, Graph, Node, Ref, Spec
-from kernel_agent.templates.pointwise import POINTWISE
+from kernel_agent.templates.pointwise import POINTWISE, unary
 from kernel_agent.templates.rowwise import ROWWISE
 from kernel_agent.templates.values import Load, Number, Value, View, fit, lift, narrow, permute, reshape
 
 DTYPES = ("float32", "float16", "bfloat16", "bool")
-SAME = ["contiguous", "clone", "detach", "detach_", "alias", "lift_fresh", "lift_fresh_copy", "to", "_to_copy"]
-SAME += ["type_as", "float", "half", "bfloat16"]
+SAME = ["contiguous", "clone", "detach", "detach_", "alias", "lift_fresh", "lift_fresh_copy"]
+CASTS = ["to", "_to_copy", "type_as", "float", "half", "bfloat16", "bool"]
 RESHAPES = ["view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as"]
 EXPANDS = ["expand", "expand_as", "broadcast_to"]
 FILLS = {"ones": 1.0, "ones_like": 1.0, "zeros": 0.0, "zeros_like": 0.0}
@@ -26,10 +26,12 @@ def lower(graph: Graph) -> tuple[Value, ...]:
     known: dict[str, Any] = {}
     for name, leaf in graph.leaves.items():
         known[name] = Load(leaf, leaf.spec.shape)
+    dtypes = {name: leaf.spec.dtype for name, leaf in graph.leaves.items()}
+    dtypes |= {node.name: node.outputs[0].dtype for node in graph.nodes if node.outputs}
     wanted = _reachable(graph)
     for node in graph.nodes:
         if node.name in wanted:
-            known[node.name] = _node(node, known)
+            known[node.name] = _cast(node, _node(node, known), dtypes)
     return tuple(_returned(known.get(name)) for name in graph.outputs)
 
 
@@ -116,6 +118,16 @@ def _in_place(node: Node, args: list[Any], kwargs: dict[str, Any], known: dict[s
     return new
 
 
+def _cast(node: Node, value: Any, dtypes: Mapping[str, str]) -> Any:
+    """The value rounded, where the node narrows its type."""
+    if names(node.op)[0] not in CASTS or not isinstance(value, Value):
+        return value
+    before, after = dtypes[node.args[0].node], node.spec.dtype
+    if before == after or before == "bool" or after == "float32":
+        return value
+    return POINTWISE["ne"](value, 0) if after == "bool" else unary(f"round_{after}")(value)
+
+
 Rule = Callable[[Node, list[Any], dict[str, Any]], Any]
 
 
@@ -124,7 +136,7 @@ def _rule(base: str, overload: str) -> Rule | None:
         return lambda node, args, kwargs: ROWWISE[base](node.op, *args, **kwargs)
     if base in POINTWISE:
         return lambda node, args, kwargs: lift(POINTWISE[base](*args, **kwargs))
-    if base in SAME:
+    if base in SAME or base in CASTS:
         return _same
     if base in RESHAPES:
         return lambda node, args, kwargs: reshape(lift(args[0]), node.spec.shape)

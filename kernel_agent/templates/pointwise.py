@@ -168,6 +168,8 @@ POINTWISE: dict[str, Callable[..., Value]] = {
     "bitwise_not": lambda x: apply("eq", x, 0),
     "logical_and": lambda x, y: truth(x) * truth(y),
     "bitwise_and": lambda x, y: truth(x) * truth(y),
+    "__and__": lambda x, y: truth(x) * truth(y),
+    "__or__": lambda x, y: truth(truth(x) + truth(y)),
     "logical_or": lambda x, y: truth(truth(x) + truth(y)),
     "bitwise_or": lambda x, y: truth(truth(x) + truth(y)),
 }

@@ -165,7 +165,7 @@ def _points_space(common: list[Gene]) -> Space:
     unroll = "{0} vectors of every input are asked for before the first is used."
     genes = [
         *common,
-        numbers("unroll", (4, 2, 8, 1), "{0} vectors in flight", unroll, "UNROLL"),
+        numbers("unroll", (4, 2, 8, 1), "{0} vectors in flight", unroll, "UNROLL", "one vector in flight"),
         numbers(
             "threads",
             (256, 128, 512),
@@ -218,6 +218,7 @@ def _rows_space(program: Program, common: list[Gene]) -> Space:
             "{0} rows a block",
             "{0} rows share a block, so that no block is too small to fill a multiprocessor.",
             "ROWS_PER_BLOCK",
+            "",
         ),
     ]
     return starting(

@@ -175,6 +175,15 @@ using k_float16 = _Float16;
 [[gnu::always_inline]] inline float k_load(const k_float16* p) { return float(*p); }
 [[gnu::always_inline]] inline void k_store(k_float16* p, float x) { *p = k_float16(x); }
 //@end k_float16
+//@begin k_round_float16
+[[gnu::always_inline]] inline float k_round_float16(float x) { return float(_Float16(x)); }
+//@end k_round_float16
+//@begin k_round_bfloat16
+[[gnu::always_inline]] inline float k_round_bfloat16(float x) {
+  const uint32_t i = uint32_t(k_bits(x));
+  return x != x ? x : k_float(int32_t((i + 0x7FFF + (i >> 16 & 1)) & 0xFFFF0000));
+}
+//@end k_round_bfloat16
 //@begin k_bool
 using k_bool = uint8_t;
 [[gnu::always_inline]] inline float k_load(const k_bool* p) { return float(*p); }

@@ -80,6 +80,12 @@ using k_bfloat16 = __nv_bfloat16;
 __device__ __forceinline__ float k_load(k_bfloat16 x) { return __bfloat162float(x); }
 __device__ __forceinline__ void k_store(k_bfloat16& to, float x) { to = __float2bfloat16_rn(x); }
 //@end k_bfloat16
+//@begin k_round_float16
+__device__ __forceinline__ float k_round_float16(float x) { return __half2float(__float2half_rn(x)); }
+//@end k_round_float16
+//@begin k_round_bfloat16
+__device__ __forceinline__ float k_round_bfloat16(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
+//@end k_round_bfloat16
 //@begin k_bool
 using k_bool = uint8_t;
 __device__ __forceinline__ float k_load(k_bool x) { return static_cast<float>(x); }

@@ -1,15 +1,13 @@
 /* ---
-id: kernels/norm/level_02
-title: RMS norm of a residual sum, the sum kept in a cache-resident row, output streamed to huge pages
+id: kernels/reduction/level_02
+title: Row sums in vector registers, partial sums gathered in double precision
 archs: [cpu]
-families: [norm]
-bottlenecks: [dram-bw, page-faults]
+families: [reduction]
+bottlenecks: [dram-bw]
 languages: [cpp]
 --- */
-// One idea: touch memory once. The first pass reads the inputs and leaves their sum in a row buffer that stays in the L1 cache; the
-// second reads only that buffer and writes the output by streaming stores, which skip the read that an ordinary store makes of the
-// line it is about to overwrite. A fresh output of many megabytes costs one page fault a page: asking for 2 MiB pages before the
-// first touch makes them 512 times fewer.
+// One idea: many partial sums. A loop that adds to one float waits for each addition; `reduction` gives every lane of a vector its own
+// sum. Each tile's total is added in double precision, so a row of millions of elements loses no more than a short one.
 // Compile with -O3 -march=native -fopenmp -fno-math-errno -fno-trapping-math.
 #include <algorithm>
 #include <cmath>
@@ -30,7 +28,6 @@ languages: [cpp]
 namespace {
 
 //@begin math
-[[gnu::always_inline]] inline float k_rsqrt(float x) { return 1.0f / std::sqrt(x); }
 //@end math
 
 //@begin shape
@@ -43,8 +40,6 @@ constexpr int64_t ROWS = 4096, COLUMNS = 4096, ITEMS = ROWS;
 //@begin tensors
 struct Tensors {
   const float* in0;  // x
-  const float* in1;  // residual
-  const float* in2;  // weight
   float* out0;
 };
 //@end tensors
@@ -102,32 +97,17 @@ struct Row {
 
 //@begin work
 void work(const Tensors& t, int64_t begin, int64_t end) {
-  const Row row_h(COLUMNS);
-  float* __restrict__ h = row_h.data;
   for (int64_t r = begin; r < end; ++r) {
-    double squares = 0.0;
+    double sum = 0.0;
     for (int64_t b = 0; b < COLUMNS; b += BLOCK) {
       const int64_t n = std::min<int64_t>(BLOCK, COLUMNS - b);
       const float* __restrict__ x = t.in0 + r * COLUMNS + b;
-      const float* __restrict__ y = t.in1 + r * COLUMNS + b;
       float s = 0.0f;
       #pragma omp simd reduction(+ : s)
-      for (int64_t j = 0; j < n; ++j) {
-        const float v = x[j] + y[j];
-        h[b + j] = v;
-        s += v * v;
-      }
-      squares += s;
+      for (int64_t j = 0; j < n; ++j) s += x[j];
+      sum += s;
     }
-    const float scale = k_rsqrt(float(squares) / COLUMNS + 1e-6f);
-    for (int64_t b = 0; b < COLUMNS; b += BLOCK) {
-      const int64_t n = std::min<int64_t>(BLOCK, COLUMNS - b);
-      const float* __restrict__ w = t.in2 + b;
-      alignas(64) float tile[BLOCK];
-      #pragma omp simd
-      for (int64_t j = 0; j < n; ++j) tile[j] = h[b + j] * scale * w[j];
-      k_stream(t.out0 + r * COLUMNS + b, tile, n);
-    }
+    t.out0[r] = float(sum);
   }
 }
 //@end work
@@ -144,13 +124,10 @@ void launch(const Tensors& t) {
 }  // namespace
 
 //@begin run
-void run(tvm::ffi::TensorView x, tvm::ffi::TensorView residual, tvm::ffi::TensorView weight, tvm::ffi::TensorView out) {
+void run(tvm::ffi::TensorView x, tvm::ffi::TensorView out) {
   Tensors t;
   t.in0 = static_cast<const float*>(x.data_ptr());
-  t.in1 = static_cast<const float*>(residual.data_ptr());
-  t.in2 = static_cast<const float*>(weight.data_ptr());
   t.out0 = static_cast<float*>(out.data_ptr());
-  k_huge_pages(t.out0, ROWS * COLUMNS * sizeof(float));
   launch(t);
 }
 //@end run

@@ -1,15 +1,13 @@
 /* ---
-id: kernels/norm/level_03_cuda
-title: RMS norm of a residual sum with the row in registers, one read and one write
+id: kernels/softmax/level_02_cuda
+title: Softmax with the row in registers, one read and one write
 archs: [sm_80, sm_90, sm_100]
-families: [norm]
+families: [softmax]
 bottlenecks: [dram-bw, latency]
 languages: [cuda]
 --- */
-// One idea: a row is read once. Each thread takes 16-byte vectors of its row, all of them in flight before the first is used, and holds
-// what it has computed in registers while the row's threads agree on the sum: by shuffles within a warp, through shared memory between
-// warps. Indices into the registers are compile-time constants, as a run-time index would move them to local memory. Short rows share a
-// block: THREADS threads work on one row and ROWS_PER_BLOCK rows on one block.
+// One idea: a row is read once. The maximum, the exponentials and their sum all come from registers; each exponential is made once and
+// kept, and one reciprocal a row replaces a division an element.
 #include <cmath>
 #include <cstdint>
 
@@ -23,8 +21,9 @@ languages: [cuda]
 namespace {
 
 //@begin math
+__device__ __forceinline__ float k_exp(float x) { return expf(x); }
+__device__ __forceinline__ float k_max(float x, float y) { return x > y || x != x ? x : y; }
 __device__ __forceinline__ float k_sum(float x, float y) { return x + y; }
-__device__ __forceinline__ float k_rsqrt(float x) { return rsqrtf(x); }
 //@end math
 
 //@begin shape
@@ -50,8 +49,6 @@ static_assert((THREADS & (THREADS - 1)) == 0 && THREADS * ROWS_PER_BLOCK <= 1024
 //@begin tensors
 struct Tensors {
   const float* in0;  // x
-  const float* in1;  // residual
-  const float* in2;  // weight
   float* out0;
 };
 //@end tensors
@@ -118,39 +115,44 @@ __global__ void __launch_bounds__(THREADS* ROWS_PER_BLOCK) rows(const Tensors t)
     const bool real = ROWS % ROWS_PER_BLOCK == 0 || asked < ROWS;  // a warp may hold rows past the last: they work on it again
     const int64_t r = real ? asked : ROWS - 1;
     //@begin work
-    k_vector<float, VECTOR> x[STEPS], y[STEPS];
+    k_vector<float, VECTOR> x[STEPS];
+    float top = -INFINITY, sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < STEPS; ++i) {
       const int c = i * STEP + lane * VECTOR;
       if (WHOLE || c < COLUMNS) {
         x[i] = k_fetch<VECTOR, true>(t.in0 + (r * COLUMNS + c));
-        y[i] = k_fetch<VECTOR, true>(t.in1 + (r * COLUMNS + c));
       }
     }
-    float h[STEPS * VECTOR], squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < STEPS; ++i) {
+      const int c = i * STEP + lane * VECTOR;
+      if (WHOLE || c < COLUMNS) {
+#pragma unroll
+        for (int j = 0; j < VECTOR; ++j) top = k_max(top, x[i].at[j]);
+      }
+    }
+    top = k_reduce<k_max>(top, area, turn);
 #pragma unroll
     for (int i = 0; i < STEPS; ++i) {
       const int c = i * STEP + lane * VECTOR;
       if (WHOLE || c < COLUMNS) {
 #pragma unroll
         for (int j = 0; j < VECTOR; ++j) {
-          const float v = x[i].at[j] + y[i].at[j];
-          h[i * VECTOR + j] = v;
-          squares += v * v;
+          x[i].at[j] = k_exp(x[i].at[j] - top);
+          sum += x[i].at[j];
         }
       }
     }
-    squares = k_reduce<k_sum>(squares, area, turn);
-    const float scale = k_rsqrt(squares / COLUMNS + 1e-6f);
+    sum = k_reduce<k_sum>(sum, area, turn);
+    const float scale = 1.0f / sum;
 #pragma unroll
     for (int i = 0; i < STEPS; ++i) {
       const int c = i * STEP + lane * VECTOR;
       if (WHOLE || c < COLUMNS) {
-        const k_vector<float, VECTOR> w = k_fetch<VECTOR, false>(t.in2 + c);
-        k_vector<float, VECTOR> o;
 #pragma unroll
-        for (int j = 0; j < VECTOR; ++j) o.at[j] = h[i * VECTOR + j] * scale * w.at[j];
-        if (real) k_put<true>(t.out0 + (r * COLUMNS + c), o);
+        for (int j = 0; j < VECTOR; ++j) x[i].at[j] *= scale;
+        if (real) k_put<true>(t.out0 + (r * COLUMNS + c), x[i]);
       }
     }
     //@end work
@@ -179,11 +181,9 @@ void launch(const Tensors& t, DLDevice device) {
 }  // namespace
 
 //@begin run
-void run(tvm::ffi::TensorView x, tvm::ffi::TensorView residual, tvm::ffi::TensorView weight, tvm::ffi::TensorView out) {
+void run(tvm::ffi::TensorView x, tvm::ffi::TensorView out) {
   Tensors t;
   t.in0 = static_cast<const float*>(x.data_ptr());
-  t.in1 = static_cast<const float*>(residual.data_ptr());
-  t.in2 = static_cast<const float*>(weight.data_ptr());
   t.out0 = static_cast<float*>(out.data_ptr());
   launch(t, out.device());
 }

@@ -1,5 +1,5 @@
 /* ---
-id: kernels/norm/level_03_cuda
+id: kernels/norm/level_02_cuda
 title: RMS norm of a residual sum with the row in registers, one read and one write
 archs: [sm_80, sm_90, sm_100]
 families: [norm]
