@@ -77,6 +77,7 @@ def verdict(source: str, baselines: list[str]) -> dict[str, Any]:
 
 def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer:
     mcp = MCPServer("scripted-bench")
+    device = asyncio.Lock()
     seen = 0
 
     @mcp.tool()
@@ -131,8 +132,9 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
             os.kill(os.getpid(), signal.SIGKILL)
         refuse(candidate)
         await context.report_progress(0, 2, "building")
-        await asyncio.sleep(delay)
-        await context.report_progress(1, 2, "timing")
+        async with device:
+            await context.report_progress(1, 2, "timing")
+            await asyncio.sleep(delay)
         entry = {"source": candidate, "fresh": fresh, "pid": os.getpid()}
         with log.open("a") as file:
             file.write(json.dumps(entry) + "\n")

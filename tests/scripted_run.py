@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from kernel_agent import tree
 from kernel_agent.bench import Bench
-from kernel_agent.events import Event, RoundStarted
+from kernel_agent.events import Event, Progress, TrialJudged
 from kernel_agent.journal import FILE, Journal
 from kernel_agent.search import Search
 from kernel_agent.settings import Settings, load_settings
@@ -92,11 +92,12 @@ def standings(run: tree.Run) -> list[list[object]]:
 
 
 async def main(directory: Path, log: Path) -> None:
-    """Play or resume, telling each event by a line on stdout, so that a test knows when to kill."""
+    """Play or resume, with a line on stdout at each measurement and each new verdict: moments to be killed at."""
 
     def tell(event: Event) -> None:
-        if not isinstance(event, RoundStarted) and not getattr(event, "kept", False):
-            print(type(event).__name__, flush=True)
+        match event:
+            case Progress(message="timing") | TrialJudged(kept=False):
+                print(type(event).__name__, flush=True)
 
     begun = (directory / FILE).exists()
     server = f"python {ROOT / 'tests' / 'scripted_bench.py'} --log {log} --delay 0.01"

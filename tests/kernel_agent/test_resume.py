@@ -58,11 +58,12 @@ def test_a_run_killed_at_five_random_moments_ends_like_an_unbroken_one(
     directory, moments = tmp_path / "run", random.Random(seed)
     kept: dict[str, Evaluation] = {}
     for kill in range(KILLS):
-        assert play(directory, tmp_path / f"log{kill}", moments.randint(1, 12)) == -9
+        assert play(directory, tmp_path / f"log{kill}", moments.randint(1, 14)) == -9
         assert not kept.keys() & set(judged(tmp_path / f"log{kill}")), "a recorded evaluation was repeated"
         recorded = read(directory).evaluations
         assert recorded.items() >= kept.items(), "a recorded evaluation was lost"
         kept = dict(recorded)
+    assert 0 < len(kept) < len(read(unbroken / "run").evaluations), "the kills fell outside the run"
     assert play(directory, tmp_path / "log") == 0
     assert not kept.keys() & set(judged(tmp_path / "log"))
     assert read(directory).evaluations.items() >= kept.items()
