@@ -98,18 +98,20 @@ class Search:
         await together(self.pursue(idea, attempt) for idea in ideas for attempt in attempts)
 
     async def think(self, number: int) -> tuple[Idea, ...]:
-        """Ask for each parent's share of ideas and record the round's in one transaction."""
-        shares = tree.shares(self.run, number)
-        found = await together(self.ideas(parent, count, number) for parent, count in shares)
-        ideas = tuple(idea for some in found for idea in some)
+        """Ask for ideas on each parent in turn, so that none repeats another's; record them in one transaction."""
+        ideas: tuple[Idea, ...] = ()
+        wanted = 0
+        for parent, share in tree.shares(self.run, number):
+            wanted += share
+            ideas += await self.ideas(parent, wanted - len(ideas), number, ideas)
         if ideas:
             self.record(Ideas(number, ideas))
         return ideas
 
-    async def ideas(self, parent: Trial, count: int, number: int) -> tuple[Idea, ...]:
-        brief = await self.brief(parent, number)
+    async def ideas(self, parent: Trial, count: int, number: int, taken: tuple[Idea, ...]) -> tuple[Idea, ...]:
+        brief = await self.brief(parent, number, taken=taken)
         proposed = await self.proposer.ideas(brief, count)
-        fresh = tree.new_ideas(self.run, parent, number, proposed)[:count]
+        fresh = tree.new_ideas(self.run, parent, number, proposed, taken)[:count]
         return tuple(idea if idea.passages else replace(idea, passages=_ids(brief)) for idea in fresh)
 
     async def pursue(self, idea: Idea, attempt: int) -> None:
@@ -163,9 +165,9 @@ class Search:
                 break
         return tree.winner(self.run)
 
-    async def brief(self, parent: Trial, number: int, idea: Idea | None = None) -> Brief:
+    async def brief(self, parent: Trial, number: int, idea: Idea | None = None, taken: tuple[Idea, ...] = ()) -> Brief:
         """What the tree says of a parent, with the passages that the library finds for it or for the idea."""
-        brief = tree.brief(self.run, parent, number)
+        brief = tree.brief(self.run, parent, number, taken)
         if self.library is None:
             return brief
         answer = await asyncio.to_thread(self.library.search, query(brief, idea))

@@ -173,10 +173,15 @@ def best(run: Run) -> Trial:
     return ranking(run)[0]
 
 
+CONTENDERS = 3
+"""How many trials are judged a second time at most, the fastest first."""
+
+
 def contenders(run: Run) -> tuple[Trial, ...]:
-    """The trials measured as faster than the original by more than the noise, fastest first."""
+    """The fastest trials among those measured as faster than the original by more than the noise."""
     threshold = 1 + NOISE.get(run.problem.target, 0.01)
-    return tuple(trial for trial in ranking(run) if trial.idea and (run.speedup(trial) or 0.0) > threshold)
+    faster = (trial for trial in ranking(run) if trial.idea and (run.speedup(trial) or 0.0) > threshold)
+    return tuple(faster)[:CONTENDERS]
 
 
 def accepted(run: Run, confirmation: Evaluation) -> bool:
@@ -234,15 +239,14 @@ def outcome(run: Run, idea: Idea) -> Outcome | None:
     return Outcome(idea.title, last.status, None, next(iter(last.log.strip().splitlines()), ""))
 
 
-def brief(run: Run, parent: Trial, round: int) -> Brief:
+def brief(run: Run, parent: Trial, round: int, taken: Iterable[Idea] = ()) -> Brief:
     """What may be known of a parent in a round, from earlier rounds alone, so that a resumed round asks the same.
 
-    Lessons are the ideas that led to the parent; siblings all other ideas tried on it or on its ancestors.
+    Lessons are the ideas that led to the parent; siblings all other ideas of the run, those `taken` in this round last.
     """
     path = lineage(run, parent)
     own = list(dict.fromkeys(trial.idea for trial in path if trial.idea))
-    on_path = {trial.id for trial in path}
-    others = [i for i in run.ideas.values() if i.round < round and i.parent in on_path and i.id not in own]
+    others = [i for i in run.ideas.values() if i.round < round and i.id not in own]
     return Brief(
         problem=run.problem,
         description=run.description,
@@ -250,7 +254,7 @@ def brief(run: Run, parent: Trial, round: int) -> Brief:
         parent=parent,
         parent_idea=run.ideas[parent.idea] if parent.idea else None,
         parent_evaluation=run.evaluation(parent),
-        siblings=_outcomes(run, others),
+        siblings=(*_outcomes(run, others), *(Outcome(idea.title, None, None) for idea in taken)),
         lessons=_outcomes(run, (run.ideas[idea] for idea in own)),
     )
 
@@ -267,10 +271,16 @@ def signature(idea: Idea) -> str:
     return " ".join(re.findall(r"\w+", idea.title.casefold()))
 
 
-def new_ideas(run: Run, parent: Trial, round: int, proposed: Iterable[Idea]) -> tuple[Idea, ...]:
-    """The proposed ideas, bound to their parent and round, without those that the lineage has tried already."""
+def new_ideas(
+    run: Run, parent: Trial, round: int, proposed: Iterable[Idea], taken: Iterable[Idea] = ()
+) -> tuple[Idea, ...]:
+    """The proposed ideas, bound to their parent and round, without those that were tried or `taken` already.
+
+    A model's idea counts as tried on its own lineage only; equal genes make the same kernel wherever they stand.
+    """
     on_path = {trial.id for trial in lineage(run, parent)}
-    tried = {signature(idea) for idea in run.ideas.values() if idea.parent in on_path}
+    tried = {signature(idea) for idea in run.ideas.values() if idea.parent in on_path or idea.change is not None}
+    tried |= {signature(idea) for idea in taken}
     fresh: dict[str, Idea] = {}
     for idea in proposed:
         mark = signature(idea)

@@ -163,10 +163,10 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A sibling's or ancestor's idea and what became of it."""
+    """A sibling's or ancestor's idea and what became of it; the status is None while it is being tried."""
 
     title: str
-    status: Status
+    status: Status | None
     speedup: float | None
     remark: str = ""
 

@@ -77,7 +77,8 @@ def _outcomes(brief: Brief) -> str:
 
 
 def _outcome(one: Outcome) -> str:
-    found = f"{one.speedup:.2f}x" if one.speedup is not None else one.status.replace("_", " ")
+    status = "being tried" if one.status is None else one.status.replace("_", " ")
+    found = status if one.speedup is None else f"{one.speedup:.2f}x"
     remark = f"; {line(one.remark)}" if one.remark else ""
     return f"{found}: {line(one.title)}{remark}"
 
