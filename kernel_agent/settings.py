@@ -59,7 +59,6 @@ class Settings(BaseSettings):
     openrouter_api_key: SecretStr | None = _key("OPENROUTER_API_KEY", "Key for the openrouter provider.")
     base_url: str | None = Field(
         default=None,
-        validation_alias=AliasChoices(PREFIX + "BASE_URL", "OPENAI_BASE_URL"),
         description="Address of an OpenAI-compatible endpoint, where it is not the provider's own.",
     )
     model_name: str | None = Field(
