@@ -14,7 +14,7 @@ from ncu_server.zygote import Child
 
 BLOCK_US = 5_000.0
 WARM_UPS = 2
-MIN_PAIRS = 9
+MIN_PAIRS = 6
 MAX_PAIRS = 120
 MAX_CALLS = 1_000
 
