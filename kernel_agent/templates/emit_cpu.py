@@ -18,6 +18,7 @@ from kernel_agent.templates.express import (
 )
 from kernel_agent.templates.program import Program, Read
 from kernel_agent.templates.schedule import Pass
+from kernel_agent.templates.strides import normal
 from kernel_agent.templates.writer import START, TYPES, Writer
 
 SIMD = "#pragma omp simd"
@@ -54,7 +55,7 @@ class _CpuWriter(Writer):
 
     def advice(self) -> list[str]:
         """Requests for large pages under the outputs."""
-        if self.genes["pages"] != "huge":
+        if self.genes.get("pages") != "huge":
             return []
         full = [n for n, output in enumerate(self.program.outputs) if output.full]
         return [f"k_huge_pages(t.out{n}, ROWS * COLUMNS * sizeof(*t.out{n}));" for n in full]
@@ -165,22 +166,23 @@ class _CpuWriter(Writer):
         output = self.program.outputs[n]
         kind, value = TYPES[output.spec.dtype], operand(self.program, output.term)
         target = f"t.out{n} + (r * COLUMNS + b)"
-        if self.genes["store"] == "plain":
+        if self.genes.get("store") == "plain":
             return [f"{kind}* __restrict__ o{n} = {target};"], [self._store(output.spec.dtype, f"o{n}", "j", value)], []
         tile = [f"alignas(64) {kind} tile{n}[BLOCK];"]
         return tile, [self._store(output.spec.dtype, f"tile{n}", "j", value)], [f"k_stream({target}, tile{n}, n);"]
 
     def _ahead(self, plan: Pass) -> list[str]:
-        """The last pass finds its row in the cache: it can ask memory for the next one."""
-        if not self.genes.get("prefetch") or not plan.outputs or self.tiled:
+        """Requests for what comes next: a tile for the next one, the last pass over a cached row for the next row."""
+        if self.genes["prefetch"] == "none" or not (plan.outputs or plan is self.passes[-1]):
             return []
-        rows = ((self.program.rows, self.program.columns),)
+        rows = normal([(self.program.rows, self.program.columns)])
+        offset = "r * COLUMNS + b + BLOCK" if self.tiled else "(r + 1) * COLUMNS + b"
         ahead = [
             i
             for i, term in enumerate(self.program.terms)
             if isinstance(term, Read) and contiguous(self.program, i) and self.program.places[i][0] == rows
         ]
-        pointers = [f"t.{leaf_name(self.program, i)} + ((r + 1) * COLUMNS + b)" for i in ahead]
+        pointers = [f"t.{leaf_name(self.program, i)} + ({offset})" for i in ahead]
         return [f"for (int64_t j = 0; j < n; j += 16) __builtin_prefetch({pointer} + j);" for pointer in pointers]
 
 

@@ -57,9 +57,13 @@ class Space:
             yield dict(zip((gene.name for gene in self.genes), values, strict=True))
 
     def variants(self, genes: Mapping[str, int | str]) -> list[Genes]:
-        """The same kernel with other numbers for its tunables: itself first, then by how many numbers differ."""
+        """The same kernel with other numbers for its tunables: itself first, then by how many numbers differ.
+
+        Each number is followed by its successors in the gene's order, so that neighbours' variants are not the same.
+        """
         tunables = [gene for gene in self.genes if gene.macro]
-        pools = [[genes[g.name], *(v for v in g.values if v != genes[g.name])] for g in tunables]
+        at = [g.values.index(genes[g.name]) for g in tunables]
+        pools = [g.values[i:] + g.values[:i] for g, i in zip(tunables, at, strict=True)]
         every = product(*(range(len(pool)) for pool in pools))
         ranked = sorted(every, key=lambda at: (sum(i > 0 for i in at), sum(at), at))
         return [{**genes, **{g.name: pool[i] for g, pool, i in zip(tunables, pools, at, strict=True)}} for at in ranked]

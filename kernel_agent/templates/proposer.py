@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from itertools import combinations, product
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, islice, product
 from math import log, prod, sqrt
 from statistics import fmean
 
@@ -16,7 +16,7 @@ from kernel_agent.types import Brief, Description, Evaluation, Idea, Outcome, Tr
 
 CURIOSITY = 0.02  # what an untried value promises, as a logarithm of speed: 2 %
 FAILED = log(0.5)  # what a failure counts for, as a logarithm of speed
-ATTEMPTS = 4  # how many numbers of the parent's tunables are taken as tried
+ATTEMPTS = 2  # of one idea that are taken as tried: what two implementations of each idea come to
 
 
 class Templates:
@@ -35,8 +35,7 @@ class Templates:
         chosen = (
             [*self._space.starts, *_changed(self._space, first)] if parent is None else self._evolved(brief, parent)
         )
-        distinct = {self._space.title(genes): genes for genes in chosen}
-        return [self._idea(brief, genes, parent) for genes in list(distinct.values())[:count]]
+        return [self._idea(brief, genes, parent) for genes in islice(self._apart(chosen), count)]
 
     async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
         """The idea's kernel; each attempt takes other numbers for its tunables."""
@@ -58,6 +57,15 @@ class Templates:
         """Nothing: what else a failed kernel could be is another idea's genes."""
         return None
 
+    def _apart(self, options: Iterable[Genes]) -> Iterator[Genes]:
+        """The options in order, without those that an earlier one's attempts come to."""
+        used = set[str]()
+        for genes in options:
+            attempts = {self._space.title(variant) for variant in self._space.variants(genes)[:ATTEMPTS]}
+            if not attempts & used:
+                used |= attempts
+                yield genes
+
     def _genes(self, idea: Idea) -> Genes:
         """The idea's genes, or the first starting point's where another proposer had the idea."""
         return dict(idea.change) if idea.change and self._space.fits(idea.change) else self._space.starts[0]
@@ -73,8 +81,8 @@ class Templates:
         space = self._space
         by_title = {space.title(genes): genes for genes in space.every()}
         seen = [(by_title[o.title], o) for o in (*brief.siblings, *brief.lessons) if o.title in by_title]
-        own = space.variants(self._genes(brief.parent_idea)) if brief.parent_idea else []
-        tried = {space.title(genes) for genes in [*(g for g, _ in seen), *own[:ATTEMPTS], parent]}
+        tried = {space.title(genes) for known, _ in seen for genes in space.variants(known)[:ATTEMPTS]}
+        tried.add(space.title(parent))
         options = [*_changed(space, parent), *_crossed(parent, [g for g, o in seen if o.speedup])]
         worth = _worth(seen)
         rng = random.Random(digest(brief.problem.id, brief.round, brief.parent.id))
@@ -133,10 +141,11 @@ def _crossed(parent: Genes, others: Sequence[Genes]) -> Iterator[Genes]:
 
 def _worth(seen: Sequence[tuple[Genes, Outcome]]) -> dict[tuple[str, int | str], float]:
     """How much faster than the mean the kernels with each value were, as a logarithm; drawn to zero where few."""
-    speeds = [log(outcome.speedup) if outcome.speedup else FAILED for _, outcome in seen]
+    judged = [(genes, outcome) for genes, outcome in seen if outcome.status is not None]
+    speeds = [log(outcome.speedup) if outcome.speedup else FAILED for _, outcome in judged]
     mean = fmean(speeds) if speeds else 0.0
     gains: dict[tuple[str, int | str], list[float]] = {}
-    for (genes, _), speed in zip(seen, speeds, strict=True):
+    for (genes, _), speed in zip(judged, speeds, strict=True):
         for item in genes.items():
             gains.setdefault(item, []).append(speed - mean)
     return {item: sum(values) / (len(values) + 1) for item, values in gains.items()}

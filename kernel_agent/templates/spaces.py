@@ -28,99 +28,74 @@ DIVIDE = strategy(
         ("exact", "exact divisions", "Dividing every element keeps the last bit and hides behind memory traffic."),
     ],
 )
+CPU_STORE = strategy(
+    "store",
+    [
+        ("stream", "streaming stores", "Stores past the cache skip reading a line before overwriting it."),
+        ("plain", "plain stores", "Plain stores copy no tile and leave the output in the cache."),
+    ],
+)
+PAGES = strategy(
+    "pages",
+    [
+        ("huge", "2 MiB pages", "A fresh output costs a fault a page, and 2 MiB pages make them 512 times fewer."),
+        ("normal", "4 KiB pages", "Where large pages come by themselves, asking costs a call."),
+    ],
+)
+NEXT_ROW = strategy(
+    "prefetch",
+    [
+        ("none", "", "The processor's own prefetcher sees rows coming."),
+        ("next", "next row prefetched", "The last pass runs from the cache: memory can fetch the next row."),
+    ],
+)
+NEXT_TILE = strategy(
+    "prefetch",
+    [
+        ("none", "", "The processor's own prefetcher sees tiles coming."),
+        ("next", "next tile prefetched", "Asked for by name, the next tile does not wait at the end of a page."),
+    ],
+)
+WIDTH = strategy(
+    "width",
+    [
+        (512, "512-bit vectors", "The arithmetic between loads and stores takes half the instructions."),
+        (256, "256-bit vectors", "Narrower vectors keep the clock up where memory is the limit."),
+    ],
+)
+BUFFER = ("buffer", "row kept in cache", "What a pass computes stays in a row buffer: no input is read twice.")
+AGAIN = ("reread", "row computed again", "Computing a row again from cached inputs saves the buffer's stores.")
+LARGE = 1 << 22  # bytes of an output from which 2 MiB pages can be had whatever its alignment
+L2 = 1 << 18  # bytes of a row that a cache surely holds beside its inputs
 
 
 def cpu_space(program: Program, device: Device) -> Space:
     """Genes of C++ with OpenMP."""
-    genes = []
     keeps = any(plan.kept for plan in passes(program, "computed"))
-    if keeps:
-        genes.append(_keep(program))
-    genes.append(
-        strategy(
-            "store",
-            [
-                (
-                    "stream",
-                    "streaming stores",
-                    "Stores past the cache skip reading a line before overwriting it.",
-                ),
-                (
-                    "plain",
-                    "plain stores",
-                    "Plain stores copy no tile and leave the output in the cache.",
-                ),
-            ],
-        )
-    )
-    genes.append(
-        strategy(
-            "pages",
-            [
-                (
-                    "huge",
-                    "2 MiB pages",
-                    "A fresh output costs a fault a page, and 2 MiB pages make them 512 times fewer.",
-                ),
-                ("normal", "4 KiB pages", "Where large pages come by themselves, asking costs a call."),
-            ],
-        )
-    )
-    if program.folds:
-        genes.append(
-            strategy(
-                "prefetch",
-                [
-                    (0, "", "The processor's own prefetcher sees rows coming."),
-                    (
-                        1,
-                        "next row prefetched",
-                        "The last pass runs from the cache: memory can fetch the next row.",
-                    ),
-                ],
-            )
-        )
-    if divides(program):
-        genes.append(DIVIDE)
-    if "avx512" in device.arch:
-        genes.append(
-            strategy(
-                "width",
-                [
-                    (512, "512-bit vectors", "The arithmetic between loads and stores takes half the instructions."),
-                    (256, "256-bit vectors", "Narrower vectors keep the clock up where memory is the limit."),
-                ],
-            )
-        )
+    full = any(output.full for output in program.outputs)
     why = "Tiles of {0} elements stay in the L1 cache while a loop of vector code runs over them."
-    genes.append(numbers("block", (1024, 2048, 512, 4096, 256), "tiles of {0}", why, "BLOCK"))
+    genes = [
+        *([strategy("keep", [AGAIN, BUFFER] if program.columns * 4 > L2 else [BUFFER, AGAIN])] if keeps else []),
+        *([CPU_STORE] if full else []),
+        *([PAGES] if full and program.rows * program.columns * 4 >= LARGE else []),
+        NEXT_ROW if program.folds else NEXT_TILE,
+        *([DIVIDE] if divides(program) else []),
+        *([WIDTH] if "avx512" in device.arch else []),
+        numbers("block", (1024, 2048, 512, 4096, 256), "tiles of {0}", why, "BLOCK"),
+    ]
     return starting(
         genes,
         [
-            {"store": "plain", "prefetch": 1, "block": 2048},
-            {"keep": "reread", "width": 256, "block": 512},
+            {"store": "plain", "prefetch": "next", "block": 512},
+            {"keep": "reread", "width": 256, "block": 256},
             {"keep": "reread", "store": "plain", "divide": "exact", "block": 4096},
-            {"width": 256, "store": "plain", "prefetch": 1, "block": 512},
+            {"width": 256, "store": "plain", "prefetch": "next", "block": 512},
+            {"prefetch": "next", "block": 4096},
             {"pages": "normal", "block": 2048},
-            {"width": 256, "prefetch": 1, "divide": "exact", "block": 4096},
+            {"width": 256, "prefetch": "next", "divide": "exact", "block": 4096},
             {"keep": "reread", "pages": "normal", "store": "plain", "block": 1024},
         ],
     )
-
-
-def _keep(program: Program) -> Gene:
-    kept = (
-        "buffer",
-        "row kept in cache",
-        "What a pass computes stays in a row buffer: no input is read twice.",
-    )
-    again = (
-        "reread",
-        "row computed again",
-        "Computing a row again from cached inputs saves the buffer's stores.",
-    )
-    long = program.columns * 4 > 256 * 1024  # a row that no L2 cache holds beside its inputs
-    return strategy("keep", [again, kept] if long else [kept, again])
 
 
 def cuda_space(program: Program, device: Device) -> Space:
