@@ -1,6 +1,6 @@
 """Optimize every example and write a table: speed-up against eager and torch.compile, share of the copy bandwidth.
 
-python benchmarks/examples.py [--target T] [--rounds N] [--ideas N] [--out DIR] [FILE ...]
+python -m benchmarks.examples [--target T] [--rounds N] [--ideas N] [--out DIR] [FILE ...]
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> None:
     title = (
         f"{first['device']}, target {first['target']}, copy bandwidth {first['copy_gbps']} GB/s (read + write), torch "
         f"{version('torch')}, Python {platform.python_version()}, {date.today()}; {arguments.rounds} rounds of "
-        f"{arguments.ideas} ideas, templates; made by `python benchmarks/examples.py`"
+        f"{arguments.ideas} ideas, templates; made by `python -m benchmarks.examples`"
     )
     table = "\n".join([HEAD, "|" + "---|" * HEAD.count(" | ") + "---|", *(row(n, r) for n, r in found.items())])
     arguments.out.mkdir(parents=True, exist_ok=True)
