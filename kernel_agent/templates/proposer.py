@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, islice, product
 from math import log, prod, sqrt
@@ -14,7 +15,7 @@ from kernel_agent.templates.program import program_of
 from kernel_agent.templates.targets import TARGETS
 from kernel_agent.types import Brief, Description, Evaluation, Idea, Outcome, Trial, digest
 
-CURIOSITY = 0.02  # what an untried value promises, as a logarithm of speed: 2 %
+CURIOSITY = 0.02  # what an untried first choice promises, as a logarithm of speed: 2 %; later choices promise less
 FAILED = log(0.5)  # what a failure counts for, as a logarithm of speed
 ATTEMPTS = 2  # of one idea that are taken as tried: what two implementations of each idea come to
 
@@ -76,24 +77,36 @@ class Templates:
         variants = self._space.variants(self._genes(brief.parent_idea))
         return variants[brief.parent.attempt % len(variants)]
 
-    def _evolved(self, brief: Brief, parent: Genes) -> list[Genes]:
-        """Changes of one or two genes and crosses with siblings, by what each value has been worth so far."""
+    def _evolved(self, brief: Brief, parent: Genes) -> Iterator[Genes]:
+        """Untried changes of one or two genes and crosses with siblings, by what each value has been worth so far."""
         space = self._space
         by_title = {space.title(genes): genes for genes in space.every()}
-        seen = [(by_title[o.title], o) for o in (*brief.siblings, *brief.lessons) if o.title in by_title]
-        tried = {space.title(genes) for known, _ in seen for genes in space.variants(known)[:ATTEMPTS]}
-        tried.add(space.title(parent))
-        options = [*_changed(space, parent), *_crossed(parent, [g for g, o in seen if o.speedup])]
-        worth = _worth(seen)
+        outcomes = [o for o in (*brief.siblings, *brief.lessons) if o.title in by_title]
+        judged = [(by_title[o.title], o) for o in outcomes if o.status is not None]
+        waiting = Counter(item for o in outcomes if o.status is None for item in by_title[o.title].items())
+        own = space.variants(self._genes(brief.parent_idea)) if brief.parent_idea else []
+        tried = {o.title for o in outcomes} | {space.title(genes) for genes in [*own[:ATTEMPTS], parent]}
+        others = [genes for genes, outcome in judged if outcome.speedup]
+        options = {space.title(genes): genes for genes in [*_changed(space, parent), *_crossed(parent, others)]}
+        fresh = [genes for title, genes in options.items() if title not in tried]
+        worth = _worth(judged)
         rng = random.Random(digest(brief.problem.id, brief.round, brief.parent.id))
+        luck = {space.title(genes): rng.uniform(0, CURIOSITY) for genes in fresh}
+        ranks = {(gene.name, value): i for gene in space.genes for i, value in enumerate(gene.values)}
+
+        def value(item: tuple[str, int | str]) -> float:
+            return worth[item] if item in worth else CURIOSITY * (1 - ranks[item] - waiting[item])
 
         def promise(genes: Genes) -> float:
-            changes = [(name, value) for name, value in genes.items() if value != parent[name]]
-            gains = [worth.get(c, CURIOSITY) - worth.get((c[0], parent[c[0]]), 0.0) for c in changes]
-            return sum(gains) / sqrt(len(gains)) + rng.uniform(0, CURIOSITY)
+            changes = [item for item in genes.items() if item[1] != parent[item[0]]]
+            gains = [value(item) - value((item[0], parent[item[0]])) for item in changes]
+            return sum(gains) / sqrt(len(gains)) + luck[space.title(genes)]
 
-        fresh = [genes for genes in options if space.title(genes) not in tried]
-        return sorted(fresh, key=promise, reverse=True)
+        while fresh:
+            best = max(fresh, key=promise)
+            waiting.update(best.items())
+            fresh.remove(best)
+            yield best
 
     def _idea(self, brief: Brief, genes: Genes, parent: Genes | None) -> Idea:
         title = self._space.title(genes)
