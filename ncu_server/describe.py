@@ -16,7 +16,7 @@ from ncu_server.targets import Probe, Target
 from ncu_server.timing import alternate
 from ncu_server.zygote import ChildDied, ChildFault
 
-BASELINE_FORMAT = "1"
+BASELINE_FORMAT = "2"
 SAMPLING_S = 3.0
 
 

@@ -20,7 +20,7 @@ from ncu_server.targets import Probe, Target
 from ncu_server.timing import Samples, alternate
 from ncu_server.zygote import Child, ChildDied, ChildFault
 
-SAMPLING_S = 2.0
+SAMPLING_S = 1.5
 CANDIDATE = "candidate"
 
 

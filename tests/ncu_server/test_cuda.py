@@ -1,0 +1,110 @@
+"""The cuda target, on a machine that has a device (`-m gpu`)."""
+
+import pytest
+
+from tests.measuring import SCALE_ADD, Server
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.gpu]
+
+KERNEL = r"""
+#include <cuda_runtime.h>
+#include <cstdint>
+__global__ void kernel(const float* x, const float* y, const float* b, float* o, float s, int64_t n, int64_t c) {
+  int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+  if (i < n) o[i] = x[i] * s + y[i] + b[i % c];
+}
+"""
+LIGHT = (
+    '''
+import torch, torch.nn as nn, tvm_ffi.cpp
+SOURCE = r"""'''
+    + KERNEL
+    + '''
+void run(tvm::ffi::TensorView x, tvm::ffi::TensorView y, tvm::ffi::TensorView b, tvm::ffi::TensorView o, double s) {
+  auto stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(kDLCUDA, x.device().device_id));
+  kernel<<<(x.numel() + 255) / 256, 256, 0, stream>>>(
+      static_cast<const float*>(x.data_ptr()), static_cast<const float*>(y.data_ptr()),
+      static_cast<const float*>(b.data_ptr()), static_cast<float*>(o.data_ptr()), (float)s, x.numel(), b.numel());
+}
+"""
+built = tvm_ffi.cpp.load_inline("scale_add", cuda_sources=SOURCE, functions=["run"], extra_cuda_cflags=["-O3"])
+
+class ModelNew(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+        self.bias = nn.Parameter(torch.randn(256))
+
+    def forward(self, x, y):
+        out = torch.empty_like(x)
+        built.run(x, y, self.bias.detach(), out, self.scale)
+        return out
+'''
+)
+TORCH = (
+    '''
+import torch, torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+SOURCE = r"""'''
+    + KERNEL
+    + '''
+torch::Tensor run(torch::Tensor x, torch::Tensor y, torch::Tensor b, double s) {
+  auto o = torch::empty_like(x);
+  kernel<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), b.data_ptr<float>(),
+                                           o.data_ptr<float>(), (float)s, x.numel(), b.numel());
+  return o;
+}
+"""
+built = load_inline("scale_add", "torch::Tensor run(torch::Tensor, torch::Tensor, torch::Tensor, double);", SOURCE,
+                    functions=["run"])
+
+class ModelNew(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+        self.bias = nn.Parameter(torch.randn(256))
+
+    def forward(self, x, y):
+        return built.run(x, y, self.bias, self.scale)
+'''
+)
+
+
+async def status(server: Server, candidate: str) -> tuple[str, str]:
+    answer = await server.call("evaluate_kernel", candidate=candidate, problem=SCALE_ADD, target="cuda", timeout_s=240)
+    assert not answer.is_error, answer.content
+    assert answer.structured_content is not None
+    return answer.structured_content["status"], answer.structured_content["log"]
+
+
+@pytest.mark.parametrize("candidate", [LIGHT, TORCH], ids=["tvm_ffi", "torch"])
+async def test_both_forms_of_load_inline_pass(server: Server, candidate: str) -> None:
+    assert await status(server, candidate) == ("passed", "")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("if (i < n)", "if (i < n / 2)"), "wrong"),
+        (("+ 255) / 256, 256, 0, stream", "+ 255) / 256, 4096, 0, stream"), "wrong"),
+        (("if (i < n) o[i]", "o[i + (1ll << 40)]"), "run_error"),
+        (("if (i < n)", "while (true)"), "timeout"),
+        (("int64_t i =", "int64_t i"), "build_error"),
+    ],
+    ids=["half unwritten", "launch fails", "illegal address", "endless", "syntax"],
+)
+async def test_a_fault_on_the_device_is_the_candidate_s_and_the_next_one_passes(
+    server: Server, change: tuple[str, str], expected: str
+) -> None:
+    found, _ = await status(server, LIGHT.replace(*change))
+    assert found == expected
+    assert (await status(server, LIGHT))[0] == "passed"
+
+
+async def test_a_description_names_the_device_and_its_copy_bandwidth(server: Server) -> None:
+    answer = await server.call("describe_problem", problem=SCALE_ADD, target="cuda")
+    assert answer.structured_content is not None, answer.content
+    device = answer.structured_content["device"]
+    assert device["arch"].startswith("sm_")
+    assert device["copy_gbps"] > 50
+    assert [b["name"] for b in answer.structured_content["baselines"]] == ["eager", "compile"]
