@@ -70,8 +70,9 @@ class ModelNew(nn.Module):
 )
 
 
-async def status(server: Server, candidate: str) -> tuple[str, str]:
-    answer = await server.call("evaluate_kernel", candidate=candidate, problem=SCALE_ADD, target="cuda", timeout_s=240)
+async def status(server: Server, candidate: str, timeout_s: float = 240) -> tuple[str, str]:
+    given = {"candidate": candidate, "problem": SCALE_ADD, "target": "cuda", "timeout_s": timeout_s}
+    answer = await server.call("evaluate_kernel", **given)
     assert not answer.is_error, answer.content
     assert answer.structured_content is not None
     return answer.structured_content["status"], answer.structured_content["log"]
@@ -96,7 +97,7 @@ async def test_both_forms_of_load_inline_pass(server: Server, candidate: str) ->
 async def test_a_fault_on_the_device_is_the_candidate_s_and_the_next_one_passes(
     server: Server, change: tuple[str, str], expected: str
 ) -> None:
-    found, _ = await status(server, LIGHT.replace(*change))
+    found, _ = await status(server, LIGHT.replace(*change), timeout_s=15)
     assert found == expected
     assert (await status(server, LIGHT))[0] == "passed"
 
