@@ -21,6 +21,7 @@ from kernel_agent.templates.schedule import Pass
 from kernel_agent.templates.strides import normal
 from kernel_agent.templates.writer import START, TYPES, Writer
 
+LARGE = 1 << 22  # bytes of an output from which 2 MiB pages can be had whatever its alignment
 SIMD = "#pragma omp simd"
 
 
@@ -36,7 +37,8 @@ def emit(program: Program, genes: Mapping[str, object]) -> str:
 def flags(genes: Mapping[str, object]) -> tuple[str, ...]:
     """Compiler flags. Without errno and traps, roots and comparisons become vector code; NaN keeps its meaning."""
     width = (f"-mprefer-vector-width={genes['width']}",) if "width" in genes else ()
-    return ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", *width)
+    unroll = ("-funroll-loops",) if genes.get("unroll") == "loops" else ()
+    return ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", *width, *unroll)
 
 
 class _CpuWriter(Writer):
@@ -54,10 +56,9 @@ class _CpuWriter(Writer):
         )
 
     def advice(self) -> list[str]:
-        """Requests for large pages under the outputs."""
-        if self.genes.get("pages") != "huge":
-            return []
-        full = [n for n, output in enumerate(self.program.outputs) if output.full]
+        """Requests for 2 MiB pages under large outputs: fresh memory costs a fault a page."""
+        large = self.program.rows * self.program.columns * 4 >= LARGE
+        full = [n for n, output in enumerate(self.program.outputs) if output.full and large]
         return [f"k_huge_pages(t.out{n}, ROWS * COLUMNS * sizeof(*t.out{n}));" for n in full]
 
     def work(self) -> str:

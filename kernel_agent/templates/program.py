@@ -17,6 +17,7 @@ from kernel_agent.templates.lowering import lower
 from kernel_agent.templates.strides import Pattern, broadcast, compose, normal, split
 from kernel_agent.templates.values import Apply, Fold, FoldKind, Load, Number, Value, View
 
+STRUCTURES = ("tensor", "tuple", "list")
 FEWEST_COLUMNS = 16  # a pointwise row shorter than this costs more than finding broadcast elements by division
 
 
@@ -138,9 +139,13 @@ class Program:
 
 def build(graph: Graph) -> Program:
     """The row program of a whole module. Raises NotCovered, with a sentence that names what stands in the way."""
+    if graph.structure not in STRUCTURES:
+        raise NotCovered(f"templates return {', '.join(STRUCTURES)}, and this module a {graph.structure}. {HELP}")
     values = lower(graph)
     specs = {node.name: node.spec for node in graph.nodes if node.name in graph.outputs}
     points, columns = _space(values)
+    if not points * columns:
+        raise NotCovered("the module's tensors are empty for these inputs: there is nothing to make faster.")
     placing = _Placing(points, columns)
     outputs = []
     for name, value in zip(graph.outputs, values, strict=True):
@@ -244,6 +249,8 @@ class _Placing:
         if isinstance(value, View):
             return needs[0]
         if isinstance(value, Load):
+            if (value.leaf.path or "").startswith("lifted_tensor"):  # no attribute of the module holds it
+                raise NotCovered(f"no template covers a tensor that forward makes of Python numbers. {HELP}")
             return self._intern(Read(value.leaf, value.offset, pattern))
         if isinstance(value, Number):
             return self._intern(Constant(repr(value.value)))

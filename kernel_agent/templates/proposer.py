@@ -9,8 +9,10 @@ from itertools import combinations, islice, product
 from math import log, prod, sqrt
 from statistics import fmean
 
+from kernel_agent.errors import NotCovered
 from kernel_agent.templates.candidate import assemble
 from kernel_agent.templates.genes import Genes, Space
+from kernel_agent.templates.graph import HELP
 from kernel_agent.templates.program import program_of
 from kernel_agent.templates.targets import TARGETS
 from kernel_agent.types import Brief, Description, Evaluation, Idea, Outcome, Trial, digest
@@ -25,6 +27,9 @@ class Templates:
 
     def __init__(self, description: Description) -> None:
         self._device = description.device
+        if description.device.target not in TARGETS:
+            known = " and ".join(TARGETS)
+            raise NotCovered(f"templates are written for {known}, not for {description.device.target}. {HELP}")
         self._target = TARGETS[description.device.target]
         self._program = program_of(description.graph)
         self._space = self._target.space(self._program, description.device)

@@ -35,13 +35,6 @@ CPU_STORE = strategy(
         ("plain", "plain stores", "Plain stores copy no tile and leave the output in the cache."),
     ],
 )
-PAGES = strategy(
-    "pages",
-    [
-        ("huge", "2 MiB pages", "A fresh output costs a fault a page, and 2 MiB pages make them 512 times fewer."),
-        ("normal", "4 KiB pages", "Where large pages come by themselves, asking costs a call."),
-    ],
-)
 NEXT_ROW = strategy(
     "prefetch",
     [
@@ -56,6 +49,13 @@ NEXT_TILE = strategy(
         ("next", "next tile prefetched", "Asked for by name, the next tile does not wait at the end of a page."),
     ],
 )
+UNROLL = strategy(
+    "unroll",
+    [
+        ("none", "", "One vector a turn keeps the code short, and the processor overlaps turns by itself."),
+        ("loops", "loops unrolled", "Several vectors a turn share the loop's own instructions."),
+    ],
+)
 WIDTH = strategy(
     "width",
     [
@@ -65,7 +65,6 @@ WIDTH = strategy(
 )
 BUFFER = ("buffer", "row kept in cache", "What a pass computes stays in a row buffer: no input is read twice.")
 AGAIN = ("reread", "row computed again", "Computing a row again from cached inputs saves the buffer's stores.")
-LARGE = 1 << 22  # bytes of an output from which 2 MiB pages can be had whatever its alignment
 L2 = 1 << 18  # bytes of a row that a cache surely holds beside its inputs
 
 
@@ -77,7 +76,7 @@ def cpu_space(program: Program, device: Device) -> Space:
     genes = [
         *([strategy("keep", [AGAIN, BUFFER] if program.columns * 4 > L2 else [BUFFER, AGAIN])] if keeps else []),
         *([CPU_STORE] if full else []),
-        *([PAGES] if full and program.rows * program.columns * 4 >= LARGE else []),
+        UNROLL,
         NEXT_ROW if program.folds else NEXT_TILE,
         *([DIVIDE] if divides(program) else []),
         *([WIDTH] if "avx512" in device.arch else []),
@@ -86,14 +85,13 @@ def cpu_space(program: Program, device: Device) -> Space:
     return starting(
         genes,
         [
-            {"store": "plain", "prefetch": "next", "block": 512},
+            {"store": "plain", "unroll": "loops", "block": 512},
             {"keep": "reread", "width": 256, "block": 256},
             {"keep": "reread", "store": "plain", "divide": "exact", "block": 4096},
             {"width": 256, "store": "plain", "prefetch": "next", "block": 512},
             {"prefetch": "next", "block": 4096},
-            {"pages": "normal", "block": 2048},
-            {"width": 256, "prefetch": "next", "divide": "exact", "block": 4096},
-            {"keep": "reread", "pages": "normal", "store": "plain", "block": 1024},
+            {"width": 256, "prefetch": "next", "divide": "exact", "unroll": "loops", "block": 4096},
+            {"keep": "reread", "unroll": "loops", "prefetch": "next", "block": 2048},
         ],
     )
 
