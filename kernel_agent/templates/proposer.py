@@ -36,11 +36,10 @@ class Templates:
 
     async def ideas(self, brief: Brief, count: int) -> list[Idea]:
         """From the reference, the strategies that differ most; from a kernel, the untried changes that promise most."""
-        parent = self._parent(brief)
-        first = self._space.starts[0]
-        chosen = (
-            [*self._space.starts, *_changed(self._space, first)] if parent is None else self._evolved(brief, parent)
-        )
+        parent, starts = self._parent(brief), self._space.starts
+        chosen: Iterable[Genes] = [*starts, *_changed(self._space, starts[0])]
+        if parent is not None:
+            chosen = self._evolved(brief, parent)
         return [self._idea(brief, genes, parent) for genes in islice(self._apart(chosen), count)]
 
     async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
@@ -67,10 +66,14 @@ class Templates:
         """The options in order, without those that an earlier one's attempts come to."""
         used = set[str]()
         for genes in options:
-            attempts = {self._space.title(variant) for variant in self._space.variants(genes)[:ATTEMPTS]}
+            attempts = self._attempts(genes)
             if not attempts & used:
                 used |= attempts
                 yield genes
+
+    def _attempts(self, genes: Genes) -> set[str]:
+        """The titles of the kernels that the implementations of an idea come to."""
+        return {self._space.title(variant) for variant in self._space.variants(genes)[:ATTEMPTS]}
 
     def _genes(self, idea: Idea) -> Genes:
         """The idea's genes, or the first starting point's where another proposer had the idea."""
@@ -89,14 +92,14 @@ class Templates:
         outcomes = [o for o in (*brief.siblings, *brief.lessons) if o.title in by_title]
         judged = [(by_title[o.title], o) for o in outcomes if o.status is not None]
         waiting = Counter(item for o in outcomes if o.status is None for item in by_title[o.title].items())
-        own = space.variants(self._genes(brief.parent_idea)) if brief.parent_idea else []
-        tried = {o.title for o in outcomes} | {space.title(genes) for genes in [*own[:ATTEMPTS], parent]}
+        tried = self._attempts(self._genes(brief.parent_idea)) if brief.parent_idea else set[str]()
+        tried = tried.union(*(self._attempts(by_title[outcome.title]) for outcome in outcomes))
         others = [genes for genes, outcome in judged if outcome.speedup]
         options = {space.title(genes): genes for genes in [*_changed(space, parent), *_crossed(parent, others)]}
         fresh = [genes for title, genes in options.items() if title not in tried]
         worth = _worth(judged)
         rng = random.Random(digest(brief.problem.id, brief.round, brief.parent.id))
-        luck = {space.title(genes): rng.uniform(0, CURIOSITY) for genes in fresh}
+        luck = {space.title(g): rng.uniform(0, CURIOSITY) - CURIOSITY * len(self._attempts(g) & tried) for g in fresh}
         ranks = {(gene.name, value): i for gene in space.genes for i, value in enumerate(gene.values)}
 
         def value(item: tuple[str, int | str]) -> float:
