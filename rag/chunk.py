@@ -44,7 +44,7 @@ class Chunk:
 
 def tokens(text: str) -> int:
     """An upper estimate of the number of WordPiece tokens, without loading a tokenizer."""
-    return sum(1 + (len(piece) - 1) // (5 if piece.isalpha() else 3) for piece in _PIECES.findall(text))
+    return sum(1 + (len(piece) - 1) // (5 if piece.isalpha() else 2) for piece in _PIECES.findall(text))
 
 
 def chunks(page: Page) -> list[Chunk]:

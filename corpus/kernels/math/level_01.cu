@@ -1,7 +1,7 @@
 /* ---
 id: kernels/math/level_01_cuda
 title: Elementary functions on the device that keep NaN and the last bits
-archs: [sm_80, sm_90, sm_100]
+archs: [sm_80+]
 families: [pointwise, softmax, norm]
 bottlenecks: [compute]
 languages: [cuda]

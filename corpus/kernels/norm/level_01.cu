@@ -1,9 +1,9 @@
 /* ---
 id: kernels/norm/level_01_cuda
 title: Layer norm, one block a row, three reads of it
-archs: [sm_80, sm_90, sm_100]
+archs: [sm_80+]
 families: [norm]
-bottlenecks: [latency, barrier]
+bottlenecks: [latency, sync]
 languages: [cuda]
 --- */
 // The starting point: mean, variance and result each read the row again, the later two from the caches at best.

@@ -3,7 +3,7 @@ id: kernels/norm/level_02
 title: RMS norm of a residual sum, the sum kept in a cache-resident row, output streamed to huge pages
 archs: [cpu]
 families: [norm]
-bottlenecks: [dram-bw, page-faults]
+bottlenecks: [dram-bw]
 languages: [cpp]
 --- */
 // One idea: touch memory once. The first pass reads the inputs and leaves their sum in a row buffer that stays in the L1 cache; the

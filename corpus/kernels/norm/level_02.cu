@@ -1,7 +1,7 @@
 /* ---
 id: kernels/norm/level_02_cuda
 title: RMS norm of a residual sum with the row in registers, one read and one write
-archs: [sm_80, sm_90, sm_100]
+archs: [sm_80+]
 families: [norm]
 bottlenecks: [dram-bw, latency]
 languages: [cuda]

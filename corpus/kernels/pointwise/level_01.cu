@@ -1,7 +1,7 @@
 /* ---
 id: kernels/pointwise/level_01_cuda
 title: A gated pointwise chain, one element a thread
-archs: [sm_80, sm_90, sm_100]
+archs: [sm_80+]
 families: [pointwise]
 bottlenecks: [dram-bw, latency]
 languages: [cuda]

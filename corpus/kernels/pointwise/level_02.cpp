@@ -3,7 +3,7 @@ id: kernels/pointwise/level_02
 title: A gated pointwise chain, tile by tile, streamed to huge pages
 archs: [cpu]
 families: [pointwise]
-bottlenecks: [dram-bw, page-faults, compute]
+bottlenecks: [dram-bw, compute]
 languages: [cpp]
 --- */
 // One idea: one pass for the whole chain. Eager execution writes and reads a temporary after every operation, each of them fresh memory

@@ -1,7 +1,7 @@
 /* ---
 id: kernels/pointwise/level_02_cuda
 title: A pointwise chain over 16-byte vectors, several of them in flight in each thread
-archs: [sm_80, sm_90, sm_100]
+archs: [sm_80+]
 families: [pointwise]
 bottlenecks: [dram-bw, latency]
 languages: [cuda]

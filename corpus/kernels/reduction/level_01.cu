@@ -1,9 +1,9 @@
 /* ---
 id: kernels/reduction/level_01_cuda
 title: Row sums, one block a row, halving in shared memory
-archs: [sm_80, sm_90, sm_100]
+archs: [sm_80+]
 families: [reduction]
-bottlenecks: [latency, barrier]
+bottlenecks: [latency, sync]
 languages: [cuda]
 --- */
 // The starting point: neighbouring threads read neighbouring elements, then eight barriers halve the block's sums.

@@ -1,7 +1,7 @@
 /* ---
 id: kernels/reduction/level_02_cuda
 title: Row sums by shuffles, a row a group of threads
-archs: [sm_80, sm_90, sm_100]
+archs: [sm_80+]
 families: [reduction]
 bottlenecks: [dram-bw, latency]
 languages: [cuda]

@@ -1,9 +1,9 @@
 /* ---
 id: kernels/softmax/level_01_cuda
 title: Online softmax, one block a row, two reads of it
-archs: [sm_80, sm_90, sm_100]
+archs: [sm_80+]
 families: [softmax]
-bottlenecks: [dram-bw, barrier]
+bottlenecks: [dram-bw, sync]
 languages: [cuda]
 --- */
 // One idea: maximum and sum in one read. A thread that meets a larger maximum rescales the sum it has, and two threads' pairs combine

@@ -3,7 +3,7 @@ id: kernels/softmax/level_02
 title: Softmax in three passes over a cache-resident row, output streamed to huge pages
 archs: [cpu]
 families: [softmax]
-bottlenecks: [dram-bw, page-faults, compute]
+bottlenecks: [dram-bw, compute]
 languages: [cpp]
 --- */
 // One idea: three passes cost memory once. The first pass pulls the row into the L1 cache and finds its maximum, the second leaves the

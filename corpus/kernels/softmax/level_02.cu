@@ -1,7 +1,7 @@
 /* ---
 id: kernels/softmax/level_02_cuda
 title: Softmax with the row in registers, one read and one write
-archs: [sm_80, sm_90, sm_100]
+archs: [sm_80+]
 families: [softmax]
 bottlenecks: [dram-bw, latency]
 languages: [cuda]
