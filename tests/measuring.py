@@ -56,7 +56,8 @@ class ModelNew(nn.Module):
 
 def server_parameters(cache: Path) -> StdioServerParameters:
     passed_on = {k: v for k, v in os.environ.items() if not k.endswith("_KEY")}
-    env = passed_on | {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH")) if p)
+    env = passed_on | {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": path}
     return StdioServerParameters(command=sys.executable, args=["-m", "ncu_server"], env=env, cwd=str(cache))
 
 

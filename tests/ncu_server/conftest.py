@@ -23,6 +23,9 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
             await done.wait()
 
     task = asyncio.create_task(hold())
+    await asyncio.wait((task, opened), return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        await task
     yield Server(await opened)
     done.set()
     await task
