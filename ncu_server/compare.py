@@ -8,14 +8,14 @@ from typing import Any
 BOUND = 64.0
 
 
-def structure_fault(expected: dict[str, Any], outputs: list[dict[str, Any]], got: dict[str, Any]) -> str | None:
-    """In words, how the outputs differ in tree, shape or dtype from the reference's; None where they agree."""
+def structure_fault(expected: dict[str, Any], tensors: list[dict[str, Any]], got: dict[str, Any]) -> str | None:
+    """In words, how what is seen differs in tree, shape or dtype from the reference's; None where they agree."""
     if expected["structure"] != got["structure"]:
         return f"returns {_words(got['structure'])} where the reference returns {_words(expected['structure'])}"
-    for i, (want, have) in enumerate(zip(outputs, got["tensors"], strict=True)):
+    for want, have in zip(tensors, got["tensors"], strict=True):
         for what in ("shape", "dtype"):
             if want[what] != have[what]:
-                return f"output {i} has {what} {have[what]}, the reference's has {want[what]}"
+                return f"{want['name']} has {what} {have[what]}, the reference's has {want[what]}"
     return None
 
 
@@ -28,13 +28,13 @@ def _words(structure: dict[str, Any]) -> str:
     return "a tensor" if kind == "tensor" else repr(body)
 
 
-def value_fault(results: list[dict[str, Any]], bound: float) -> str | None:
+def value_fault(names: list[str], results: list[dict[str, Any]], bound: float) -> str | None:
     """In words, where and by how much the values are off; None where every output is inside the bound."""
-    for i, r in enumerate(results):
+    for name, r in zip(names, results, strict=True):
         if r["outside"]:
             share = r["outside"] / max(r["total"], 1)
             return (
-                f"output {i}: {r['outside']} of {r['total']} elements ({share:.1%}) are off; the worst, flat index "
+                f"{name}: {r['outside']} of {r['total']} elements ({share:.1%}) are off; the worst, flat index "
                 f"{r['index']}, is {r['have']:.9g} where {r['want']:.9g} is right "
                 f"(error {r['error']:.3g} units, at most {bound:g} allowed)"
             )

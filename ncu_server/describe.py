@@ -30,7 +30,7 @@ async def describe(
     await report("preparing: inputs, expected values")
     async with rig.session(problem, target, probe) as session, rig.lease(target).alone(report):
         await report("tracing")
-        work = await session.ask("work", inputs=session.inputs.spec)
+        work = await session.ask("work", inputs=session.drawn.inputs.spec)
         graph, operators, elementwise, error = await _graph(session)
         gbps = await session.ask("copy_rate")
         await report("timing PyTorch eager and compiled")
@@ -62,7 +62,7 @@ PARAMETERS_SHOWN = 40
 
 async def _graph(session: Session) -> tuple[dict[str, Any] | None, list[str], float, str | None]:
     try:
-        traced = await session.ask("graph", inputs=session.inputs.spec)
+        traced = await session.ask("graph", inputs=session.drawn.inputs.spec)
     except ChildFault as fault:
         first = fault.text.splitlines()[0] if fault.text else fault.kind
         return None, [], 0.0, f"torch.export cannot trace the module: {fault.kind}: {first}"
@@ -90,7 +90,7 @@ async def _baselines(
 async def _measure(session: Session, target: Target, names: tuple[str, ...]) -> list[schema.BaselineResult]:
     sides = {name: await session.baseline(name) for name in ("eager", *(n for n in names if n != "eager"))}
     for child in sides.values():
-        await child.ask("stage", [session.inputs.fd], COMPILE_TIMEOUT_S, inputs=session.inputs.spec)
+        await session.stage(child, COMPILE_TIMEOUT_S)
     last = list(sides)[-1]
     samples = await alternate(sides, last, target.tie, SAMPLING_S, COMPILE_TIMEOUT_S)
     return [

@@ -15,7 +15,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.memory import Shared
 from ncu_server.rig import Rig
-from ncu_server.session import BASELINES, COMPILE_TIMEOUT_S, Session
+from ncu_server.session import BASELINES, COMPILE_TIMEOUT_S, Case, Session
 from ncu_server.targets import Probe, Target
 from ncu_server.timing import Samples, alternate
 from ncu_server.zygote import Child, ChildDied, ChildFault
@@ -113,8 +113,7 @@ async def _run(
 
 
 async def _check(session: Session, child: Child, libraries: list[dict[str, str]], request: Request) -> Found:
-    """Build `ModelNew`, run it once on the secret inputs, compare with what is expected."""
-    got = Shared("outputs")
+    """Build `ModelNew`, run it once on each secret input set, compare with what is expected."""
     try:
         await child.ask(
             "open",
@@ -126,29 +125,48 @@ async def _check(session: Session, child: Child, libraries: list[dict[str, str]]
             arguments=session.arguments.spec,
             libraries=libraries,
         )
-        ran = await child.ask("check", [session.inputs.fd, got.fd], request.timeout_s, inputs=session.inputs.spec)
-        found = await _compare(session, session.expected, got, ran["outputs"], compare.BOUND)
+        error = 0.0
+        for case in session.cases:
+            found = await _check_case(session, case, child, request.timeout_s)
+            if found.status != "passed":
+                return replace(found, log=f"on inputs {case.name}: {found.log}")
+            error = max(error, found.error or 0.0)
     except ChildFault as fault:
         return Found("wrong" if fault.kind == "TypeError" and "output" in fault.text else "run_error", fault.trace)
     except ChildDied as died:
         return Found("run_error", str(died))
     except TimeoutError:
         return Found("timeout", f"the candidate's first call took longer than {request.timeout_s:.0f} s")
+    return Found("passed", "", error)
+
+
+async def _check_case(session: Session, case: Case, child: Child, timeout_s: float) -> Found:
+    got = Shared("seen")
+    try:
+        fds = [case.inputs.fd, got.fd]
+        ran = await child.ask("check", fds, timeout_s, inputs=case.inputs.spec, effects=case.effects)
+        found = await _compare(session, case, case.expected, got, ran["seen"], compare.BOUND)
     finally:
         got.close()
-    if found.status == "passed" and not ran["inputs_kept"]:
+    if found.status == "passed" and not ran["kept"]:
         return replace(found, status="wrong", log="the candidate changes its inputs")
+    if found.status == "passed" and case.fresh and not ran["fresh"]:
+        return replace(
+            found, status="wrong", log="an output lies in the memory of an earlier call's, which is still held"
+        )
     return found
 
 
-async def _compare(session: Session, want: Shared, got: Shared, spec: dict[str, Any], bound: float) -> Found:
-    if fault := compare.structure_fault(want.spec, session.outputs, spec):
+async def _compare(
+    session: Session, case: Case, want: Shared, got: Shared, spec: dict[str, Any], bound: float
+) -> Found:
+    tensors = case.tensors[: len(want.spec["tensors"])]
+    if fault := compare.structure_fault(want.spec, tensors, spec):
         return Found("wrong", fault)
     judge = await session.judge()
-    results = await judge.ask(
-        "compare", [want.fd, got.fd], expected=want.spec, got=spec, units=session.units, bound=bound
-    )
-    fault = compare.value_fault(results, bound)
+    units = case.units[: len(tensors)]
+    results = await judge.ask("compare", [want.fd, got.fd], expected=want.spec, got=spec, units=units, bound=bound)
+    fault = compare.value_fault(case.names[: len(tensors)], results, bound)
     return Found("wrong" if fault else "passed", fault or "", compare.largest(results))
 
 
@@ -156,7 +174,7 @@ async def _time(session: Session, sides: dict[str, Child], target: Target, timeo
     try:
         for name, child in sides.items():
             limit = COMPILE_TIMEOUT_S if name == "compile" else timeout_s
-            await child.ask("stage", [session.inputs.fd], limit, inputs=session.inputs.spec)
+            await session.stage(child, limit)
         return await alternate(sides, CANDIDATE, target.tie, SAMPLING_S, max(timeout_s, COMPILE_TIMEOUT_S))
     except ChildFault as fault:
         return Found("run_error", f"in a timed call: {fault.trace}")
@@ -175,7 +193,7 @@ async def _recheck(session: Session, sides: dict[str, Child], samples: Samples) 
         baseline = next(name for name in sides if name != CANDIDATE)
         want.seal(await sides[baseline].ask("snapshot", [want.fd]))
         spec = await sides[CANDIDATE].ask("snapshot", [got.fd])
-        found = await _compare(session, want, got, spec, compare.BOUND + 1)
+        found = await _compare(session, session.drawn, want, got, spec, compare.BOUND + 1)
     except (ChildFault, ChildDied) as fault:
         return Found("run_error", f"after the timed calls: {fault}")
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass, field
 from typing import Any
 
 from ncu_server.errors import Code, Refusal
@@ -15,15 +16,36 @@ PREPARE_TIMEOUT_S = 300.0
 COMPILE_TIMEOUT_S = 600.0
 
 
+@dataclass(slots=True)
+class Case:
+    """One secret input set and what is expected of it. `units` are the error budgets; None asks for equality."""
+
+    name: str
+    inputs: Shared
+    expected: Shared
+    tensors: list[dict[str, Any]] = field(default_factory=list)
+    units: list[float | None] = field(default_factory=list)
+    effects: dict[str, Any] = field(default_factory=dict)
+    fresh: bool = True
+
+    @property
+    def names(self) -> list[str]:
+        """What each compared tensor is."""
+        return [t["name"] for t in self.tensors]
+
+    def close(self) -> None:
+        self.inputs.close()
+        self.expected.close()
+
+
 class Session:
     """Holds what the judge needs of one problem; the candidate's side never sees it, but for inputs and arguments."""
 
     def __init__(self, zygote: Zygote, problem: str, target: Target) -> None:
         self._zygote, self.problem, self.target = zygote, problem, target
         self.parameter_seed = secrets.randbits(31)
-        self.arguments, self.inputs, self.expected = Shared("arguments"), Shared("inputs"), Shared("expected")
-        self.outputs: list[dict[str, Any]] = []
-        self.units: list[float | None] = []
+        self.arguments = Shared("arguments")
+        self.cases: list[Case] = []
         self.notes: list[str] = []
         self.users = 0
         self._children: list[Child] = []
@@ -32,15 +54,45 @@ class Session:
     async def prepare(self) -> None:
         """Draw inputs and compute what is expected. Raises Refusal BAD_PROBLEM with the problem's own fault."""
         eager = await self._open("eager")
-        inputs = await self._trusted(eager, "draw", [self.inputs.fd], input_seed=secrets.randbits(62))
-        self.inputs.seal(inputs)
-        answer = await self._trusted(eager, "expect", [self.inputs.fd, self.expected.fd], inputs=inputs)
-        self.expected.seal(answer["stored"])
-        self.outputs, self.units = answer["outputs"], answer["units"]
-        if answer["note"]:
+        drawn = self._case("as drawn")
+        seed = secrets.randbits(62)
+        drawn.inputs.seal(await self._trusted(eager, "draw", [drawn.inputs.fd], input_seed=seed))
+        first = await self._expect(eager, drawn)
+        sharp = self._case("sharper")
+        fds = [drawn.inputs.fd, sharp.inputs.fd]
+        sharp.inputs.seal(await self._trusted(eager, "sharpen", fds, inputs=drawn.inputs.spec, input_seed=seed))
+        second = await self._expect(eager, sharp)
+        if (first["finite"] and not second["finite"]) or second["effects"] != first["effects"]:
+            self.cases.remove(sharp)
+            sharp.close()
+            self.notes.append("checked on inputs as drawn only: on sharper ones the reference is not finite")
+        words = {a["degenerate"] for a in (first, second)}
+        if None not in words:
+            self.notes.append(f"degenerate problem: an output of {first['degenerate']} would pass")
+
+    @property
+    def drawn(self) -> Case:
+        """The case whose inputs `get_inputs` gives; timing uses it."""
+        return self.cases[0]
+
+    @property
+    def restores(self) -> bool:
+        """Whether calls change their inputs, as the reference's do."""
+        return bool(self.drawn.effects["inputs"])
+
+    def _case(self, name: str) -> Case:
+        self.cases.append(Case(name, Shared("inputs"), Shared("expected")))
+        return self.cases[-1]
+
+    async def _expect(self, eager: Child, case: Case) -> dict[str, Any]:
+        fds = [case.inputs.fd, case.expected.fd]
+        answer: dict[str, Any] = await self._trusted(eager, "expect", fds, inputs=case.inputs.spec)
+        case.expected.seal(answer["stored"])
+        case.tensors, case.units = answer["tensors"], answer["units"]
+        case.effects, case.fresh = answer["effects"], answer["fresh"]
+        if answer["note"] and answer["note"] not in self.notes:
             self.notes.append(answer["note"])
-        if answer["zeros_pass"]:
-            self.notes.append("degenerate problem: an output of zeros would pass")
+        return answer
 
     async def baseline(self, name: str) -> Child:
         """The child that runs the reference as `eager` or through `compile`; started at first use."""
@@ -50,7 +102,12 @@ class Session:
 
     async def ask(self, verb: str, **arguments: Any) -> Any:
         """Ask the eager reference about its inputs; ChildFault passes through."""
-        return await self._baselines["eager"].ask(verb, [self.inputs.fd], PREPARE_TIMEOUT_S, **arguments)
+        return await self._baselines["eager"].ask(verb, [self.drawn.inputs.fd], PREPARE_TIMEOUT_S, **arguments)
+
+    async def stage(self, child: Child, timeout_s: float) -> None:
+        """Let a child set up its inputs for timing."""
+        inputs = self.drawn.inputs
+        await child.ask("stage", [inputs.fd], timeout_s, inputs=inputs.spec, restore=self.restores)
 
     async def judge(self) -> Child:
         """The process that compares; it never sees a candidate's code."""
@@ -65,8 +122,9 @@ class Session:
     def close(self) -> None:
         for child in self._children:
             child.close()
-        for memory in (self.arguments, self.inputs, self.expected):
-            memory.close()
+        self.arguments.close()
+        for case in self.cases:
+            case.close()
 
     async def _spawn(self, role: str) -> Child:
         child = await self._zygote.spawn(role)
@@ -109,5 +167,6 @@ class Session:
 STEPS = {
     "open": "loading (module, get_init_inputs or Model's constructor)",
     "draw": "get_inputs",
+    "sharpen": "get_inputs",
     "expect": "Model.forward",
 }

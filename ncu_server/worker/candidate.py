@@ -9,8 +9,9 @@ import torch
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
-from ncu_server.worker.stage import Stage, same_inputs
-from ncu_server.worker.tensors import Spec, placed, read, unflatten, write
+from ncu_server.worker.observe import changed, seen
+from ncu_server.worker.stage import Stage
+from ncu_server.worker.tensors import Spec, flatten, placed, read, unflatten, write
 
 
 class Candidate:
@@ -19,6 +20,10 @@ class Candidate:
     _device: Device
     _model: torch.nn.Module
     _stage: Stage
+
+    def __init__(self) -> None:
+        self._held: list[torch.Tensor] = []
+        self._buffers: dict[str, torch.Tensor] = {}
 
     def open(
         self,
@@ -35,23 +40,36 @@ class Candidate:
             module = load(source, "candidate")
             given = unflatten(arguments["structure"], read(fds[0], arguments))
             self._model = build(module.ModelNew, given, parameter_seed, device)
+        self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
 
-    def check(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
-        """Run once on poisoned memory, write the outputs, and say whether the inputs are as they were."""
+    def check(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
+        """Run once on poisoned memory from the first state, write what is seen, say whether the call keeps to itself.
+
+        `kept`: inputs that the reference leaves alone are as they were. `fresh`: no output lies where one of an earlier
+        call, which is still held, lies.
+        """
         base = read(fds[0], inputs)
         device = self._device.torch_device
         moved = [placed(t, p, device) for t, p in zip(base, inputs["tensors"], strict=True)]
         arguments = unflatten(inputs["structure"], moved)
+        for name, buffer in self._model.named_buffers():
+            buffer.copy_(self._buffers[name])
         self._device.poison(True, inputs["bytes"])
         with torch.no_grad():
             out = self._model(*arguments)
         self._device.settle()
         self._device.poison(False)
-        return {"outputs": write(fds[1], out, strict=True), "inputs_kept": same_inputs(arguments, base)}
+        spec = write(fds[1], seen(out, arguments, self._model, **effects), strict=True)
+        tensors = [t for t in flatten(out)[1] if t.numel()]
+        fresh = not {t.data_ptr() for t in tensors} & {t.data_ptr() for t in self._held}
+        self._held += tensors
+        kept = set(changed(base, flatten(arguments)[1])) <= set(effects["inputs"])
+        return {"seen": spec, "kept": kept, "fresh": fresh}
 
-    def stage(self, fds: list[int], inputs: Spec) -> None:
-        """Set up the rotating inputs for timing."""
-        self._stage = Stage(self._model, self._device, read(fds[0], inputs), inputs)
+    def stage(self, fds: list[int], inputs: Spec, restore: bool) -> None:
+        """Set up the rotating inputs for timing; `restore` where calls change them."""
+        self._held = []
+        self._stage = Stage(self._model, self._device, read(fds[0], inputs), inputs, restore)
 
     def block(self, fds: list[int], nonce: int, count: int) -> list[float]:
         """Time `count` calls in microseconds; see Stage.block."""

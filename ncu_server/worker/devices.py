@@ -19,6 +19,9 @@ CYCLES_PER_US = 2_000  # of an SM clock near 2 GHz; a slower clock only makes th
 MIN_LEAD_US, MAX_LEAD_US = 20.0, 2_000.0
 
 
+Call = Callable[[int], Any]
+
+
 class Cpu:
     """The cores, with as many threads as the server's environment gives."""
 
@@ -34,10 +37,12 @@ class Cpu:
         """Fill fresh memory with a pattern, so that unwritten outputs show; off for timing."""
         ctypes.CDLL(None).mallopt(M_PERTURB, 1 if on else 0)
 
-    def clock(self, call: Callable[[int], Any], count: int) -> list[float]:
-        """Microseconds of each of `count` calls."""
+    def clock(self, call: Call, count: int, before: Call | None = None) -> list[float]:
+        """Microseconds of each of `count` calls; `before` is run, untimed, ahead of each."""
         times = []
         for i in range(count):
+            if before:
+                before(i)
             start = time.perf_counter_ns()
             out = call(i)
             times.append((time.perf_counter_ns() - start) / 1e3)
@@ -79,8 +84,10 @@ class Cuda:
             torch.cuda.synchronize()
             del blocks
 
-    def clock(self, call: Callable[[int], Any], count: int) -> list[float]:
+    def clock(self, call: Call, count: int, before: Call | None = None) -> list[float]:
         """Device time of each of `count` calls in microseconds, between CUDA events, the L2 flushed before each.
+
+        `before` is run ahead of each, untimed.
 
         The device first spins for longer than the host takes to launch the call (as the block before showed), so that
         launch overhead is hidden alike on every side, as it is where the stream is kept busy.
@@ -88,6 +95,8 @@ class Cuda:
         marks = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count)]
         launches = []
         for i, (start, end) in enumerate(marks):
+            if before:
+                before(i)
             self._flush.zero_()
             torch.cuda._sleep(int(self._lead_us * CYCLES_PER_US))
             start.record()

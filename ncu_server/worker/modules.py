@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import random
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -32,11 +35,51 @@ def seed(value: int) -> None:
 def build(model_class: Any, arguments: Any, parameter_seed: int, device: str) -> torch.nn.Module:
     """The model on the device, constructed under the seed that reference and candidate share.
 
-    A model with dropout is put in eval mode; any other stays in the mode it is built in.
+    Parameters do not stay at constant defaults (see `observable_parameters`). A model with dropout is put in eval mode;
+    any other stays in the mode it is built in.
     """
     seed(parameter_seed)
     args, kwargs = (arguments, {}) if isinstance(arguments, list | tuple) else ([], arguments)
-    model: torch.nn.Module = model_class(*args, **kwargs).to(device)
+    with observable_parameters():
+        model: torch.nn.Module = model_class(*args, **kwargs)
+    model.to(device)
     if any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in model.modules()):
         model.eval()
     return model
+
+
+@contextlib.contextmanager
+def observable_parameters() -> Iterator[None]:
+    """Inside, parameters that would start as one constant (norms' ones, biases' zeros) start as values around it.
+
+    A kernel that ignores them would pass otherwise. The values depend on shape and constant alone, so the order in
+    which a constructor makes its parameters does not matter, and no generator is advanced. Only constructors see this:
+    weights are never changed behind a built model, which may have packed them.
+    """
+    register, fill = torch.nn.Module.register_parameter, torch.nn.init.constant_
+
+    def registered(self: torch.nn.Module, name: str, param: torch.nn.Parameter | None) -> None:
+        if param is not None and param.is_floating_point() and param.numel() and not param.is_meta:
+            first = param.detach().reshape(-1)[0]
+            if bool((param.detach() == first).all()):
+                _scatter(param, float(first))
+        register(self, name, param)
+
+    def filled(tensor: torch.Tensor, val: float) -> torch.Tensor:
+        return _scatter(tensor, val) if isinstance(tensor, torch.nn.Parameter) else fill(tensor, val)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patch.object(torch.nn.Module, "register_parameter", registered))
+        stack.enter_context(patch.object(torch.nn.init, "constant_", filled))
+        stack.enter_context(patch.object(torch.nn.init, "ones_", lambda tensor: filled(tensor, 1.0)))
+        stack.enter_context(patch.object(torch.nn.init, "zeros_", lambda tensor: filled(tensor, 0.0)))
+        yield
+
+
+def _scatter(tensor: torch.Tensor, value: float) -> torch.Tensor:
+    """Values within half of `value` (of 1/8 around zero), drawn from the shape and the value alone."""
+    generator = torch.Generator().manual_seed(hash((tuple(tensor.shape), value)) % 2**31)
+    spread = abs(value) / 2 or 0.125
+    noise = torch.empty(tensor.shape, dtype=torch.float64).uniform_(-spread, spread, generator=generator)
+    with torch.no_grad():
+        return tensor.copy_(value + noise)

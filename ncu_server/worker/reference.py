@@ -9,7 +9,9 @@ import torch
 
 from ncu_server.worker import trace
 from ncu_server.worker.devices import DEVICES, Device
+from ncu_server.worker.inputs import sharper
 from ncu_server.worker.modules import build, load, seed
+from ncu_server.worker.observe import changed, same, seen
 from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, unflatten, write
 
@@ -50,6 +52,11 @@ class Reference:
             raise TypeError(f"get_inputs() returns a {type(inputs).__name__}; it should return a list")
         return write(fds[0], list(inputs))
 
+    def sharpen(self, fds: list[int], inputs: Spec, input_seed: int) -> Spec:
+        """Write a sharper set made of the first memfd's to the second; see ncu_server.worker.inputs."""
+        drawn = unflatten(inputs["structure"], read(fds[0], inputs))
+        return write(fds[1], sharper(drawn, torch.Generator().manual_seed(input_seed)))
+
     def work(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """Shapes, parameters and counted work; see ncu_server.worker.trace."""
         return trace.work(self._model, self._arguments(fds[0], inputs))
@@ -63,32 +70,36 @@ class Reference:
         return self._device.copy_gbps()
 
     def expect(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
-        """Write the expected outputs (float64 where the model runs in it) and give the error budget of each.
+        """Write what should be seen (in float64 where the model runs in it) and the error budget of each tensor.
 
-        The unit of error is max(largest error of the reference itself, eps(dtype) x rms of the output).
+        The unit of error is max(largest error of the reference itself, eps(dtype) x rms of the tensor).
         """
-        plain = self._run(self._model, self._arguments(fds[0], inputs))
-        structure, outputs = flatten(plain)
-        if not outputs:
+        before, arguments = self._arguments(fds[0], inputs), self._arguments(fds[0], inputs)
+        out, model = self._run(self._model, arguments)
+        if not flatten(out)[1]:
             raise TypeError("the reference returns no tensor")
-        exact, note = self._exact(fds[0], inputs)
+        effects = self._effects(before, arguments, model)
+        structure, tensors = flatten(seen(out, arguments, model, **effects))
+        exact, note = self._exact(fds[0], inputs, effects)
         expected, units = [], []
-        for got, want in zip(outputs, exact, strict=True):
+        for got, want in zip(tensors, exact, strict=True):
             truth = torch.where(torch.isfinite(got), want, got.double()) if got.is_floating_point() else got
             expected.append(truth)
             units.append(_unit(got, truth) if got.is_floating_point() else None)
-        stored = write(fds[1], unflatten(structure, expected))
-        _, tensors = flatten(plain)
-        zeros_pass = all(
-            u is not None and float(t.double().abs().max()) <= 64 * u if t.numel() else True
-            for t, u in zip(tensors, units, strict=True)
-        )
-        shapes = [{"shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")} for t in outputs]
-        return {"stored": stored, "outputs": shapes, "units": units, "note": note, "zeros_pass": zeros_pass}
+        return {
+            "stored": write(fds[1], unflatten(structure, expected)),
+            "tensors": _described(tensors, len(flatten(out)[1]), effects),
+            "units": units,
+            "effects": effects,
+            "fresh": not _is_state(out, model),
+            "finite": all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point()),
+            "note": note,
+            "degenerate": _degenerate(expected, units),
+        }
 
-    def stage(self, fds: list[int], inputs: Spec) -> None:
-        """Set up the rotating inputs for timing."""
-        self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs)
+    def stage(self, fds: list[int], inputs: Spec, restore: bool) -> None:
+        """Set up the rotating inputs for timing; `restore` where calls change them."""
+        self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, restore)
 
     def block(self, fds: list[int], nonce: int, count: int) -> list[float]:
         """Time `count` calls in microseconds; see Stage.block."""
@@ -105,31 +116,69 @@ class Reference:
         arguments: list[Any] = unflatten(inputs["structure"], moved)
         return arguments
 
-    def _run(self, model: torch.nn.Module, arguments: list[Any]) -> Any:
+    def _run(self, model: torch.nn.Module, arguments: list[Any]) -> tuple[Any, torch.nn.Module]:
+        """The output, and the copy of the model that gave it."""
+        own = copy.deepcopy(model)
         with torch.no_grad():
-            out = copy.deepcopy(model)(*arguments)
+            out = own(*arguments)
         self._device.settle()
-        return out
+        return out, own
 
-    def _exact(self, fd: int, inputs: Spec) -> tuple[list[torch.Tensor], str | None]:
+    def _effects(self, before: list[Any], after: list[Any], model: torch.nn.Module) -> dict[str, Any]:
+        old, new = dict(self._model.named_buffers()), dict(model.named_buffers())
+        buffers = [name for name in old if not same(old[name], new[name])]
+        return {"inputs": changed(flatten(before)[1], flatten(after)[1]), "buffers": buffers}
+
+    def _exact(self, fd: int, inputs: Spec, effects: dict[str, Any]) -> tuple[list[torch.Tensor], str | None]:
+        note, model = None, copy.deepcopy(self._model).double()
         arguments = mapped(self._arguments(fd, inputs), lambda t: t.double() if t.is_floating_point() else t)
         try:
-            out = self._run(copy.deepcopy(self._model).double(), arguments)
+            out, own = self._run(model, arguments)
         except (RuntimeError, TypeError, NotImplementedError) as fault:
-            out = self._run(self._model, self._arguments(fd, inputs))
-            return _double(out), f"compared with the reference's own precision: it does not run in float64 ({fault})"
-        return _double(out), None
+            note = f"compared with the reference's own precision: it does not run in float64 ({fault})"
+            arguments = self._arguments(fd, inputs)
+            out, own = self._run(self._model, arguments)
+        tensors = flatten(seen(out, arguments, own, **effects))[1]
+        return [t.double() if t.is_floating_point() else t for t in tensors], note
 
 
-def _double(tree: Any) -> list[torch.Tensor]:
-    return [t.double() if t.is_floating_point() else t for t in flatten(tree)[1]]
+def _described(tensors: list[torch.Tensor], outputs: int, effects: dict[str, Any]) -> list[dict[str, Any]]:
+    """Name, shape and dtype of each tensor that is seen."""
+    names = [f"output {i}" for i in range(outputs)]
+    names += [f"input {i} after the call" for i in effects["inputs"]]
+    names += [f"buffer {name}" for name in effects["buffers"]]
+    return [
+        {"name": name, "shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")}
+        for name, t in zip(names, tensors, strict=True)
+    ]
+
+
+def _is_state(out: Any, model: torch.nn.Module) -> bool:
+    """Whether an output is a parameter or buffer itself, which then is the same memory at every call."""
+    own = {t.data_ptr() for t in (*model.parameters(), *model.buffers())}
+    return any(t.data_ptr() in own for t in flatten(out)[1])
+
+
+def _degenerate(expected: list[torch.Tensor], units: list[float | None]) -> str | None:
+    """The constant that would pass for all outputs, in words; None where none would."""
+    for word, centre in (("zeros", 0.0), ("one constant", None)):
+        if all(_passes(t, u, centre) for t, u in zip(expected, units, strict=True)):
+            return word
+    return None
+
+
+def _passes(tensor: torch.Tensor, unit: float | None, centre: float | None) -> bool:
+    if tensor.numel() == 0:
+        return True
+    middle = tensor.double().mean() if centre is None else centre
+    return float((tensor.double() - middle).abs().max()) <= 64 * (unit or 0.0)
 
 
 def _unit(got: torch.Tensor, truth: torch.Tensor) -> float:
     finite = torch.isfinite(truth) & torch.isfinite(got)
+    limits = torch.finfo(got.dtype)
     if not bool(finite.any()):
-        return float(torch.finfo(got.dtype).eps)
+        return float(limits.eps)
     own = float((got.double() - truth)[finite].abs().max())
     rms = float(truth[finite].square().mean().sqrt())
-    limits = torch.finfo(got.dtype)
     return max(own, float(limits.eps) * rms, float(limits.tiny))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import selectors
@@ -88,7 +89,8 @@ def _reap(control: socket.socket, children: dict[int, int]) -> None:
         _kill_group(pid)
         _, status = os.waitpid(pid, 0)
         del children[number]
-        send(control, {"ended": number, "code": os.waitstatus_to_exitcode(status)})
+        with contextlib.suppress(BrokenPipeError):  # a server that has gone is noticed at the next read
+            send(control, {"ended": number, "code": os.waitstatus_to_exitcode(status)})
 
 
 def _kill_group(pid: int) -> None:

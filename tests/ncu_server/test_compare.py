@@ -3,7 +3,7 @@ from typing import Any
 from ncu_server.compare import BOUND, largest, structure_fault, value_fault
 
 TENSOR = {"tensor": 0}
-SHAPE = [{"shape": [2, 3], "dtype": "float32"}]
+SHAPE = [{"name": "output 0", "shape": [2, 3], "dtype": "float32"}]
 
 
 def spec(structure: Any, tensors: list[dict[str, Any]]) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def test_each_difference_is_put_in_words() -> None:
 
 def test_a_value_outside_the_bound_is_described() -> None:
     row = {"error": 100.0, "outside": 2, "total": 8, "index": 5, "want": 1.0, "have": 1.5}
-    fault = value_fault([row], BOUND) or ""
+    fault = value_fault(["output 0"], [row], BOUND) or ""
     assert "2 of 8" in fault and "flat index 5" in fault and "25.0%" in fault
-    assert value_fault([row | {"outside": 0}], BOUND) is None
+    assert value_fault(["output 0"], [row | {"outside": 0}], BOUND) is None
     assert largest([row, row | {"error": 3.0}]) == 100.0

@@ -64,9 +64,8 @@ async def test_an_endless_candidate_is_a_timeout(server: Server) -> None:
 
 
 async def test_replaying_the_last_output_is_caught_in_a_timed_call(server: Server) -> None:
-    cached = HONEST.replace(
-        "        out = torch", "        if hasattr(self, 'kept'): return self.kept\n        out = torch"
-    )
+    count = "        self.calls = getattr(self, 'calls', 0) + 1\n        if self.calls > 8: return self.kept\n"
+    cached = HONEST.replace("        out = torch", count + "        out = torch")
     result = await server.evaluate(cached.replace("return out", "self.kept = out; return out"))
     assert result["status"] == "wrong"
     assert "timed call" in result["log"]

@@ -1,0 +1,32 @@
+"""What one call does that can be seen from outside: its outputs, the inputs and the buffers that it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ncu_server.worker.tensors import flatten
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bits."""
+    raw = [t.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for t in (one, other)]
+    return bool(torch.equal(raw[0], raw[1]))
+
+
+def changed(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> list[int]:
+    """The places at which the bits differ."""
+    return [i for i, (b, a) in enumerate(zip(before, after, strict=True)) if not same(b, a)]
+
+
+def seen(out: Any, arguments: Any, model: torch.nn.Module, inputs: Sequence[int], buffers: Sequence[str]) -> Any:
+    """The tree that is compared: outputs, then the inputs and buffers that the reference changes.
+
+    Raises KeyError where the model lacks such a buffer.
+    """
+    if not inputs and not buffers:
+        return out
+    given, own = flatten(arguments)[1], dict(model.named_buffers())
+    return {"outputs": out, "inputs": [given[i] for i in inputs], "buffers": {name: own[name] for name in buffers}}

@@ -1,0 +1,155 @@
+"""What a wrong kernel could hide behind, and what an honest one must be allowed."""
+
+from typing import Any
+
+import pytest
+
+from tests.measuring import Server
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+def problem(init: str, forward: str, inputs: str, arguments: str = "self, x") -> str:
+    return f"""
+import torch, torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward({arguments}):
+        {forward}
+
+def get_inputs():
+    return {inputs}
+
+def get_init_inputs():
+    return []
+"""
+
+
+def candidate(init: str, loop: str, forward: str, arguments: str = "self, x") -> str:
+    """A kernel `run(x, out)` whose body is `loop` over `n` elements in rows of `c`."""
+    return f'''
+import torch, torch.nn as nn, tvm_ffi.cpp
+SOURCE = r"""
+#include <cmath>
+void run(tvm::ffi::TensorView xt, tvm::ffi::TensorView wt, tvm::ffi::TensorView ot) {{
+  const float *x = static_cast<const float*>(xt.data_ptr()), *w = static_cast<const float*>(wt.data_ptr());
+  float* o = static_cast<float*>(ot.data_ptr());
+  int64_t n = xt.numel(), c = xt.size(xt.ndim() - 1);
+  {loop}
+}}
+"""
+kernel = tvm_ffi.cpp.load_inline("tested", cpp_sources=SOURCE, functions=["run"], extra_cflags=["-O3"])
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward({arguments}):
+        {forward}
+'''
+
+
+async def verdict(server: Server, given: str, written: str) -> dict[str, Any]:
+    return await server.evaluate(written, problem=given)
+
+
+NORM = """for (int64_t r = 0; r < n / c; ++r) {
+    double m = 0, v = 0;
+    for (int64_t i = 0; i < c; ++i) m += x[r * c + i];
+    m /= c;
+    for (int64_t i = 0; i < c; ++i) v += (x[r * c + i] - m) * (x[r * c + i] - m);
+    double k = 1 / std::sqrt(v / c + 1e-5);
+    for (int64_t i = 0; i < c; ++i) o[r * c + i] = (x[r * c + i] - m) * k WEIGHT;
+  }"""
+LAYER_NORM = problem("self.norm = nn.LayerNorm(256)", "return self.norm(x)", "[torch.randn(32, 256)]")
+FORWARD = "out = torch.empty_like(x); kernel.run(x, {}, out); return out"
+
+
+async def test_parameters_at_their_defaults_cannot_be_ignored(server: Server) -> None:
+    forward = FORWARD.format("self.norm.weight.detach()").replace("return out", "return out + self.norm.bias.detach()")
+    honest = candidate("self.norm = nn.LayerNorm(256)", NORM.replace("WEIGHT", "* w[i]"), forward)
+    assert (await verdict(server, LAYER_NORM, honest))["status"] == "passed"
+    lazy = candidate("pass", NORM.replace("WEIGHT", ""), FORWARD.format("x"))
+    assert (await verdict(server, LAYER_NORM, lazy))["status"] == "wrong"
+
+
+async def test_weights_packed_once_in_the_constructor_are_allowed(server: Server) -> None:
+    init = "norm = nn.LayerNorm(256); self.w = norm.weight.detach().clone(); self.b = norm.bias.detach().clone()"
+    forward = FORWARD.format("self.w").replace("return out", "return out + self.b")
+    packed = candidate(init, NORM.replace("WEIGHT", "* w[i]"), forward)
+    assert (await verdict(server, LAYER_NORM, packed))["status"] == "passed"
+
+
+async def test_a_mean_that_is_nearly_constant_is_checked_on_sharper_inputs(server: Server) -> None:
+    given = problem("pass", "return (x > 0.5).float().mean(1)", "[torch.rand(8, 65536)]")
+    guess = candidate(
+        "pass",
+        "for (int64_t r = 0; r < n / c; ++r) o[r] = 0.5f;",
+        "out = torch.empty(x.shape[0]); kernel.run(x, x, out); return out",
+    )
+    assert (await verdict(server, given, guess))["status"] == "wrong"
+    loop = "for (int64_t i = 0; i < c; ++i) s += x[r * c + i] > .5f;"
+    part = "for (int64_t r = 0; r < n / c; ++r) { double s = 0; " + loop + " o[r] = s / c; }"
+    full = candidate("pass", part, "out = torch.empty(x.shape[0]); kernel.run(x, x, out); return out")
+    assert (await verdict(server, given, full))["status"] == "passed"
+
+
+async def test_one_output_buffer_for_all_calls_is_wrong(server: Server) -> None:
+    given = problem("pass", "return x * 2", "[torch.randn(32, 256)]")
+    loop = "for (int64_t i = 0; i < n; ++i) o[i] = x[i] * 2;"
+    shared = candidate("self.out = torch.empty(32, 256)", loop, "kernel.run(x, x, self.out); return self.out")
+    result = await verdict(server, given, shared)
+    assert result["status"] == "wrong" and "earlier call" in result["log"]
+    assert (await verdict(server, given, candidate("pass", loop, FORWARD.format("x"))))["status"] == "passed"
+
+
+async def test_a_reference_that_changes_its_input_asks_the_same_of_the_candidate(server: Server) -> None:
+    given = problem("pass", "return x.mul_(2) + 1", "[torch.randn(32, 256)]")
+    loop = "for (int64_t i = 0; i < n; ++i) o[i] = x[i] * 2;"
+    inplace = candidate(
+        "pass", loop, "kernel.run(x, x, x); out = torch.empty_like(x); kernel.run(x, x, out); return out * .5 + 1"
+    )
+    assert (await verdict(server, given, inplace))["status"] == "passed"
+    kept = candidate("pass", loop, "out = torch.empty_like(x); kernel.run(x, x, out); return out + 1")
+    result = await verdict(server, given, kept)
+    assert result["status"] == "wrong" and "input 0 after the call" in result["log"]
+
+
+async def test_buffers_must_end_as_the_reference_s_do(server: Server) -> None:
+    count = 'self.register_buffer("calls", torch.zeros((), dtype=torch.int64))'
+    given = problem(count, "self.calls += 1; return x * 2", "[torch.randn(32, 256)]")
+    loop = "for (int64_t i = 0; i < n; ++i) o[i] = x[i] * 2;"
+    counting = candidate(count, loop, "self.calls += 1; " + FORWARD.format("x"))
+    assert (await verdict(server, given, counting))["status"] == "passed"
+    result = await verdict(server, given, candidate(count, loop, FORWARD.format("x")))
+    assert result["status"] == "wrong" and "buffer calls" in result["log"]
+
+
+async def test_dropout_is_judged_in_eval_mode(server: Server) -> None:
+    given = problem("self.drop = nn.Dropout(0.5)", "return self.drop(x) * 2", "[torch.randn(32, 256)]")
+    loop = "for (int64_t i = 0; i < n; ++i) o[i] = x[i] * 2;"
+    assert (await verdict(server, given, candidate("pass", loop, FORWARD.format("x"))))["status"] == "passed"
+
+
+async def test_a_lower_precision_is_told_apart_and_an_honest_bfloat16_kernel_passes(server: Server) -> None:
+    given = problem("pass", "return x * 1.1", "[torch.randn(32, 256)]")
+    loop = "for (int64_t i = 0; i < n; ++i) o[i] = x[i] * 1.1f;"
+    cut = candidate("pass", loop, "x = x.bfloat16().float(); " + FORWARD.format("x"))
+    assert (await verdict(server, given, cut))["status"] == "wrong"
+    half = problem("pass", "return x * 1.1", "[torch.randn(32, 256).bfloat16()]")
+    honest = candidate(
+        "pass", loop, "x = x.float(); out = torch.empty_like(x); kernel.run(x, x, out); return out.bfloat16()"
+    )
+    assert (await verdict(server, half, honest))["status"] == "passed"
+
+
+async def test_a_degenerate_problem_is_named(server: Server) -> None:
+    given = problem("pass", "return (x - x) * 1e-3", "[torch.randn(32, 256)]")
+    loop = "for (int64_t i = 0; i < n; ++i) o[i] = 0;"
+    result = await verdict(server, given, candidate("pass", loop, FORWARD.format("x")))
+    assert any("degenerate" in note for note in result["notes"])
