@@ -215,6 +215,8 @@ def account(run: Run, directory: Path, retrieval: str | None) -> Iterator[Render
     hidden = max(0, len(tree.ranking(run)) - SHOWN)
     more = f", {hidden} slower kernels not shown" if hidden else ""
     yield Text(f"{len(trials)} trials, {failed} did not pass{more}", "dim")
+    if steps := tree.progress(run):
+        yield Text("best so far, round by round: " + ", ".join(f"{best:.2f}x" for best in steps), "dim")
     yield Text()
     for row in _verdict(run, directory):
         yield Text(row)

@@ -173,6 +173,12 @@ def best(run: Run) -> Trial:
     return ranking(run)[0]
 
 
+def progress(run: Run) -> tuple[float, ...]:
+    """The best speed-up so far, by first judgements, after each round that was begun."""
+    last = max((idea.round for idea in run.ideas.values()), default=0)
+    return tuple(run.speedup(ranking(run, before=number + 1)[0]) or 1.0 for number in range(1, last + 1))
+
+
 CONTENDERS = 3
 """How many trials are judged a second time at most, the fastest first."""
 

@@ -140,6 +140,14 @@ def test_the_explorer_stems_from_another_idea_than_the_fastest() -> None:
     assert [run.speedup(parent) for parent in tree.select(run, 2)] == [3.0, 2.0]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_best_so_far_never_falls_from_round_to_round(seed: int) -> None:
+    run, _ = grown(6, seed)
+    steps = tree.progress(run)
+    assert list(steps) == sorted(steps) and len(steps) == max(idea.round for idea in run.ideas.values())
+    assert steps[-1] == run.speedup(tree.best(run))
+
+
 def test_the_winner_is_the_fastest_that_was_confirmed_beyond_the_noise() -> None:
     run = fresh()
     ideas = [idea(n, 1, run.reference) for n in range(3)]
