@@ -8,6 +8,7 @@ from typing import Any
 from ncu_server.errors import Code, Refusal
 from ncu_server.memory import Shared
 from ncu_server.targets import Target
+from ncu_server.walls import FILE_BYTES
 from ncu_server.zygote import Child, ChildDied, ChildFault, Zygote
 
 BASELINES = ("eager", "compile")
@@ -58,9 +59,10 @@ class Session:
             self._baselines["judge"] = await self._spawn("judge")
         return self._baselines["judge"]
 
-    async def candidate(self) -> Child:
-        """A new child for a candidate; the caller closes it."""
-        return await self._zygote.spawn("candidate")
+    async def candidate(self, built: str) -> Child:
+        """A new child for a candidate, which may read the directory `built`; the caller closes it."""
+        room = FILE_BYTES + 2 * self.expected.spec["bytes"]
+        return await self._zygote.spawn("candidate", readable=[built], file_bytes=room)
 
     def close(self) -> None:
         for child in self._children:
