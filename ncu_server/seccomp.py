@@ -160,7 +160,12 @@ def install(may_start: bool, local_sockets: bool) -> None:
     """
     if platform.machine() not in MACHINES:
         raise OSError(errno.ENOSYS, f"no filter is written for {platform.machine()}")
-    code = b"".join(struct.pack("=HBBI", *row) for row in program(may_start, local_sockets, os.getpid()))
+    load(program(may_start, local_sockets, os.getpid()))
+
+
+def load(rows: list[Instruction]) -> None:
+    """Give the kernel a filter. Raises OSError where it does not take it."""
+    code = b"".join(struct.pack("=HBBI", *row) for row in rows)
     room = ctypes.create_string_buffer(code)
     described = struct.pack("@HP", len(code) // 8, ctypes.addressof(room))
     libc = ctypes.CDLL(None, use_errno=True)

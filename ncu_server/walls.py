@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import json
 import os
 import resource
@@ -232,7 +233,8 @@ def rules(walls: Walls, directory: Path) -> Iterator[tuple[Path, landlock.Right]
         yield path, landlock.WRITE | run
 
 
-def installed() -> list[Path]:
+@functools.cache
+def installed() -> tuple[Path, ...]:
     """Where the interpreter, its packages, this package, compilers and CUDA lie; never a home as a whole."""
     found = {Path(p).resolve() for p in (sys.prefix, sys.base_prefix, sys.exec_prefix)} | {PACKAGE}
     found |= {Path(p).resolve() for p in sys.path if p.endswith(("site-packages", "dist-packages"))}
@@ -249,7 +251,7 @@ def installed() -> list[Path]:
         path = Path(name).resolve()
         if not any(k.is_relative_to(path) for k in kept):
             found.add(path)
-    return sorted(found)
+    return tuple(sorted(found))
 
 
 def _mps() -> Path | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from ncu_server import watch
 from ncu_server.framing import receive, send
 from ncu_server.sandbox import adopt_orphans, die_with_parent, enter
-from ncu_server.walls import Walls, from_wire, summary
+from ncu_server.walls import Walls, from_wire, installed, summary
 
 
 def main(control_fd: int) -> None:
@@ -64,6 +64,7 @@ def _bound(children: dict[int, int], over: dict[int, str], cap: int) -> None:
 def _warm() -> None:
     import ncu_server.worker.roles  # noqa: F401  everything a child needs, torch and tvm_ffi among it
 
+    installed()
     gc.collect()
     gc.freeze()
 
