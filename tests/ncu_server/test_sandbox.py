@@ -358,4 +358,3 @@ async def test_the_walls_stand_for_an_ordinary_user(nobody: StdioServerParameter
         assert outside.exists()
         result = await server.evaluate(HONEST)
         assert "files" in result["provenance"]["walls"].partition("; not: ")[0]
-        print((await server.call("check_environment")).structured_content)
