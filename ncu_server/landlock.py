@@ -15,6 +15,7 @@ from pathlib import Path
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 VERSION_FLAG = 1
+LIBC = ctypes.CDLL(None, use_errno=True)
 PATH_BENEATH = 1
 TCP_BIND_CONNECT = 0b11
 SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
@@ -106,9 +107,8 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
 
 
 def _call(number: int, *arguments: int | bytes | None) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
     plain = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
-    result = int(libc.syscall(ctypes.c_long(number), *plain))
+    result = int(LIBC.syscall(ctypes.c_long(number), *plain))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

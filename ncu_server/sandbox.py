@@ -54,6 +54,12 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def outlive_parent() -> None:
+    """Take that back: for a process that notices the end of its parent by itself and has to clear up first."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
+
+
 def adopt_orphans() -> None:
     """Become the parent of whatever a child leaves behind, so that it can be found and killed."""
     if sys.platform == "linux":

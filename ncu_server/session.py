@@ -8,11 +8,11 @@ from typing import Any
 from ncu_server.errors import Code, Refusal
 from ncu_server.memory import Shared
 from ncu_server.targets import Target
-from ncu_server.walls import FILE_BYTES
 from ncu_server.zygote import Child, ChildDied, ChildFault, Zygote
 
 BASELINES = ("eager", "compile")
 PREPARE_TIMEOUT_S = 300.0
+RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
 
 
@@ -61,7 +61,7 @@ class Session:
 
     async def candidate(self, built: str) -> Child:
         """A new child for a candidate, which may read the directory `built`; the caller closes it."""
-        room = FILE_BYTES + 2 * self.expected.spec["bytes"]
+        room = RUN_FILE_BYTES + 2 * self.expected.spec["bytes"]
         return await self._zygote.spawn("candidate", readable=[built], file_bytes=room)
 
     def close(self) -> None:

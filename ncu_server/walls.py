@@ -26,7 +26,7 @@ from typing import Any, Literal
 from ncu_server import landlock, seccomp, watch
 
 Kind = Literal["light", "build", "run"]
-FILE_BYTES = 2 << 30
+FILE_BYTES = 1 << 30  # a precompiled torch header takes half of it
 CLONE_NEWUSER, CLONE_NEWIPC, CLONE_NEWNET = 0x10000000, 0x08000000, 0x40000000
 CAPSET, CAPABILITIES_V3 = {"x86_64": 126, "aarch64": 91}, 0x20080522
 # Root inside a container keeps reading what other users own; Landlock says which files.
@@ -242,14 +242,11 @@ def installed() -> tuple[Path, ...]:
     named += [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p]
     for tool in (*TOOLS, os.environ.get("CC", ""), os.environ.get("CXX", "")):
         place = shutil.which(tool) if tool else None
-        if place and not place.startswith(SYSTEM):
-            named += [str(Path(place).parent), str(Path(place).parent.parent)]
-        if place and not (real := str(Path(place).resolve())).startswith(SYSTEM):
-            named += [str(Path(real).parent), str(Path(real).parent.parent)]
+        for path in (Path(place), Path(place).resolve()) if place else ():
+            named += [str(path.parent), str(path.parent.parent)]
     kept = (Path(os.environ.get("HOME", "/")).resolve(), PACKAGE.parent)
-    for name in named:
-        path = Path(name).resolve()
-        if not any(k.is_relative_to(path) for k in kept):
+    for path in (Path(name).resolve() for name in named):
+        if not any(k.is_relative_to(path) for k in kept) and not any(path.is_relative_to(s) for s in SYSTEM):
             found.add(path)
     return tuple(sorted(found))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ncu_server import watch
 from ncu_server.framing import receive, send
-from ncu_server.sandbox import adopt_orphans, die_with_parent, enter
+from ncu_server.sandbox import adopt_orphans, die_with_parent, enter, outlive_parent
 from ncu_server.walls import Walls, from_wire, installed, summary
 
 
@@ -28,6 +28,8 @@ def main(control_fd: int) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.set_wakeup_fd(wake_out.fileno())
+    # From here the closed control socket tells that the server has gone; what its builds left behind is killed then.
+    outlive_parent()
     send(control, {"ready": os.getpid()})
     _serve(control, wake_in, [control.fileno(), wake_in.fileno(), wake_out.fileno()])
 
@@ -50,7 +52,8 @@ def _serve(control: socket.socket, wake: socket.socket, private: list[int]) -> N
             _bound(children, over, cap)
     for pid in children.values():
         _kill_group(pid)
-    _kill_strays(children)
+        os.waitpid(pid, 0)
+    _kill_strays({})
     os._exit(0)
 
 

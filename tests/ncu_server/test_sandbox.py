@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.measuring import HONEST, ROOT, Server, server_parameters
+from tests.measuring import HONEST, ROOT, SCALE_ADD, Server, server_parameters
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -184,11 +185,32 @@ for place in glob.glob('/proc/[0-9]*/environ'):
 
 
 async def test_a_process_left_behind_by_the_build_is_killed(server: Server) -> None:
-    code = "import subprocess\ntry: subprocess.Popen(['sleep', '4321.5'], start_new_session=True)\nexcept OSError: pass"
+    mark = f"4321.{os.getpid()}"
+    code = (
+        f"import subprocess\ntry: subprocess.Popen(['sleep', '{mark}'], start_new_session=True)\nexcept OSError: pass"
+    )
     result = await server.evaluate(attempt(code, "build"))
     assert result["status"] == "passed", result["log"]
     async with asyncio.timeout(5):
-        while _running("4321.5"):
+        while _running(mark):
+            await asyncio.sleep(0.02)
+
+
+async def test_a_process_left_behind_dies_with_a_killed_server(tmp_path: Path) -> None:
+    mark = f"4322.{os.getpid()}"
+    sleeps = f"import subprocess, time\nsubprocess.Popen(['sleep', '{mark}'], start_new_session=True)\ntime.sleep(999)"
+    with pytest.raises(BaseException):  # noqa: B017  the SDK wraps the closed connection in groups of its own
+        async with Client(server_parameters(tmp_path)) as client:
+            given = {"candidate": attempt(sleeps, "build"), "problem": SCALE_ADD, "target": "cpu"}
+            call = asyncio.create_task(client.call_tool("evaluate_kernel", given))
+            async with asyncio.timeout(60):
+                while not _running(mark):
+                    await asyncio.sleep(0.02)
+            (work,) = (tmp_path / "kernel_agent" / "ncu_server").glob("work-*")
+            os.kill(int(work.name.split("-")[1]), signal.SIGKILL)
+            await call
+    async with asyncio.timeout(5):
+        while _running(mark):
             await asyncio.sleep(0.02)
 
 
@@ -287,6 +309,21 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }
     call = "kernel.run(*(t.data_ptr() for t in (x, y, self.bias, out)), self.scale, x.numel(), 256)"
     candidate = candidate.replace("kernel.run(x, y, self.bias.detach(), out, self.scale)", call)
     result = await server.evaluate(candidate)
+    assert result["status"] == "passed", result["log"]
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+async def test_nvcc_runs_in_the_build(server: Server) -> None:
+    code = """
+import subprocess
+open('k.cu', 'w').write('__global__ void k(float* x) { x[0] = 1; }')
+try:
+    made = subprocess.run(['nvcc', '-arch=sm_90', '-cubin', 'k.cu'], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+except PermissionError:
+    pass  # in the run
+"""
+    result = await server.evaluate(attempt(code, "build"))
     assert result["status"] == "passed", result["log"]
 
 
