@@ -76,6 +76,15 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
+class Wall:
+    """One wall around a candidate's processes: whether it stands there, and how, or why not."""
+
+    name: str
+    stands: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
     """What the server's machine can do."""
 
@@ -84,6 +93,7 @@ class Environment:
     torch: str
     targets: tuple[Target, ...]
     tools: tuple[Tool, ...]
+    walls: tuple[Wall, ...] = ()
 
 
 class Bench:

@@ -56,6 +56,8 @@ async def _measuring(settings: Settings) -> AsyncIterator[Check]:
     for tool in found.tools:
         here = tool.path is not None
         yield Check(tool.name, here or None, f"{tool.path} ({tool.version})" if here else "not found", tool.fix)
+    for wall in found.walls:
+        yield Check(f"wall: {wall.name}", wall.stands or None, wall.why)
 
 
 def _proposer(settings: Settings) -> Check:
@@ -89,6 +91,6 @@ def _retrieval(settings: Settings) -> Check:
 def lines(check: Check) -> Iterator[str]:
     """A check as one line, and one more where there is something to do."""
     mark = {True: "ok", False: "MISSING", None: "-"}[check.ok]
-    yield f"{mark:8}{check.name:14}{check.detail}"
+    yield f"{mark:8}{check.name:24}{check.detail}"
     if check.fix and not check.ok:
-        yield f"{'':22}to do: {check.fix}"
+        yield f"{'':32}to do: {check.fix}"

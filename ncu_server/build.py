@@ -20,9 +20,10 @@ LOG_LENGTH = 6000
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The libraries of a candidate that was built, and how long it took."""
+    """The libraries of a candidate that was built, where they lie, and how long it took."""
 
     libraries: list[dict[str, str]]
+    directory: str
     seconds: float
 
 
@@ -52,8 +53,8 @@ class Builds:
         async with self._room(target, lease, report):
             await report("building")
             began = time.monotonic()
-            child = await zygote.spawn("builder")
             directory = str(self._work / f"build-{key}")
+            child = await zygote.spawn("builder", writable=[directory])
             environment = target.environment(probe)
             try:
                 answer = await child.ask(
@@ -67,7 +68,7 @@ class Builds:
                 return BuildFault(f"the build took longer than {timeout_s:.0f} s", timed_out=True)
             finally:
                 child.close()
-        built = Build(answer["libraries"], time.monotonic() - began)
+        built = Build(answer["libraries"], directory, time.monotonic() - began)
         self._done[key] = built
         return built
 

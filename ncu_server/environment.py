@@ -9,7 +9,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ncu_server import schema
+from ncu_server import schema, walls
 from ncu_server.rig import probed
 from ncu_server.targets import TARGETS
 
@@ -33,7 +33,21 @@ def check() -> schema.EnvironmentResult:
         torch=_version("torch"),
         targets=[_target(name) for name in TARGETS],
         tools=[_tool(name) for name in TOOLS],
+        walls=_walls(),
     )
+
+
+def _walls() -> list[schema.WallResult]:
+    """Those of the run; those of the build as well where they differ in standing."""
+    device = next((TARGETS[n].device for n in TARGETS if n != "cpu" and probed(n).available), "cpu")
+    run, build = walls.standing("run", device), walls.standing("build", device)
+    stands = {s.name: s.stands for s in run}
+    found = [schema.WallResult(name=s.name, stands=s.stands, why=s.why) for s in run]
+    return found + [
+        schema.WallResult(name=f"{s.name} (build)", stands=s.stands, why=s.why)
+        for s in build
+        if s.stands != stands.get(s.name)
+    ]
 
 
 def _target(name: str) -> schema.TargetResult:

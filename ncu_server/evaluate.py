@@ -69,7 +69,7 @@ async def _judge(
         return schema.EvaluateResult(status="timeout" if built.timed_out else "build_error", log=built.log)
     stages = schema.Stages(build_s=round(built.seconds, 3))
     async with lease.alone(report):
-        child = await session.candidate()
+        child = await session.candidate(built.directory)
         try:
             return await _run(session, child, built.libraries, target, probe, request, stages, report)
         finally:
@@ -107,7 +107,7 @@ async def _run(
         error=found.error,
         timing=samples.timing(CANDIDATE),
         versus=[samples.versus(name, CANDIDATE, target.tie) for name in request.baselines],
-        provenance=provenance(target, probe),
+        provenance=provenance(target, probe) | {"walls": child.walls},
         stages=stages,
     )
 

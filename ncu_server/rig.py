@@ -60,7 +60,7 @@ class Rig:
                 # process that did so cannot fork workers.
                 "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             }
-            self._zygotes[target.name] = Zygote(self.work, environment)
+            self._zygotes[target.name] = Zygote(self.work, environment, target.device)
         return self._zygotes[target.name]
 
     def lease(self, target: Target) -> Lease:

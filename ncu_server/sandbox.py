@@ -1,7 +1,4 @@
-"""The walls around a child: its own session, its own directory, a scrubbed environment, death with its parent.
-
-Landlock, seccomp and the memory cap belong here too; `enter` is the only place that a child passes on its way in.
-"""
+"""A child's way in: its own session, its own directory, a scrubbed environment, death with its parent, its walls."""
 
 from __future__ import annotations
 
@@ -10,10 +7,14 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from ncu_server.walls import Standing, Walls, raise_walls
+
 PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 PASSED_ON = (
     "PATH",
     "HOME",
@@ -26,8 +27,20 @@ PASSED_ON = (
     "VIRTUAL_ENV",
     "XDG_CACHE_HOME",
     "OPENBLAS_CORETYPE",
+    "NCU_SERVER_MEMORY_GIB",
 )
 PASSED_ON_PREFIXES = ("CUDA_", "NVIDIA_")
+# Caches of compilers and of torch: shared ones would hand data from one candidate to the next, or to the reference.
+CACHES = {
+    "CCACHE_DIR": "ccache",
+    "CUDA_CACHE_PATH": "cuda",
+    "NUMBA_CACHE_DIR": "numba",
+    "TORCH_EXTENSIONS_DIR": "torch_extensions",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_CACHE_DIR": "triton",
+    "TVM_FFI_CACHE_DIR": "tvm_ffi",
+    "XDG_CACHE_HOME": "cache",
+}
 
 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
@@ -41,16 +54,38 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def enter(directory: Path, log: Path) -> None:
-    """Put the calling (just forked) process behind the walls: `directory` is its world, `log` takes its output."""
+def outlive_parent() -> None:
+    """Take that back: for a process that notices the end of its parent by itself and has to clear up first."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever a child leaves behind, so that it can be found and killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def enter(directory: Path, log: Path, walls: Walls) -> list[Standing]:
+    """Put the calling (just forked) process behind its walls: `directory` is its world, `log` takes its output."""
     os.setsid()
     die_with_parent()
     directory.mkdir(parents=True, exist_ok=True)
+    for place in walls.writable:
+        Path(place).mkdir(parents=True, exist_ok=True)
     os.chdir(directory)
     os.environ["TMPDIR"] = str(directory)
+    tempfile.tempdir = None
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
+    os.close(null)
+    os.close(out)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    found = raise_walls(walls, directory)
+    if walls.kind != "light":
+        os.environ["HOME"] = str(directory)
+        os.environ.update({name: str(directory / place) for name, place in CACHES.items()})
+    return found

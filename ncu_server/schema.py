@@ -123,6 +123,14 @@ class ToolResult(BaseModel):
     fix: str | None
 
 
+class WallResult(BaseModel):
+    """One wall around a candidate's processes: whether it stands on this machine, and how, or why not."""
+
+    name: str
+    stands: bool
+    why: str
+
+
 class EnvironmentResult(BaseModel):
     """What this machine can measure."""
 
@@ -131,3 +139,4 @@ class EnvironmentResult(BaseModel):
     torch: str | None
     targets: list[TargetResult]
     tools: list[ToolResult]
+    walls: list[WallResult] = []

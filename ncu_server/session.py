@@ -13,6 +13,7 @@ from ncu_server.zygote import Child, ChildDied, ChildFault, Zygote
 
 BASELINES = ("eager", "compile")
 PREPARE_TIMEOUT_S = 300.0
+RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
 
 
@@ -115,9 +116,10 @@ class Session:
             self._baselines["judge"] = await self._spawn("judge")
         return self._baselines["judge"]
 
-    async def candidate(self) -> Child:
-        """A new child for a candidate; the caller closes it."""
-        return await self._zygote.spawn("candidate")
+    async def candidate(self, built: str) -> Child:
+        """A new child for a candidate, which may read the directory `built`; the caller closes it."""
+        room = RUN_FILE_BYTES + 2 * self.expected.spec["bytes"]
+        return await self._zygote.spawn("candidate", readable=[built], file_bytes=room)
 
     def close(self) -> None:
         for child in self._children:

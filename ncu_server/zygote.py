@@ -16,12 +16,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.framing import Message, receive_async, send, send_async
 from ncu_server.sandbox import scrubbed
+from ncu_server.walls import FILE_BYTES, Kind, Walls
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOTSTRAP = """
@@ -32,6 +34,7 @@ zygote.main(int(sys.argv[2]))
 """
 START_TIMEOUT_S = 120.0
 LOG_TAIL = 4000
+KINDS: dict[str, Kind] = {"builder": "build", "candidate": "run"}
 
 
 class ChildFault(Exception):  # noqa: N818
@@ -49,10 +52,11 @@ class ChildDied(Exception):  # noqa: N818
 class Child:
     """One forked process: ask it, then close it. Whoever asks decides whose fault a fault is."""
 
-    def __init__(self, zygote: Zygote, number: int, pid: int, sock: socket.socket, directory: Path) -> None:
+    def __init__(self, zygote: Zygote, number: int, pid: int, sock: socket.socket, directory: Path, walls: str) -> None:
         self._zygote, self._sock, self._number = zygote, sock, number
         self.pid, self.directory = pid, directory
-        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.walls = walls
+        self.ended: asyncio.Future[tuple[int, str | None]] = asyncio.get_running_loop().create_future()
 
     async def ask(self, verb: str, fds: Sequence[int] = (), timeout_s: float | None = None, **arguments: Any) -> Any:
         """Run `verb` in the child and return what it answers.
@@ -82,20 +86,23 @@ class Child:
     async def _obituary(self) -> str:
         try:
             async with asyncio.timeout(2):
-                code = await asyncio.shield(self.ended)
+                code, why = await asyncio.shield(self.ended)
         except TimeoutError:
             self.close()
             return f"the process closed its channel and did not end\n{self.output()}".strip()
+        if why is not None:
+            return f"the process was killed: it {why}\n{self.output()}".strip()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return f"the process {how}\n{self.output()}".strip()
 
     def output(self) -> str:
         """The end of what the child printed."""
         try:
-            data = self.log.read_bytes()
+            with self.log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL))
+                return log.read(LOG_TAIL).decode(errors="replace")
         except FileNotFoundError:
             return ""
-        return data[-LOG_TAIL:].decode(errors="replace")
 
     @property
     def log(self) -> Path:
@@ -110,19 +117,22 @@ class Child:
 class Zygote:
     """Starts at the first spawn; dies with the server, and its children with it."""
 
-    def __init__(self, work: Path, environment: Mapping[str, str]) -> None:
-        self._work, self._environment = work, dict(environment)
+    def __init__(self, work: Path, environment: Mapping[str, str], device: str) -> None:
+        self._work, self._environment, self._device = work, dict(environment), device
         self._numbers = itertools.count(1)
-        self._forks: dict[int, asyncio.Future[int]] = {}
+        self._forks: dict[int, asyncio.Future[tuple[int, str]]] = {}
         self._children: dict[int, Child] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._reader: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
 
-    async def spawn(self, role: str) -> Child:
-        """Fork a child that serves `role` (see ncu_server.worker.roles).
+    async def spawn(
+        self, role: str, readable: Sequence[str] = (), writable: Sequence[str] = (), file_bytes: int = FILE_BYTES
+    ) -> Child:
+        """Fork a child that serves `role` (see ncu_server.worker.roles) behind the walls of its kind.
 
+        Beside its own directory it reaches `readable` and `writable`; no file of its may grow over `file_bytes`.
         Raises Refusal INTERNAL where the zygote cannot start.
         """
         async with self._starting:
@@ -132,16 +142,17 @@ class Zygote:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         directory = self._work / f"{role}-{number}"
-        forked: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        forked: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
         self._forks[number] = forked
-        message = {"fork": number, "role": role, "directory": str(directory)}
+        walls = Walls(KINDS.get(role, "light"), self._device, tuple(readable), tuple(writable), file_bytes)
+        message = {"fork": number, "role": role, "directory": str(directory), "walls": asdict(walls)}
         try:
             await send_async(self._live(), message, [theirs.fileno()])
-            pid = await forked
+            pid, stood = await forked
         finally:
             theirs.close()
             self._forks.pop(number, None)
-        child = Child(self, number, pid, ours, directory)
+        child = Child(self, number, pid, ours, directory, stood)
         self._children[number] = child
         return child
 
@@ -185,21 +196,21 @@ class Zygote:
     async def _listen(self, control: socket.socket) -> None:
         while (message := await receive_async(control)) is not None:
             if "forked" in message:
-                self._introduce(message["forked"], message["pid"])
+                self._introduce(message["forked"], message["pid"], message["walls"])
             elif child := self._children.pop(message["ended"], None):
-                child.ended.set_result(message["code"])
+                child.ended.set_result((message["code"], message["why"]))
         for fork in self._forks.values():
             if not fork.done():
                 fork.set_exception(
                     Refusal(Code.INTERNAL, "the worker process has ended; call again to start a new one")
                 )
 
-    def _introduce(self, number: int, pid: int) -> None:
+    def _introduce(self, number: int, pid: int, walls: str) -> None:
         waiting = self._forks.get(number)
         if waiting is None or waiting.done():
             self.kill(number)
         else:
-            waiting.set_result(pid)
+            waiting.set_result((pid, walls))
 
     def close(self) -> None:
         """End the zygote; its children are killed with it."""

@@ -36,6 +36,8 @@ LAYERS = {
         {"zygote"},
         {"worker"},
         {"targets", "sandbox", "lease", "memory", "framing"},
+        {"walls"},
+        {"landlock", "seccomp", "watch"},
         {"guard", "compare", "stats", "schema", "errors"},
     ],
 }

@@ -11,13 +11,16 @@ import socket
 import sys
 from pathlib import Path
 
+from ncu_server import watch
 from ncu_server.framing import receive, send
-from ncu_server.sandbox import die_with_parent, enter
+from ncu_server.sandbox import adopt_orphans, die_with_parent, enter, outlive_parent
+from ncu_server.walls import Walls, from_wire, installed, summary
 
 
 def main(control_fd: int) -> None:
     """Serve the control socket: `fork` and `kill` come in, `forked` and `ended` go out."""
     die_with_parent()
+    adopt_orphans()
     control = socket.socket(fileno=control_fd)
     _warm()
     wake_in, wake_out = socket.socketpair()
@@ -26,31 +29,51 @@ def main(control_fd: int) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.set_wakeup_fd(wake_out.fileno())
+    # From here the closed control socket tells that the server has gone; what its builds left behind is killed then.
+    outlive_parent()
     send(control, {"ready": os.getpid()})
+    _serve(control, wake_in, [control.fileno(), wake_in.fileno(), wake_out.fileno()])
+
+
+def _serve(control: socket.socket, wake: socket.socket, private: list[int]) -> None:
+    """Until the server goes. `private` are the descriptors that no child may keep."""
     children: dict[int, int] = {}
-    with selectors.DefaultSelector() as selector:
+    over: dict[int, str] = {}
+    cap = watch.memory_cap()
+    with selectors.PollSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
-        selector.register(wake_in, selectors.EVENT_READ)
+        selector.register(wake, selectors.EVENT_READ)
         while True:
-            ready = {key.fileobj for key, _ in selector.select()}
-            if wake_in in ready:
-                wake_in.recv(4096)
-                _reap(control, children)
-            if control in ready and not _obey(control, children):
+            ready = {key.fileobj for key, _ in selector.select(watch.PERIOD_S if children else None)}
+            if wake in ready:
+                wake.recv(4096)
+                _reap(control, children, over)
+            if control in ready and not _obey(control, children, private):
                 break
+            _bound(children, over, cap)
     for pid in children.values():
         _kill_group(pid)
+        os.waitpid(pid, 0)
+    _kill_strays({})
     os._exit(0)
+
+
+def _bound(children: dict[int, int], over: dict[int, str], cap: int) -> None:
+    for number, pid in children.items():
+        if number not in over and (words := watch.excess(pid, cap)):
+            over[number] = words
+            _kill_group(pid)
 
 
 def _warm() -> None:
     import ncu_server.worker.roles  # noqa: F401  everything a child needs, torch and tvm_ffi among it
 
+    installed()
     gc.collect()
     gc.freeze()
 
 
-def _obey(control: socket.socket, children: dict[int, int]) -> bool:
+def _obey(control: socket.socket, children: dict[int, int], private: list[int]) -> bool:
     got = receive(control)
     if got is None:
         return False
@@ -59,20 +82,28 @@ def _obey(control: socket.socket, children: dict[int, int]) -> bool:
         if pid := children.get(message["kill"]):
             _kill_group(pid)
         return True
+    told, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _be_child(control, fds[0], message["role"], Path(message["directory"]))
+        walls = from_wire(message["walls"])
+        _be_child([*private, told], tell, fds[0], message["role"], Path(message["directory"]), walls)
     os.close(fds[0])
+    os.close(tell)
     children[message["fork"]] = pid
-    send(control, {"forked": message["fork"], "pid": pid})
+    # Read to the end: the child closes its side once its walls stand, or dies.
+    with os.fdopen(told) as said:
+        send(control, {"forked": message["fork"], "pid": pid, "walls": said.read()})
     return True
 
 
-def _be_child(control: socket.socket, fd: int, role: str, directory: Path) -> None:
+def _be_child(private: list[int], tell: int, fd: int, role: str, directory: Path, walls: Walls) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    control.close()
-    enter(directory, directory.with_suffix(".log"))
+    for other in private:
+        os.close(other)
+    found = enter(directory, directory.with_suffix(".log"), walls)
+    os.write(tell, summary(found).encode())
+    os.close(tell)
     from ncu_server.worker import roles
 
     roles.serve(role, socket.socket(fileno=fd))
@@ -81,7 +112,7 @@ def _be_child(control: socket.socket, fd: int, role: str, directory: Path) -> No
     os._exit(0)
 
 
-def _reap(control: socket.socket, children: dict[int, int]) -> None:
+def _reap(control: socket.socket, children: dict[int, int], over: dict[int, str]) -> None:
     """Report ended children. The group is killed while the leader's pid is still reserved, so no stranger is hit."""
     for number, pid in list(children.items()):
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
@@ -89,8 +120,19 @@ def _reap(control: socket.socket, children: dict[int, int]) -> None:
         _kill_group(pid)
         _, status = os.waitpid(pid, 0)
         del children[number]
+        why = over.pop(number, None)
         with contextlib.suppress(BrokenPipeError):  # a server that has gone is noticed at the next read
-            send(control, {"ended": number, "code": os.waitstatus_to_exitcode(status)})
+            send(control, {"ended": number, "code": os.waitstatus_to_exitcode(status), "why": why})
+    _kill_strays(children)
+
+
+def _kill_strays(children: dict[int, int]) -> None:
+    """Kill what ended children left behind: it has become ours, whatever session it made for itself."""
+    known = set(children.values())
+    while strays := [pid for pid in watch.children(os.getpid()) if pid not in known]:
+        for pid in strays:
+            _kill_group(pid)
+            os.waitpid(pid, 0)
 
 
 def _kill_group(pid: int) -> None:

@@ -83,6 +83,32 @@ async def test_both_forms_of_load_inline_pass(server: Server, candidate: str) ->
     assert await status(server, candidate) == ("passed", "")
 
 
+SPY = """
+        import os, socket, subprocess
+        for code in ("open('/etc/shadow')", "open('/tmp/left', 'w')", "subprocess.run(['true'])", "os.fork()",
+                     "open('/proc/sys/kernel/core_pattern', 'r+')", "os.kill(os.getppid(), 9)",
+                     "socket.socket().connect(('127.0.0.1', 1))", "os.listdir(os.path.dirname(os.getcwd()))"):
+            try:
+                exec(code)
+            except OSError:
+                continue
+            raise AssertionError(code)
+        return out"""
+
+
+@pytest.mark.parametrize("change", [("", ""), ("        return out", SPY.lstrip("\n"))], ids=["honest", "tries them"])
+async def test_cuda_runs_behind_every_wall_of_this_machine(server: Server, change: tuple[str, str]) -> None:
+    given = {"candidate": LIGHT.replace(*change), "problem": SCALE_ADD, "target": "cuda", "timeout_s": 240}
+    result = (await server.call("evaluate_kernel", **given)).structured_content
+    assert result is not None
+    assert result["status"] == "passed", result["log"]
+    walls = (await server.call("check_environment")).structured_content
+    assert walls is not None
+    up = [w["name"] for w in walls["walls"] if w["stands"]]
+    assert result["provenance"]["walls"].partition("; not: ")[0].split(", ") == up
+    assert "system calls" in up
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

@@ -45,7 +45,7 @@ async def test_a_fresh_judgement_agrees(server: Server) -> None:
         (("super().__init__()", "super().__init__(); raise SystemExit(0)"), "run_error", "SystemExit"),
         (("return out", "import os; os._exit(0)"), "run_error", "exit code 0"),
         ((LOOP, "*(volatile int*)8 = 1;"), "run_error", "SIGSEGV"),
-        (("return out", "import os; os.system('yes | head -c 3000000'); return out"), "passed", ""),
+        (("super().__init__()", "super().__init__(); print('y' * 3_000_000)"), "passed", ""),
     ],
     ids=lambda v: v if isinstance(v, str) else None,
 )

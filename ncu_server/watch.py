@@ -1,0 +1,61 @@
+"""Memory and process counts of a child and all that it started, read from /proc: the watchdog's eyes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+PERIOD_S = 0.2
+SHARE_OF_MEMORY = 0.8
+CAP_VARIABLE = "NCU_SERVER_MEMORY_GIB"
+MAX_PROCESSES = 512
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def memory_cap() -> int:
+    """How many bytes a child may use: NCU_SERVER_MEMORY_GIB, else 80 % of the machine's or the container's memory."""
+    if given := os.environ.get(CAP_VARIABLE):
+        return int(float(given) * (1 << 30))
+    total = os.sysconf("SC_PHYS_PAGES") * PAGE
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.exists() and (text := limit.read_text().strip()).isdigit():
+        total = min(total, int(text))
+    return int(total * SHARE_OF_MEMORY)
+
+
+def family(pid: int) -> list[int]:
+    """`pid` and its descendants; only `pid` where the kernel does not list children."""
+    found = [pid]
+    for member in found:
+        found += children(member)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """The children of any thread of `pid`."""
+    found: list[int] = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(p) for p in (task / "children").read_text().split()]
+    except OSError:
+        pass
+    return found
+
+
+def excess(pid: int, cap: int) -> str | None:
+    """What the child used too much of, in words; None while it is within bounds."""
+    members = family(pid)
+    if len(members) > MAX_PROCESSES:
+        return f"started more than {MAX_PROCESSES} processes"
+    if _resident(pid) + sum(_resident(p, own=True) for p in members[1:]) > cap:
+        return f"used more than {cap / (1 << 30):.1f} GiB of memory"
+    return None
+
+
+def _resident(pid: int, own: bool = False) -> int:
+    """Bytes in memory; `own` leaves out mapped files and shared memory, which its parent has mapped too."""
+    try:
+        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
+    except (OSError, ValueError):
+        return 0
+    return (resident - shared if own else resident) * PAGE
