@@ -36,7 +36,7 @@ LAYERS = {
         {"zygote"},
         {"worker"},
         {"targets", "sandbox", "lease", "memory", "framing"},
-        {"guard", "compare", "stats", "schema", "errors"},
+        {"guard", "authorship", "elf", "compare", "stats", "schema", "errors"},
     ],
 }
 
