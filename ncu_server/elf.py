@@ -43,7 +43,7 @@ def asked(path: Path) -> Asked:
             for name, _, _, section, _, _ in SYMBOL.iter_unpack(_body(data, s))
             if section == 0 and name
         ]
-    except (struct.error, IndexError, ValueError) as fault:
+    except (struct.error, IndexError, ValueError, OverflowError) as fault:
         raise ValueError(f"{path} is damaged: {fault}") from fault
     return Asked(tuple(needed), tuple(undefined))
 

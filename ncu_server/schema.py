@@ -58,8 +58,8 @@ class EvaluateResult(BaseModel):
     versus: list[Versus] = []
     provenance: dict[str, str | float] = Field(
         default={},
-        description="device, versions and protocol behind the numbers; label (custom, hybrid or library) with the shares "
-        "of the computing that the candidate's own kernels and library code do",
+        description="device, versions and protocol behind the numbers; label (custom, hybrid or library) with "
+        "the shares of the computing that the candidate's own kernels and library code do",
     )
     notes: list[str] = []
     stages: Stages = Stages()

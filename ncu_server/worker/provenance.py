@@ -47,7 +47,7 @@ MAX_CALLS = 20
 
 
 class Watch:
-    """Marks calls of the candidate's own functions on the timeline, counts those begun and returned, or silences them."""
+    """Marks calls of the candidate's own functions on the timeline, counts those begun and done, or silences them."""
 
     def __init__(self) -> None:
         token = secrets.token_hex(8)
