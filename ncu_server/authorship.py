@@ -5,7 +5,8 @@ call spends on allocating, reshaping, copying, on Python and on launching is nei
 judged by its overhead. `custom` is more than 95 % own, `library` less than 5 %, `hybrid` lies between (the bounds are
 the design's); with no foreign computing at all a candidate is custom, whatever the clock says.
 
-- CUDA: device time of kernels, own or foreign by name (`own_kernel`).
+- CUDA: device time of kernels, own or foreign by name (`Ownership.owns`), and ATen's computing on the host beyond an
+  allowance. Where the profiler sees no kernel at all (no permission to trace), the silenced run below decides.
 - CPU: own is the time in functions of the candidate's libraries without the ATen operators nested in them; foreign is
   the self time of ATen's computing operators on all threads. Where the source uses NumPy or the like, which no profiler
   sees, the time outside both counts as foreign beyond an allowance for Python. Where none of the candidate's functions
@@ -219,6 +220,8 @@ def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
     """Label by time alone. `seen` is what provenance.profiled gave, `target` a device's name."""
     if seen["kernels"]:
         mine, foreign = _on_device(seen, own)
+    elif target == "cuda" and (seen["own_done"] or "triton" in own.source):
+        return Authorship("hybrid", None, None, why="the profiler saw no kernel on the device", doubtful=True)
     else:
         mine, foreign = _on_host(seen, own)
         if own.vendor and not foreign:
@@ -248,26 +251,34 @@ def _on_device(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, f
             mine += us
         elif not NEUTRAL_KERNEL.search(name):
             foreign[name] = us
+    host = _computing(seen)
+    if sum(host.values()) > PYTHON_US * seen["calls"]:
+        foreign |= host
     return mine, foreign | _unseen(seen, own)
 
 
 def _on_host(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, float]]:
-    foreign, mine = {}, seen["own_us"] if seen["own_done"] else 0.0
-    for name, (us, _) in seen["ops"].items():
-        space, _, op = name.partition("::")
-        if space in NAMESPACES and op not in NEUTRAL:
-            foreign[name] = us
-        elif op and space not in (*NAMESPACES, "autograd", "profiler"):
-            mine += us
+    foreign, mine = _computing(seen), seen["own_us"] if seen["own_done"] else 0.0
+    mine += sum(us for name, (us, _) in seen["ops"].items() if "::" in name and name.split("::")[0] not in NAMESPACES)
     if not own.numeric and not seen["own_started"]:
         mine += _beyond(seen)
     return mine, foreign | _unseen(seen, own)
 
 
+def _computing(seen: dict[str, Any]) -> dict[str, float]:
+    """Self times of torch's operators that compute."""
+    split = {name: name.partition("::") for name in seen["ops"]}
+    return {
+        name: seen["ops"][name][0]
+        for name, (space, _, op) in split.items()
+        if space in NAMESPACES and op not in NEUTRAL
+    }
+
+
 def _unseen(seen: dict[str, Any], own: Ownership) -> dict[str, float]:
     """Time that NumPy or its like may have spent; nothing where the source names none."""
     us = _beyond(seen) if own.numeric else 0.0
-    return {f"{' or '.join(own.numeric)} (outside torch and its kernels)": us} if us else {}
+    return {f"{' or '.join(own.numeric)}, outside torch and its kernels": us} if us else {}
 
 
 def _beyond(seen: dict[str, Any]) -> float:

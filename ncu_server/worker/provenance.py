@@ -101,9 +101,9 @@ def _replace(old: Any, new: Any) -> None:
 def profiled(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, cuda: bool) -> dict[str, Any]:
     """Profile `run` for about 0.3 s, at least once and at most 20 times, and sum up what was seen.
 
-    Times are microseconds. `ops` and `kernels` map a name to [self time, count] over all `calls`; `own_us` is the time
-    in functions of the candidate's libraries without what ATen did for them, over all calls; `outside_us` is what one
-    call, the median one, spends in neither.
+    Times are microseconds. `ops` (operators that ran on the host and launched nothing) and `kernels` map a name to
+    [self time, count] over all `calls`; `own_us` is the time in functions of the candidate's libraries without what
+    ATen did for them, over all calls; `outside_us` is what one call, the median one, spends in neither.
     """
     watch.started = watch.done = 0
     began = time.perf_counter()
@@ -141,6 +141,7 @@ def _collect(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, c
 def _summed(events: list[Any], watch: Watch) -> dict[str, Any]:
     ops: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
     kernels: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
+    launching: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
     threads: dict[int, list[Any]] = defaultdict(list)
     for event in events:
         if event.device_type() != DeviceType.CPU:
@@ -152,13 +153,13 @@ def _summed(events: list[Any], watch: Watch) -> dict[str, Any]:
     own = elsewhere = 0.0
     for rows in threads.values():
         caller = any(e.name() == watch.call for e in rows)
-        for name, us in _self_times(rows):
+        for name, us, launches in _self_times(rows):
             if name == watch.call:
                 outside.append(us)
             elif name == watch.own:
                 own += us
             else:
-                _add(ops, name, us)
+                _add(launching if launches else ops, name, us)
                 elsewhere += 0.0 if caller else us
     calls = max(len(outside), 1)
     return {
@@ -175,8 +176,9 @@ def _add(table: dict[str, list[float]], name: str, us: float) -> None:
     table[name][1] += 1
 
 
-def _self_times(events: list[Any]) -> list[tuple[str, float]]:
-    """Name and time without nested events, microseconds, of each event of one thread."""
+def _self_times(events: list[Any]) -> list[tuple[str, float, bool]]:
+    """Of each event of one thread its name, its time without nested events in microseconds, and whether it or one
+    nested in it is a call of the CUDA driver or runtime."""
     out: list[list[Any]] = []
     stack: list[tuple[int, list[Any]]] = []
     for event in sorted(events, key=lambda e: (e.start_ns(), -e.duration_ns())):
@@ -185,10 +187,13 @@ def _self_times(events: list[Any]) -> list[tuple[str, float]]:
             stack.pop()
         if stack:
             stack[-1][1][1] -= length / 1e3
-        row = [event.name(), length / 1e3]
+        row = [event.name(), length / 1e3, False]
         out.append(row)
         stack.append((start + length, row))
-    return [(name, max(0.0, us)) for name, us in out]
+        if event.name().startswith("cu"):
+            for _, around in stack:
+                around[2] = True
+    return [(name, max(0.0, us), launches) for name, us, launches in out]
 
 
 def dependence(run: Callable[[], Any], spoil: Callable[[list[torch.Tensor]], None], watch: Watch) -> float:

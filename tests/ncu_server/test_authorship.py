@@ -37,6 +37,18 @@ def test_no_foreign_computing_is_custom_whatever_the_clock_says() -> None:
     assert attribute(seen(kernels={"Memcpy DtoD": [500.0, 1], "k_mm(float)": [1.0, 1]}), "cuda", OWN).label == "custom"
 
 
+def test_computing_on_the_host_behind_a_decoy_on_the_device_is_foreign() -> None:
+    kernels = {"k_mm(float)": [20.0, 10], "Memcpy DtoH": [900.0, 10]}
+    assert attribute(seen(kernels=kernels, ops={"aten::mm": [50000.0, 10]}), "cuda", OWN).label == "library"
+    assert attribute(seen(kernels=kernels, ops={"aten::mul": [50.0, 10]}), "cuda", OWN).label == "custom"
+
+
+def test_where_the_device_cannot_be_traced_the_output_decides() -> None:
+    author = attribute(seen(ops={"aten::mm": [900.0, 10]}, own_us=9.0, own_started=10, own_done=10), "cuda", OWN)
+    assert author.doubtful
+    assert (settle(author, 0.0).label, settle(author, 1.0).label) == ("library", "hybrid")
+
+
 def test_kernels_that_raised_do_no_work() -> None:
     failed = seen(ops={"aten::mm": [5000.0, 10]}, own_us=5000.0, own_started=10, own_done=0, outside_us=9000.0)
     assert attribute(failed, "cpu", OWN).label == "library"

@@ -8,6 +8,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 CALL = "kernel.run(x, y, self.bias.detach(), out, self.scale)"
 TORCH = "return x * self.scale + y + self.bias"
+HALF = "return out + torch.sin(out) * 0.0"  # about as much work as the kernel
 BIG = SCALE_ADD.replace("torch.randn(64, 256)", "torch.randn(4096, 256)")
 DECOY = HONEST.replace(
     CALL, f"kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)\n        {TORCH}"
@@ -41,11 +42,10 @@ async def test_a_kernel_of_its_own_is_custom_with_all_of_the_share(server: Serve
     assert (result["provenance"]["label"], result["provenance"]["own_share"]) == ("custom", 1.0)
 
 
-@pytest.mark.parametrize("problem", [BIG, SCALE_ADD], ids=["large", "small"])
 @pytest.mark.parametrize(
-    "candidate",
-    [DECOY, ONE_ROW, FALLBACK, ABSENT, THREAD],
-    ids=["decoy on one element", "one row of its own", "fallback", "kernel never called", "torch in a thread"],
+    ("candidate", "problem"),
+    [(DECOY, BIG), (ONE_ROW, BIG), (THREAD, BIG), (FALLBACK, SCALE_ADD), (DECOY, SCALE_ADD), (ABSENT, SCALE_ADD)],
+    ids=["decoy", "one row of its own", "torch in a thread", "fallback", "small decoy", "kernel never called"],
 )
 async def test_work_done_by_torch_is_rejected_at_any_size(server: Server, candidate: str, problem: str) -> None:
     result = await server.evaluate(candidate, problem=problem)
@@ -68,38 +68,35 @@ async def test_numpy_behind_a_decoy_is_rejected(server: Server) -> None:
             "out = torch.empty_like(x)",
             "x, y = x.t().contiguous().t().contiguous(), y.clone()\n        out = torch.zeros_like(x)",
         ),
-        ("        return out", "        return out + 0 * self.bias.detach()[:1] if False else out"),
         (
             "self.bias = nn.Parameter(torch.randn(256))",
             "self.bias = nn.Parameter(torch.randn(256))\n        self.fc = nn.Linear(2, 2)",
         ),
     ],
-    ids=["reshape", "copies", "dead branch", "container"],
+    ids=["reshape", "copies", "container"],
 )
 async def test_moving_data_with_torch_is_no_computing(server: Server, change: tuple[str, str]) -> None:
     assert await judged(server, HONEST.replace(*change), rules="strict") == ("passed", "custom")
 
 
-@pytest.mark.parametrize("keep", ["global", "attribute", "closure", "list", "item", "partial"])
-async def test_a_kernel_is_seen_wherever_the_candidate_keeps_it(server: Server, keep: str) -> None:
-    early = {
-        "global": ("run = kernel.run\n", "run("),
-        "attribute": ("", "self.run("),
-        "closure": ("def maker():\n    f = kernel.run\n    return lambda *a: f(*a)\nrun = maker()\n", "run("),
-        "list": ("runs = [kernel.run]\n", "runs[0]("),
-        "item": ("run = kernel['run']\n", "run("),
-        "partial": ("import functools\nrun = functools.partial(kernel.run)\n", "run("),
-    }[keep]
-    candidate = HONEST.replace("class ModelNew", early[0] + "\nclass ModelNew").replace("kernel.run(x", early[1] + "x")
-    if keep == "attribute":
-        candidate = candidate.replace("self.scale = scale", "self.scale, self.run = scale, kernel.run")
-    fast = candidate.replace("return out", "out[:1, :1].mul_(1.0)\n        return out").replace('"-O3"', '"-O0"')
-    status, label = await judged(server, fast)
-    assert (status, label) != ("rejected", "library")
+KEPT = {
+    "global": "run = kernel.run",
+    "closure": "def maker():\n    f = kernel.run\n    return lambda *a: f(*a)\nrun = maker()",
+    "list": "runs = [kernel.run]\nrun = lambda *a: runs[0](*a)",
+    "item": "run = kernel['run']",
+    "partial": "import functools\nrun = functools.partial(kernel.run)",
+}
+
+
+@pytest.mark.parametrize("keep", KEPT)
+async def test_a_kernel_is_credited_wherever_the_candidate_keeps_it(server: Server, keep: str) -> None:
+    kept = HONEST.replace("class ModelNew", f"{KEPT[keep]}\n\nclass ModelNew").replace("kernel.run(x", "run(x")
+    mixed = kept.replace("return out", HALF)
+    assert await judged(server, mixed) == ("passed", "hybrid")
 
 
 async def test_half_and_half_is_hybrid_and_only_the_strict_rules_reject_it(server: Server) -> None:
-    half = HONEST.replace("return out", "return out.mul_(1.0).add_(0.0)").replace('"-O3"', '"-O1"')
+    half = HONEST.replace("return out", HALF)
     assert await judged(server, half) == ("passed", "hybrid")
     result = await server.evaluate(half, problem=BIG, rules="strict")
     assert result["status"] == "rejected"
