@@ -13,8 +13,9 @@ the design's); with no foreign computing at all a candidate is custom, whatever 
   could be watched (kept in tuples, called through ctypes), the time outside ATen counts as own beyond the allowance.
 
 The least launch costs about a microsecond on either device, a kernel that does nothing included. So below `SMALL_US` of
-computing a call time is no evidence, and the candidate is run once more with its own kernels silenced: where less than
-5 % of the output's elements change, they are a decoy (library); else it is at least hybrid.
+computing a call, or with an own share between 5 and 20 %, time is no evidence, and the candidate is run once more with
+its own kernels silenced: where less than 5 % of the output's elements change, they are a decoy (library); else the
+candidate is at least hybrid.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any, Literal
 
 Label = Literal["custom", "hybrid", "library"]
 CUSTOM, LIBRARY = 0.95, 0.05
+FEW = 0.2  # a share that noise can lift a decoy to
 SMALL_US = {"cpu": 200.0, "cuda": 50.0}
 PYTHON_US = 300.0
 
@@ -232,7 +234,7 @@ def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
     share = mine / total if total else 0.0
     top = max(foreign, key=lambda name: foreign[name])
     label: Label = "custom" if share > CUSTOM else "library" if share < LIBRARY else "hybrid"
-    short = mine > 0 and total / seen["calls"] < SMALL_US[target]
+    short = mine > 0 and (total / seen["calls"] < SMALL_US[target] or LIBRARY <= share < FEW)
     return Authorship(label, round(share, 4), round(1 - share, 4), top, foreign[top] / (total or 1), doubtful=short)
 
 
@@ -246,7 +248,7 @@ def settle(doubtful: Authorship, decides: float) -> Authorship:
 
 def _on_device(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, float]]:
     mine, foreign = 0.0, {}
-    for name, (us, _) in seen["kernels"].items():
+    for name, us in seen["kernels"].items():
         if own.owns(name):
             mine += us
         elif not NEUTRAL_KERNEL.search(name):
@@ -259,7 +261,7 @@ def _on_device(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, f
 
 def _on_host(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, float]]:
     foreign, mine = _computing(seen), seen["own_us"] if seen["own_done"] else 0.0
-    mine += sum(us for name, (us, _) in seen["ops"].items() if "::" in name and name.split("::")[0] not in NAMESPACES)
+    mine += sum(us for name, us in seen["ops"].items() if "::" in name and name.split("::")[0] not in NAMESPACES)
     if not own.numeric and not seen["own_started"]:
         mine += _beyond(seen)
     return mine, foreign | _unseen(seen, own)
@@ -269,9 +271,7 @@ def _computing(seen: dict[str, Any]) -> dict[str, float]:
     """Self times of torch's operators that compute."""
     split = {name: name.partition("::") for name in seen["ops"]}
     return {
-        name: seen["ops"][name][0]
-        for name, (space, _, op) in split.items()
-        if space in NAMESPACES and op not in NEUTRAL
+        name: seen["ops"][name] for name, (space, _, op) in split.items() if space in NAMESPACES and op not in NEUTRAL
     }
 
 

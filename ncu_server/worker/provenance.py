@@ -14,14 +14,14 @@ that a label of the candidate's own cannot pose as one.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import gc
 import secrets
-import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -44,6 +44,7 @@ from ncu_server.worker.tensors import flatten
 # Calls are profiled until this much time has gone, so that a share rests on many short calls or on one long one.
 SECONDS = 0.3
 MAX_CALLS = 20
+Table = defaultdict[str, dict[int, float]]  # name -> call -> microseconds
 
 
 class Watch:
@@ -101,9 +102,10 @@ def _replace(old: Any, new: Any) -> None:
 def profiled(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, cuda: bool) -> dict[str, Any]:
     """Profile `run` for about 0.3 s, at least once and at most 20 times, and sum up what was seen.
 
-    Times are microseconds. `ops` (operators that ran on the host and launched nothing) and `kernels` map a name to
-    [self time, count] over all `calls`; `own_us` is the time in functions of the candidate's libraries without what
-    ATen did for them, over all calls; `outside_us` is what one call, the median one, spends in neither.
+    Times are microseconds. `ops` (operators that ran on the host and launched nothing) and `kernels` map a name to its
+    self time over all `calls`; `own_us` is the time in functions of the candidate's libraries without what ATen did for
+    them, over all calls; `outside_us` is what one call spends in neither. The slowest quarter of the calls is left out
+    of each sum.
     """
     watch.started = watch.done = 0
     began = time.perf_counter()
@@ -139,46 +141,50 @@ def _collect(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, c
 
 
 def _summed(events: list[Any], watch: Watch) -> dict[str, Any]:
-    ops: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
-    kernels: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
-    launching: dict[str, list[float]] = defaultdict(lambda: [0.0, 0])
+    starts = sorted(e.start_ns() for e in events if e.name() == watch.call and e.device_type() == DeviceType.CPU)
+    tables: dict[str, Table] = {
+        kind: defaultdict(lambda: defaultdict(float)) for kind in ("ops", "kernels", "marks", "launching", "elsewhere")
+    }
     threads: dict[int, list[Any]] = defaultdict(list)
+
+    def add(kind: str, name: str, us: float, start: int) -> None:
+        tables[kind][name][bisect.bisect_right(starts, start)] += us
+
     for event in events:
-        if event.device_type() != DeviceType.CPU:
-            if watch.call not in event.name() and watch.own not in event.name() and not event.is_user_annotation():
-                _add(kernels, event.name(), event.duration_ns() / 1e3)
-        elif event.name() in (watch.call, watch.own) or not event.is_user_annotation():
-            threads[event.start_thread_id()].append(event)
-    outside: list[float] = []
-    own = elsewhere = 0.0
+        ours = event.name() in (watch.call, watch.own)
+        if event.device_type() == DeviceType.CPU:
+            if ours or not event.is_user_annotation():
+                threads[event.start_thread_id()].append(event)
+        elif not ours and not event.is_user_annotation():
+            add("kernels", event.name(), event.duration_ns() / 1e3, event.start_ns())
     for rows in threads.values():
         caller = any(e.name() == watch.call for e in rows)
-        for name, us, launches in _self_times(rows):
-            if name == watch.call:
-                outside.append(us)
-            elif name == watch.own:
-                own += us
-            else:
-                _add(launching if launches else ops, name, us)
-                elsewhere += 0.0 if caller else us
-    calls = max(len(outside), 1)
+        for name, us, launches, start in _self_times(rows):
+            ours = name in (watch.call, watch.own)
+            add("marks" if ours else "launching" if launches else "ops", name, us, start)
+            if not ours and not caller:
+                add("elsewhere", "", us, start)
+    calls = max(len(starts), 1)
+    elsewhere = _trimmed(tables["elsewhere"][""], calls)
     return {
         "calls": calls,
-        "ops": dict(ops),
-        "kernels": dict(kernels),
-        "own_us": max(0.0, own - elsewhere),
-        "outside_us": max(0.0, statistics.median(outside or [0.0]) - elsewhere / calls),
+        "ops": {name: _trimmed(times, calls) for name, times in tables["ops"].items()},
+        "kernels": {name: _trimmed(times, calls) for name, times in tables["kernels"].items()},
+        "own_us": max(0.0, _trimmed(tables["marks"][watch.own], calls) - elsewhere),
+        "outside_us": max(0.0, (_trimmed(tables["marks"][watch.call], calls) - elsewhere) / calls),
     }
 
 
-def _add(table: dict[str, list[float]], name: str, us: float) -> None:
-    table[name][0] += us
-    table[name][1] += 1
+def _trimmed(times: Mapping[int, float], calls: int) -> float:
+    """The sum over all calls, taken from those below the upper quarter: a process that was set aside for a while in one
+    of them does not show as work."""
+    kept = sorted([*times.values(), *[0.0] * (calls - len(times))])[: calls - calls // 4]
+    return sum(kept) * calls / max(len(kept), 1)
 
 
-def _self_times(events: list[Any]) -> list[tuple[str, float, bool]]:
+def _self_times(events: list[Any]) -> list[tuple[str, float, bool, int]]:
     """Of each event of one thread its name, its time without nested events in microseconds, and whether it or one
-    nested in it is a call of the CUDA driver or runtime."""
+    nested in it is a call of the CUDA driver or runtime, and its start in nanoseconds."""
     out: list[list[Any]] = []
     stack: list[tuple[int, list[Any]]] = []
     for event in sorted(events, key=lambda e: (e.start_ns(), -e.duration_ns())):
@@ -187,24 +193,27 @@ def _self_times(events: list[Any]) -> list[tuple[str, float, bool]]:
             stack.pop()
         if stack:
             stack[-1][1][1] -= length / 1e3
-        row = [event.name(), length / 1e3, False]
+        row = [event.name(), length / 1e3, False, start]
         out.append(row)
         stack.append((start + length, row))
         if event.name().startswith("cu"):
             for _, around in stack:
                 around[2] = True
-    return [(name, max(0.0, us), launches) for name, us, launches in out]
+    return [(name, max(0.0, us), launches, start) for name, us, launches, start in out]
 
 
-def dependence(run: Callable[[], Any], spoil: Callable[[list[torch.Tensor]], None], watch: Watch) -> float:
+def dependence(
+    run: Callable[[], Any], again: Callable[[], Any], spoil: Callable[[list[torch.Tensor]], None], watch: Watch
+) -> float:
     """Share of the output's elements that come out otherwise when the candidate's own kernels do nothing.
 
-    `spoil` leaves a pattern in free memory of the outputs' sizes. Raises what the candidate raises without its kernels.
+    `again` is `run` on a copy of the same inputs, so that a call which changes them makes no difference; `spoil` leaves
+    a pattern in free memory of the outputs' sizes. Raises what the candidate raises without its kernels.
     """
     _, full = flatten(run())
     spoil(full)
     with _silence(watch):
-        _, mute = flatten(run())
+        _, mute = flatten(again())
     if [(t.shape, t.dtype) for t in full] != [(t.shape, t.dtype) for t in mute]:
         return 1.0
     changed: int = sum(int((_rows(a) != _rows(b)).any(dim=1).sum()) for a, b in zip(full, mute, strict=True))

@@ -26,52 +26,52 @@ def seen(**what: Any) -> dict[str, Any]:
     [(9600, 400, "custom"), (9400, 600, "hybrid"), (600, 9400, "hybrid"), (400, 9600, "library"), (0, 1, "library")],
 )
 def test_the_label_follows_the_share_of_computing_time(own: float, foreign: float, label: str) -> None:
-    host = seen(ops={"aten::mm": [foreign, 10], "aten::copy_": [99999.0, 10]}, own_us=own, own_started=10, own_done=10)
-    device = seen(kernels={"k_mm(float const*)": [own, 10], "ampere_sgemm_128x64_nn": [foreign, 10]})
+    host = seen(ops={"aten::mm": foreign, "aten::copy_": 99999.0}, own_us=own, own_started=10, own_done=10)
+    device = seen(kernels={"k_mm(float const*)": own, "ampere_sgemm_128x64_nn": foreign})
     assert attribute(host, "cpu", OWN).label == label
     assert attribute(device, "cuda", OWN).label == label
 
 
 def test_no_foreign_computing_is_custom_whatever_the_clock_says() -> None:
-    assert attribute(seen(ops={"aten::empty": [500.0, 1], "aten::copy_": [500.0, 1]}), "cpu", OWN).label == "custom"
-    assert attribute(seen(kernels={"Memcpy DtoD": [500.0, 1], "k_mm(float)": [1.0, 1]}), "cuda", OWN).label == "custom"
+    assert attribute(seen(ops={"aten::empty": 500.0, "aten::copy_": 500.0}), "cpu", OWN).label == "custom"
+    assert attribute(seen(kernels={"Memcpy DtoD": 500.0, "k_mm(float)": 1.0}), "cuda", OWN).label == "custom"
 
 
 def test_computing_on_the_host_behind_a_decoy_on_the_device_is_foreign() -> None:
-    kernels = {"k_mm(float)": [20.0, 10], "Memcpy DtoH": [900.0, 10]}
-    assert attribute(seen(kernels=kernels, ops={"aten::mm": [50000.0, 10]}), "cuda", OWN).label == "library"
-    assert attribute(seen(kernels=kernels, ops={"aten::mul": [50.0, 10]}), "cuda", OWN).label == "custom"
+    kernels = {"k_mm(float)": 20.0, "Memcpy DtoH": 900.0}
+    assert attribute(seen(kernels=kernels, ops={"aten::mm": 50000.0}), "cuda", OWN).label == "library"
+    assert attribute(seen(kernels=kernels, ops={"aten::mul": 50.0}), "cuda", OWN).label == "custom"
 
 
 def test_where_the_device_cannot_be_traced_the_output_decides() -> None:
-    author = attribute(seen(ops={"aten::mm": [900.0, 10]}, own_us=9.0, own_started=10, own_done=10), "cuda", OWN)
+    author = attribute(seen(ops={"aten::mm": 900.0}, own_us=9.0, own_started=10, own_done=10), "cuda", OWN)
     assert author.doubtful
     assert (settle(author, 0.0).label, settle(author, 1.0).label) == ("library", "hybrid")
 
 
 def test_kernels_that_raised_do_no_work() -> None:
-    failed = seen(ops={"aten::mm": [5000.0, 10]}, own_us=5000.0, own_started=10, own_done=0, outside_us=9000.0)
+    failed = seen(ops={"aten::mm": 5000.0}, own_us=5000.0, own_started=10, own_done=0, outside_us=9000.0)
     assert attribute(failed, "cpu", OWN).label == "library"
 
 
 def test_kernels_that_could_not_be_watched_count_by_the_time_outside_torch() -> None:
-    assert attribute(seen(ops={"aten::relu": [900.0, 10]}, outside_us=9000.0), "cpu", OWN).label == "custom"
+    assert attribute(seen(ops={"aten::relu": 900.0}, outside_us=9000.0), "cpu", OWN).label == "custom"
     numpy = Ownership("", numeric=("numpy",))
     assert attribute(seen(outside_us=9000.0), "cpu", numpy).label == "library"
     assert attribute(seen(outside_us=90.0), "cpu", numpy).label == "custom"
 
 
 def test_short_times_are_no_evidence_and_the_output_decides() -> None:
-    short = seen(ops={"aten::mm": [500.0, 10]}, own_us=500.0, own_started=10, own_done=10)
+    short = seen(ops={"aten::mm": 500.0}, own_us=500.0, own_started=10, own_done=10)
     author = attribute(short, "cpu", OWN)
     assert author.doubtful
     assert (settle(author, 0.001).label, settle(author, 1.0).label) == ("library", "hybrid")
-    long = seen(ops={"aten::mm": [50000.0, 10]}, own_us=50000.0, own_started=10, own_done=10)
+    long = seen(ops={"aten::mm": 50000.0}, own_us=50000.0, own_started=10, own_done=10)
     assert not attribute(long, "cpu", OWN).doubtful
 
 
 def test_refusals_name_the_largest_foreign_part_and_its_share() -> None:
-    author = attribute(seen(kernels={"k_mm(float)": [1e4, 1], "nvjet_hsh_1": [3e4, 1]}), "cuda", OWN)
+    author = attribute(seen(kernels={"k_mm(float)": 1e4, "nvjet_hsh_1": 3e4}), "cuda", OWN)
     assert author.refusal(strict=False) is None
     assert "nvjet_hsh_1 (75%)" in (author.refusal(strict=True) or "")
 
