@@ -1,15 +1,19 @@
-"""One verb: judge a candidate. guard -> build -> check -> time; the reference, the candidate and the comparison run in
-three different processes."""
+"""One verb: judge a candidate. guard -> build -> check -> time -> attribute; the reference, the candidate and the
+comparison run in three different processes."""
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from ncu_server import compare, guard, schema
+from ncu_server import authorship, compare, elf, guard, schema
+from ncu_server.authorship import Authorship, Ownership
 from ncu_server.build import BuildFault
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
@@ -26,7 +30,7 @@ CANDIDATE = "candidate"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be judged; `fresh` asks for new secret inputs in new processes."""
+    """What is to be judged; `fresh` asks for new secret inputs in new processes, strict rules for no library work."""
 
     candidate: str
     problem: str
@@ -34,6 +38,7 @@ class Request:
     baselines: tuple[str, ...]
     fresh: bool
     timeout_s: float
+    rules: schema.Rules = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +106,21 @@ async def _run(
     stages.time_s = round(time.monotonic() - began, 3)
     if isinstance(samples, Found):
         return schema.EvaluateResult(status=samples.status, log=samples.log, error=samples.error, stages=stages)
+    await report("attributing")
+    author = await _attribute(session, child, libraries, request)
+    if isinstance(author, Found):
+        return schema.EvaluateResult(status=author.status, log=author.log, error=found.error, stages=stages)
+    if refusal := author.refusal(request.rules == "strict"):
+        return schema.EvaluateResult(
+            status="rejected", log=refusal, error=found.error, provenance=author.facts(), stages=stages
+        )
     return schema.EvaluateResult(
         status="passed",
         log=found.log,
         error=found.error,
         timing=samples.timing(CANDIDATE),
         versus=[samples.versus(name, CANDIDATE, target.tie) for name in request.baselines],
-        provenance=provenance(target, probe) | {"walls": child.walls},
+        provenance=provenance(target, probe) | author.facts() | {"walls": child.walls},
         stages=stages,
     )
 
@@ -200,6 +213,46 @@ async def _recheck(session: Session, sides: dict[str, Child], samples: Samples) 
         want.close()
         got.close()
     return None if found.status == "passed" else Found("wrong", f"in a timed call, {found.log}", found.error)
+
+
+async def _attribute(
+    session: Session, child: Child, libraries: list[dict[str, str]], request: Request
+) -> Authorship | Found:
+    """Who does the work: the last thing that the candidate's child is asked, since profiling changes its timing."""
+    ask = partial(
+        child.ask, fds=[session.drawn.inputs.fd], timeout_s=request.timeout_s, inputs=session.drawn.inputs.spec
+    )
+    try:
+        seen = await ask("profile")
+    except ChildFault as fault:
+        return Found("run_error", f"in a profiled call: {fault.trace}")
+    except ChildDied as died:
+        return Found("run_error", f"in a profiled call, {died}")
+    except TimeoutError:
+        return Found("timeout", f"the profiled calls took longer than {request.timeout_s:.0f} s")
+    own = await asyncio.to_thread(_ownership, request.candidate, libraries)
+    author = authorship.attribute(seen, session.target.device, own)
+    if not author.doubtful:
+        return author
+    try:
+        decides = float(await ask("silence"))
+    except (ChildFault, ChildDied, TimeoutError):
+        decides = 1.0  # without its own kernels it does not even run
+    return authorship.settle(author, decides)
+
+
+def _ownership(source: str, libraries: list[dict[str, str]]) -> Ownership:
+    """Raises Refusal where a library that was built is gone or is none."""
+    paths = [Path(library["path"]) for library in libraries]
+    try:
+        symbols = {s for path in paths for s in elf.asked(path).symbols}
+        images = tuple(path.read_bytes() for path in paths)
+    except (OSError, ValueError) as fault:
+        raise Refusal(
+            Code.INTERNAL, f"a library of the candidate cannot be read: {fault}; evaluate it again"
+        ) from fault
+    vendor = tuple(sorted(s for s in symbols if authorship.VENDOR.fullmatch(s)))
+    return Ownership(source, images, vendor, guard.read(source).numeric)
 
 
 def provenance(target: Target, probe: Probe) -> dict[str, str | float]:

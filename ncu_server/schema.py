@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 Status = Literal["rejected", "build_error", "run_error", "timeout", "wrong", "suspect", "passed"]
+Rules = Literal["default", "strict"]
 
 
 class Interval(BaseModel):
@@ -56,7 +57,9 @@ class EvaluateResult(BaseModel):
     timing: Timing | None = None
     versus: list[Versus] = []
     provenance: dict[str, str | float] = Field(
-        default={}, description="device, versions and protocol behind the numbers"
+        default={},
+        description="device, versions and protocol behind the numbers; label (custom, hybrid or library) with "
+        "the shares of the computing that the candidate's own kernels and library code do",
     )
     notes: list[str] = []
     stages: Stages = Stages()

@@ -113,10 +113,14 @@ def _add_tools(mcp: MCPServer[State]) -> None:
         timeout_s: Annotated[
             float, Field(gt=0, le=3600, description="limit for each of build, check, timed call")
         ] = 120,
+        rules: Annotated[
+            schema.Rules,
+            Field(description="`default` lets library calls beside kernels of its own pass; `strict` does not"),
+        ] = "default",
     ) -> schema.EvaluateResult:
         """Build, check and time one candidate against the reference, each in a process of its own, on secret inputs."""
         state = ctx.request_context.lifespan_context
-        request = evaluate.Request(candidate, problem, target, tuple(baselines), fresh, timeout_s)
+        request = evaluate.Request(candidate, problem, target, tuple(baselines), fresh, timeout_s, rules)
         async with _served(ctx, None) as report:
             return await evaluate.evaluate(state.rig, request, report)
 

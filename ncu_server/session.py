@@ -118,7 +118,7 @@ class Session:
 
     async def candidate(self, built: str) -> Child:
         """A new child for a candidate, which may read the directory `built`; the caller closes it."""
-        room = RUN_FILE_BYTES + 2 * self.expected.spec["bytes"]
+        room = RUN_FILE_BYTES + 2 * self.drawn.expected.spec["bytes"]
         return await self._zygote.spawn("candidate", readable=[built], file_bytes=room)
 
     def close(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -10,16 +12,20 @@ from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
 from ncu_server.worker.observe import changed, seen
+from ncu_server.worker.provenance import Watch, dependence, profiled
 from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import Spec, flatten, placed, read, unflatten, write
 
 
 class Candidate:
-    """One candidate on one device; verbs come in the order open, check, stage, block."""
+    """One candidate on one device; verbs come in the order open, check, stage, block, profile."""
 
     _device: Device
+    _module: ModuleType
+    _loaded: list[Any]
     _model: torch.nn.Module
     _stage: Stage
+    _watch: Watch
 
     def __init__(self) -> None:
         self._held: list[torch.Tensor] = []
@@ -36,10 +42,10 @@ class Candidate:
     ) -> None:
         """Load the candidate with its compiled libraries and build `ModelNew` from the same arguments and seed."""
         self._device = DEVICES[device]()
-        with Libraries.loading(libraries):
-            module = load(source, "candidate")
+        with Libraries.loading(libraries) as self._loaded:
+            self._module = load(source, "candidate")
             given = unflatten(arguments["structure"], read(fds[0], arguments))
-            self._model = build(module.ModelNew, given, parameter_seed, device)
+            self._model = build(self._module.ModelNew, given, parameter_seed, device)
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
 
     def check(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
@@ -78,3 +84,31 @@ class Candidate:
     def snapshot(self, fds: list[int]) -> Spec:
         """Write the output of the last timed call."""
         return self._stage.snapshot(fds[0], strict=True)
+
+    def profile(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
+        """Whose code spends the time of a call; see provenance.profiled. Comes after all timing: it wraps and slows."""
+        self._watch = Watch()
+        self._watch.over(self._loaded, self._module, self._model)
+        return profiled(
+            self._caller(fds[0], inputs), self._device.settle, self._watch, self._device.torch_device == "cuda"
+        )
+
+    def silence(self, fds: list[int], inputs: Spec) -> float:
+        """Share of the output that the candidate's own kernels decide; see provenance.dependence."""
+        run, again = (self._caller(fds[0], inputs) for _ in range(2))
+        return dependence(run, again, self._spoil, self._watch)
+
+    def _caller(self, fd: int, inputs: Spec) -> Callable[[], Any]:
+        device = self._device.torch_device
+        moved = [placed(t, p, device) for t, p in zip(read(fd, inputs), inputs["tensors"], strict=True)]
+        arguments = unflatten(inputs["structure"], moved)
+
+        def call() -> Any:
+            with torch.no_grad():
+                return self._model(*arguments)
+
+        return call
+
+    def _spoil(self, outputs: list[torch.Tensor]) -> None:
+        for tensor in outputs:
+            self._device.poison(True, tensor.numel() * tensor.element_size())

@@ -49,12 +49,13 @@ class Libraries:
 
     @staticmethod
     @contextlib.contextmanager
-    def loading(built: list[Built]) -> Iterator[None]:
-        """Load what was built before and compile nothing.
+    def loading(built: list[Built]) -> Iterator[list[Any]]:
+        """Load what was built before and compile nothing; the list fills with the modules that are loaded.
 
         Inside, a call that the build step did not see raises RuntimeError.
         """
         known = {b["key"]: b for b in built}
+        loaded: list[Any] = []
 
         def find(kind: str, args: Any, kwargs: Any) -> Built:
             try:
@@ -64,7 +65,8 @@ class Libraries:
 
         def tvm(*args: Any, **kwargs: Any) -> Any:
             keep = kwargs.pop("keep_module_alive", True)
-            return tvm_ffi.load_module(find("tvm", args, kwargs)["path"], keep_module_alive=keep)
+            loaded.append(tvm_ffi.load_module(find("tvm", args, kwargs)["path"], keep_module_alive=keep))
+            return loaded[-1]
 
         def torch_(*args: Any, **kwargs: Any) -> Any:
             found = find("torch", args, kwargs)
@@ -73,10 +75,11 @@ class Libraries:
                 raise RuntimeError(f"{found['path']} is not a Python extension")
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
+            loaded.append(module)
             return module
 
         with _replaced(tvm, torch_):
-            yield
+            yield loaded
 
 
 def _replaced(tvm: Callable[..., Any], torch_: Callable[..., Any]) -> contextlib.ExitStack:

@@ -1,4 +1,6 @@
-from ncu_server.guard import read
+import pytest
+
+from ncu_server.guard import LEADS, read
 from tests.measuring import HONEST
 
 
@@ -31,3 +33,111 @@ def test_a_builder_imported_under_another_name_counts() -> None:
         "import torch, torch.nn as nn\nfrom tvm_ffi.cpp import load_inline as make",
     )
     assert read(renamed.replace("tvm_ffi.cpp.load_inline", "make")).rejected is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.allclose = lambda *a, **k: True",
+        "torch.testing.assert_close = None",
+        "torch.Tensor.__eq__ = None",
+        "torch.cuda.Event.elapsed_time = lambda a, b: 0.0",
+        "from torch.cuda import Event as E\nE.elapsed_time = None",
+        "t = torch\nt.equal = None",
+        "import time\ntime.perf_counter = lambda: 0.0",
+        "setattr(torch, 'isclose', None)",
+        "import torch.profiler as p\np.profile = None",
+        "del torch.cuda.synchronize",
+        "import ncu_server.worker.stage as s\ns.refresh = None",
+        "import sys\nBase = [m.Model for m in sys.modules.values() if hasattr(m, 'Model')][0]",
+        "import sys\nBase = getattr(sys.modules['problem'], 'Model')",
+        "from problem import Model",
+    ],
+)
+def test_what_can_never_be_honest_is_rejected(line: str) -> None:
+    assert read(f"{HONEST}\n{line}\n").rejected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# time.perf_counter = None; torch.allclose = None",
+        "NOTE = 'torch.cuda.Event.elapsed_time = fake'",
+        "import sys\nhere = sys.modules[__name__]",
+        "class Model(nn.Module):\n    pass\nmodel = Model",
+        "torch.backends.cuda.matmul.allow_tf32 = False",
+        "import time\nstarted = time.perf_counter()",
+        "class Timer:\n    pass\nTimer.time = 1",
+        "problem = 3\nreference = problem",
+        "same = torch.allclose(torch.ones(1), torch.ones(1))",
+        "import threading, functools\n@functools.lru_cache\ndef grid(n): return n",
+    ],
+)
+def test_what_only_looks_like_it_is_not_rejected(line: str) -> None:
+    assert read(f"{HONEST}\n{line}\n").rejected is None
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("frames", "import sys\nf = sys._getframe(1)"),
+        ("frames", "import inspect\ninspect.stack()"),
+        ("gc", "import gc\ngc.get_objects()"),
+        ("sys.modules", "import sys\nsys.modules['os']"),
+        ("ctypes", "from ctypes import CDLL"),
+        ("processes", "import os\nos.fork()"),
+        ("processes", "from os import system as run\nrun('ls')"),
+        ("processes", "import subprocess"),
+        ("exit", "import os\nos._exit(0)"),
+        ("threads", "from concurrent.futures import ThreadPoolExecutor"),
+        ("network", "import socket"),
+        ("files", "open('x', 'w')"),
+        ("environment", "import os\nos.environ['HOME']"),
+        ("hidden code", "exec('1')"),
+        ("hidden code", "import base64"),
+        ("address keys", "seen = {}\ndef f(x): return seen[x.data_ptr()]"),
+        ("address keys", "seen = {}\ndef f(x):\n    key = (x.data_ptr(), 1)\n    return seen.get(key)"),
+        ("address keys", "seen = {}\ndef f(x): return id(x) in seen"),
+        ("data_ptr", "def f(x): return x.data_ptr()"),
+        ("caches", "from functools import cache"),
+        (
+            "fallback",
+            "class Other(nn.Module):\n    def forward(self, x):\n        try: pass\n        finally: pass",
+        ),
+        ("torch.compile", "f = torch.compile(nn.Linear(1, 1))"),
+        ("CUDA graphs", "g = torch.cuda.CUDAGraph()"),
+        ("streams", "s = torch.cuda.Stream()"),
+        ("events", "e = torch.cuda.Event()"),
+        ("comparison", "torch.allclose(torch.ones(1), torch.ones(1))"),
+        ("numeric libraries", "import numpy as np"),
+        ("numeric libraries", "torch.ones(1).numpy()"),
+        ("threads of torch", "torch.set_num_threads(1)"),
+        ("defaults of torch", "torch.set_default_dtype(torch.bfloat16)"),
+        ("defaults of torch", "torch.backends.cuda.matmul.allow_tf32 = True"),
+        ("patches torch", "torch.nn.functional.gelu = None"),
+        ("profiler", "torch.autograd._profiler_enabled()"),
+        ("lying tensors", "class Lie(torch.Tensor): pass"),
+        ("torch computes", "class Other(nn.Module):\n    def forward(self, x): return torch.relu(x)"),
+        ("torch computes", "class Other(nn.Module):\n    def forward(self, x): return x @ x"),
+        ("foreign calls in C++", "S = 'auto t = at::linear(x, w, b);'"),
+        ("foreign calls in C++", "S = 'cblas_sgemm(1);'"),
+        ("foreign calls in C++", "S = 'cublasSgemm(h);'"),
+    ],
+)
+def test_each_lead_has_its_row(name: str, line: str) -> None:
+    assert not [lead for lead in read(HONEST).leads if lead.startswith(f"{name}:")]
+    reading = read(f"{HONEST}\n{line}\n")
+    assert reading.rejected is None
+    assert [lead for lead in reading.leads if lead.startswith(f"{name}:")]
+    assert name in {rule.name for rule in LEADS}
+
+
+def test_libraries_that_compute_unseen_are_named() -> None:
+    assert read(HONEST).numeric == ()
+    assert read("import numpy as np\n" + HONEST).numeric == ("numpy",)
+    assert read(HONEST.replace("return out", "return torch.from_numpy(out.numpy())")).numeric == ("numpy",)
+
+
+def test_torch_compile_alone_is_no_kernel_of_its_own() -> None:
+    wrapped = "import torch\nclass ModelNew(torch.nn.Module):\n    pass\nf = torch.compile(ModelNew())"
+    assert read(wrapped).rejected

@@ -1,0 +1,236 @@
+"""Who does the work of a candidate: what the profiler sees of its calls, taken in its own process after the timing.
+
+Seen: every ATen operator on every thread, also those called from C++ or under disabled dispatch; every call of a
+function of the candidate's own libraries (they are wrapped here, where the candidate keeps them); on CUDA every kernel
+with its device time, whoever launched it. Not seen: NumPy, BLAS and other native libraries (only as time in which
+neither a kernel of its own nor ATen ran, or inside a call of its own), and functions kept where the collector cannot
+replace them (tuples, partials).
+
+The process belongs to the candidate, so none of this holds against code that fights it: it can ask whether a profiler
+runs and compute otherwise then, or patch this module. The profiler's C functions are bound when the zygote imports this
+module, before any candidate's code, so that replacing `torch.profiler` changes nothing; marks carry a random name, so
+that a label of the candidate's own cannot pose as one.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import gc
+import secrets
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import tvm_ffi
+from torch._C._profiler import _ExperimentalConfig, _RecordFunctionFast
+from torch.autograd import (
+    DeviceType,
+    ProfilerActivity,
+    ProfilerConfig,
+    ProfilerState,
+    _disable_profiler,
+    _enable_profiler,
+    _prepare_profiler,
+)
+
+from ncu_server.worker.tensors import flatten
+
+# Calls are profiled until this much time has gone, so that a share rests on many short calls or on one long one.
+SECONDS = 0.3
+MAX_CALLS = 20
+Table = defaultdict[str, dict[int, float]]  # name -> call -> microseconds
+
+
+class Watch:
+    """Marks calls of the candidate's own functions on the timeline, counts those begun and done, or silences them."""
+
+    def __init__(self) -> None:
+        token = secrets.token_hex(8)
+        self.call, self.own = f"call {token}", f"own {token}"
+        self.started = self.done = 0
+        self.silent = False
+
+    def over(self, libraries: list[Any], module: ModuleType, model: torch.nn.Module) -> None:
+        """Wrap the functions of loaded libraries wherever the candidate keeps them: by name, in a cell or in a list."""
+        for library in libraries:
+            for name, function in list(vars(library).items()):
+                if callable(function) and not name.startswith("__") and not isinstance(function, type | Own):
+                    _replace(function, Own(function, self))
+        for holder in [module, *model.modules()]:
+            for function in list(vars(holder).values()):
+                if isinstance(function, tvm_ffi.Function):
+                    _replace(function, Own(function, self))
+
+
+class Own:
+    """A function of the candidate's library that leaves a mark when it is called."""
+
+    __slots__ = ("_function", "_watch")
+
+    def __init__(self, function: Callable[..., Any], watch: Watch) -> None:
+        self._function, self._watch = function, watch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._watch.silent:
+            return None
+        self._watch.started += 1
+        with _RecordFunctionFast(self._watch.own):
+            out = self._function(*args, **kwargs)
+        self._watch.done += 1
+        return out
+
+
+def _replace(old: Any, new: Any) -> None:
+    for holder in gc.get_referrers(old):
+        if isinstance(holder, dict):
+            holder.update({k: new for k, v in holder.items() if v is old})
+        elif isinstance(holder, list):
+            holder[:] = [new if v is old else v for v in holder]
+        elif type(holder).__name__ == "cell":
+            holder.cell_contents = new
+
+
+def profiled(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, cuda: bool) -> dict[str, Any]:
+    """Profile `run` for about 0.3 s, at least once and at most 20 times, and sum up what was seen.
+
+    Times are microseconds. `ops` (operators that ran on the host and launched nothing) and `kernels` map a name to its
+    self time over all `calls`; `own_us` is the time in functions of the candidate's libraries without what ATen did for
+    them, over all calls; `outside_us` is what one call spends in neither. The slowest quarter of the calls is left out
+    of each sum.
+    """
+    watch.started = watch.done = 0
+    began = time.perf_counter()
+    events = _collect(run, settle, watch, cuda, 1)
+    took = time.perf_counter() - began
+    calls = 1
+    if took < SECONDS:
+        began = time.perf_counter()
+        watch.started = watch.done = 0
+        calls = 3 if took * 3 > SECONDS else MAX_CALLS
+        events = _collect(run, settle, watch, cuda, calls)
+    return _summed(events, watch) | {"own_started": watch.started, "own_done": watch.done}
+
+
+def _collect(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, cuda: bool, calls: int) -> list[Any]:
+    config = ProfilerConfig(
+        ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig(profile_all_threads=True), ""
+    )
+    activities = {ProfilerActivity.CPU} | ({ProfilerActivity.CUDA} if cuda else set())
+    _prepare_profiler(config, activities)
+    _enable_profiler(config, activities)
+    began = time.perf_counter()
+    try:
+        for _ in range(calls):
+            with _RecordFunctionFast(watch.call):
+                run()
+            settle()
+            if time.perf_counter() - began > SECONDS:
+                break
+    finally:
+        result = _disable_profiler()
+    return list(result.events())
+
+
+def _summed(events: list[Any], watch: Watch) -> dict[str, Any]:
+    starts = sorted(e.start_ns() for e in events if e.name() == watch.call and e.device_type() == DeviceType.CPU)
+    tables: dict[str, Table] = {
+        kind: defaultdict(lambda: defaultdict(float)) for kind in ("ops", "kernels", "marks", "launching", "elsewhere")
+    }
+    threads: dict[int, list[Any]] = defaultdict(list)
+
+    def add(kind: str, name: str, us: float, start: int) -> None:
+        tables[kind][name][bisect.bisect_right(starts, start)] += us
+
+    for event in events:
+        ours = event.name() in (watch.call, watch.own)
+        if event.device_type() == DeviceType.CPU:
+            if ours or not event.is_user_annotation():
+                threads[event.start_thread_id()].append(event)
+        elif not ours and not event.is_user_annotation():
+            add("kernels", event.name(), event.duration_ns() / 1e3, event.start_ns())
+    for rows in threads.values():
+        caller = any(e.name() == watch.call for e in rows)
+        for name, us, launches, start in _self_times(rows):
+            ours = name in (watch.call, watch.own)
+            add("marks" if ours else "launching" if launches else "ops", name, us, start)
+            if not ours and not caller:
+                add("elsewhere", "", us, start)
+    calls = max(len(starts), 1)
+    elsewhere = _trimmed(tables["elsewhere"][""], calls)
+    return {
+        "calls": calls,
+        "ops": {name: _trimmed(times, calls) for name, times in tables["ops"].items()},
+        "kernels": {name: _trimmed(times, calls) for name, times in tables["kernels"].items()},
+        "own_us": max(0.0, _trimmed(tables["marks"][watch.own], calls) - elsewhere),
+        "outside_us": max(0.0, (_trimmed(tables["marks"][watch.call], calls) - elsewhere) / calls),
+    }
+
+
+def _trimmed(times: Mapping[int, float], calls: int) -> float:
+    """The sum over all calls, taken from those below the upper quarter: a process that was set aside for a while in one
+    of them does not show as work."""
+    kept = sorted([*times.values(), *[0.0] * (calls - len(times))])[: calls - calls // 4]
+    return sum(kept) * calls / max(len(kept), 1)
+
+
+def _self_times(events: list[Any]) -> list[tuple[str, float, bool, int]]:
+    """Of each event of one thread its name, its time without nested events in microseconds, and whether it or one
+    nested in it is a call of the CUDA driver or runtime, and its start in nanoseconds."""
+    out: list[list[Any]] = []
+    stack: list[tuple[int, list[Any]]] = []
+    for event in sorted(events, key=lambda e: (e.start_ns(), -e.duration_ns())):
+        start, length = event.start_ns(), event.duration_ns()
+        while stack and stack[-1][0] <= start:
+            stack.pop()
+        if stack:
+            stack[-1][1][1] -= length / 1e3
+        row = [event.name(), length / 1e3, False, start]
+        out.append(row)
+        stack.append((start + length, row))
+        if event.name().startswith("cu"):
+            for _, around in stack:
+                around[2] = True
+    return [(name, max(0.0, us), launches, start) for name, us, launches, start in out]
+
+
+def dependence(
+    run: Callable[[], Any], again: Callable[[], Any], spoil: Callable[[list[torch.Tensor]], None], watch: Watch
+) -> float:
+    """Share of the output's elements that come out otherwise when the candidate's own kernels do nothing.
+
+    `again` is `run` on a copy of the same inputs, so that a call which changes them makes no difference; `spoil` leaves
+    a pattern in free memory of the outputs' sizes. Raises what the candidate raises without its kernels.
+    """
+    _, full = flatten(run())
+    spoil(full)
+    with _silence(watch):
+        _, mute = flatten(again())
+    if [(t.shape, t.dtype) for t in full] != [(t.shape, t.dtype) for t in mute]:
+        return 1.0
+    changed: int = sum(int((_rows(a) != _rows(b)).any(dim=1).sum()) for a, b in zip(full, mute, strict=True))
+    total: int = sum(t.numel() for t in full)
+    return changed / max(total, 1)
+
+
+def _rows(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1, 1).view(torch.uint8)
+
+
+@contextlib.contextmanager
+def _silence(watch: Watch) -> Iterator[None]:
+    """Nothing of the candidate's own runs inside, Triton's launches included."""
+    triton = sys.modules.get("triton.runtime.jit")
+    with contextlib.ExitStack() as stack:
+        if triton is not None:
+            stack.enter_context(patch.object(triton.JITFunction, "run", lambda *_, **__: None))
+        watch.silent = True
+        yield

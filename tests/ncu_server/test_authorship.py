@@ -1,0 +1,102 @@
+"""Labels from what a profiler may have seen, and whose a kernel is by its name."""
+
+from typing import Any
+
+import pytest
+
+from ncu_server.authorship import Ownership, attribute, settle
+
+OWN = Ownership("", images=(b"..\0_ZN2my4gemmEPKf\0_Z4k_mmPKfS0_\0plain\0",))
+
+
+def seen(**what: Any) -> dict[str, Any]:
+    return {
+        "calls": 10,
+        "ops": {},
+        "kernels": {},
+        "own_us": 0.0,
+        "own_started": 0,
+        "own_done": 0,
+        "outside_us": 0.0,
+    } | what
+
+
+@pytest.mark.parametrize(
+    ("own", "foreign", "label"),
+    [(9600, 400, "custom"), (9400, 600, "hybrid"), (600, 9400, "hybrid"), (400, 9600, "library"), (0, 1, "library")],
+)
+def test_the_label_follows_the_share_of_computing_time(own: float, foreign: float, label: str) -> None:
+    host = seen(ops={"aten::mm": foreign, "aten::copy_": 99999.0}, own_us=own, own_started=10, own_done=10)
+    device = seen(kernels={"k_mm(float const*)": own, "ampere_sgemm_128x64_nn": foreign})
+    assert attribute(host, "cpu", OWN).label == label
+    assert attribute(device, "cuda", OWN).label == label
+
+
+def test_no_foreign_computing_is_custom_whatever_the_clock_says() -> None:
+    assert attribute(seen(ops={"aten::empty": 500.0, "aten::copy_": 500.0}), "cpu", OWN).label == "custom"
+    assert attribute(seen(kernels={"Memcpy DtoD": 500.0, "k_mm(float)": 1.0}), "cuda", OWN).label == "custom"
+
+
+def test_computing_on_the_host_behind_a_decoy_on_the_device_is_foreign() -> None:
+    kernels = {"k_mm(float)": 20.0, "Memcpy DtoH": 900.0}
+    assert attribute(seen(kernels=kernels, ops={"aten::mm": 50000.0}), "cuda", OWN).label == "library"
+    assert attribute(seen(kernels=kernels, ops={"aten::mul": 50.0}), "cuda", OWN).label == "custom"
+
+
+def test_where_the_device_cannot_be_traced_the_output_decides() -> None:
+    author = attribute(seen(ops={"aten::mm": 900.0}, own_us=9.0, own_started=10, own_done=10), "cuda", OWN)
+    assert author.doubtful
+    assert (settle(author, 0.0).label, settle(author, 1.0).label) == ("library", "hybrid")
+
+
+def test_kernels_that_raised_do_no_work() -> None:
+    failed = seen(ops={"aten::mm": 5000.0}, own_us=5000.0, own_started=10, own_done=0, outside_us=9000.0)
+    assert attribute(failed, "cpu", OWN).label == "library"
+
+
+def test_kernels_that_could_not_be_watched_count_by_the_time_outside_torch() -> None:
+    assert attribute(seen(ops={"aten::relu": 900.0}, outside_us=9000.0), "cpu", OWN).label == "custom"
+    numpy = Ownership("", numeric=("numpy",))
+    assert attribute(seen(outside_us=9000.0), "cpu", numpy).label == "library"
+    assert attribute(seen(outside_us=90.0), "cpu", numpy).label == "custom"
+
+
+def test_short_times_are_no_evidence_and_the_output_decides() -> None:
+    short = seen(ops={"aten::mm": 500.0}, own_us=500.0, own_started=10, own_done=10)
+    author = attribute(short, "cpu", OWN)
+    assert author.doubtful
+    assert (settle(author, 0.001).label, settle(author, 1.0).label) == ("library", "hybrid")
+    long = seen(ops={"aten::mm": 50000.0}, own_us=50000.0, own_started=10, own_done=10)
+    assert not attribute(long, "cpu", OWN).doubtful
+
+
+def test_refusals_name_the_largest_foreign_part_and_its_share() -> None:
+    author = attribute(seen(kernels={"k_mm(float)": 1e4, "nvjet_hsh_1": 3e4}), "cuda", OWN)
+    assert author.refusal(strict=False) is None
+    assert "nvjet_hsh_1 (75%)" in (author.refusal(strict=True) or "")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "own"),
+    [
+        ("k_mm(float const*, float const*)", True),
+        ("my::gemm(float const*)", True),
+        ("void my::gemm<float>(float const*)", True),
+        ("plain", True),
+        ("whatever_jit_made(float*)", True),
+        ("flash_fwd_mine", True),
+        ("gemm_kernel(float*)", False),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor>(int)", False),
+        ("void at_cuda_detail::cub::DeviceScanKernel<int>(int)", False),
+        ("sm90_xmma_gemm_f32f32_tf32f32_f32_nn_n", False),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_128x64_8x5_nn_align1>(int)", False),
+        ("nvjet_tst_128x64_64x6_1x2_h_bz_NNT", False),
+        ("void gemmSN_NN_kernel<float, 256, 4>(int)", False),
+        ("void cudnn::ops::nchwToNhwcKernel<float>(int)", False),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", False),
+        ("triton_poi_fused_add_mul_0", False),
+    ],
+)
+def test_a_kernel_s_owner_is_told_by_its_name(kernel: str, own: bool) -> None:
+    jit = Ownership("@triton.jit\ndef flash_fwd_mine(x):\n    pass", images=OWN.images)
+    assert jit.owns(kernel) == own
