@@ -11,11 +11,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from ncu_server.lease import Lease, Report
 from ncu_server.targets import Probe, Target
-from ncu_server.zygote import ChildDied, ChildFault, Zygote
+from ncu_server.zygote import ChildDied, ChildFault, ChildTimeout, Zygote
 
 LOG_LENGTH = 6000
+LIBRARIES = TypeAdapter(list[dict[str, str]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +65,17 @@ class Builds:
                 )
             except ChildFault as fault:
                 return BuildFault(compiler_words(fault, directory))
+            except ChildTimeout:
+                return BuildFault(f"the build took longer than {timeout_s:.0f} s", timed_out=True)
             except ChildDied as died:
                 return BuildFault(f"while it was imported to be built, {died}")
-            except TimeoutError:
-                return BuildFault(f"the build took longer than {timeout_s:.0f} s", timed_out=True)
             finally:
                 child.close()
-        built = Build(answer["libraries"], directory, time.monotonic() - began)
+        try:
+            libraries = LIBRARIES.validate_python(answer["libraries"])
+        except (ValidationError, KeyError, TypeError):
+            return BuildFault("the build's process answered nonsense")
+        built = Build(libraries, directory, time.monotonic() - began)
         self._done[key] = built
         return built
 

@@ -11,10 +11,10 @@ from ncu_server import schema
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.rig import Rig, problem_id
-from ncu_server.session import BASELINES, COMPILE_TIMEOUT_S, Session
+from ncu_server.session import BASELINES, PREPARE_TIMEOUT_S, Session
 from ncu_server.targets import Probe, Target
 from ncu_server.timing import alternate
-from ncu_server.zygote import ChildDied, ChildFault
+from ncu_server.zygote import Child, ChildError, ChildFault, Lost
 
 BASELINE_FORMAT = "2"
 SAMPLING_S = 3.0
@@ -77,22 +77,22 @@ async def _baselines(
     if kept.exists():
         stored = json.loads(kept.read_text())
         return [schema.BaselineResult.model_validate(row) for row in stored], ["baselines' times are from the cache"]
-    try:
-        measured = await _measure(session, target, names)
-    except (ChildFault, ChildDied, TimeoutError) as fault:
-        measured = await _measure(session, target, ("eager",))
-        return measured, [f"torch.compile does not run on this problem: {str(fault).splitlines()[0]}"]
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps([m.model_dump() for m in measured]))
-    return measured, []
+    sides, notes = await session.sides(("eager", *(n for n in names if n != "eager")))
+    measured = await _measure(sides, target)
+    if not notes:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps([m.model_dump() for m in measured]))
+    return measured, notes
 
 
-async def _measure(session: Session, target: Target, names: tuple[str, ...]) -> list[schema.BaselineResult]:
-    sides = {name: await session.baseline(name) for name in ("eager", *(n for n in names if n != "eager"))}
-    for child in sides.values():
-        await session.stage(child, COMPILE_TIMEOUT_S)
+async def _measure(sides: dict[str, Child], target: Target) -> list[schema.BaselineResult]:
     last = list(sides)[-1]
-    samples = await alternate(sides, last, target.tie, SAMPLING_S, COMPILE_TIMEOUT_S)
+    try:
+        samples = await alternate(sides, last, target.tie, SAMPLING_S, PREPARE_TIMEOUT_S)
+    except ChildFault as fault:
+        raise Refusal(Code.BAD_PROBLEM, f"the problem fails in a timed call: {fault}") from fault
+    except ChildError as error:
+        raise Lost from error
     return [
         schema.BaselineResult(
             name=name,

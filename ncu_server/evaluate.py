@@ -4,25 +4,26 @@ comparison run in three different processes."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import platform
 import time
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ncu_server import authorship, compare, elf, guard, schema
+from ncu_server import answers, authorship, compare, elf, guard, schema
 from ncu_server.authorship import Authorship, Ownership
 from ncu_server.build import BuildFault
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.memory import Shared
 from ncu_server.rig import Rig
-from ncu_server.session import BASELINES, COMPILE_TIMEOUT_S, Case, Session
+from ncu_server.session import BASELINES, Case, Session
 from ncu_server.targets import Probe, Target
 from ncu_server.timing import Samples, alternate
-from ncu_server.zygote import Child, ChildDied, ChildFault
+from ncu_server.zygote import Child, ChildError, ChildFault, ChildTimeout, Lost
 
 SAMPLING_S = 1.5
 CANDIDATE = "candidate"
@@ -41,17 +42,35 @@ class Request:
     rules: schema.Rules = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A fault of the candidate."""
+class Objection(Exception):  # noqa: N818
+    """A fault of the candidate; it leaves this module as a result."""
 
-    status: schema.Status
-    log: str
-    error: float | None = None
+    def __init__(
+        self, status: schema.Status, log: str, error: float | None = None, facts: dict[str, str | float] | None = None
+    ) -> None:
+        super().__init__(log)
+        self.status, self.log, self.error, self.facts = status, log, error, facts or {}
+
+
+@dataclass(slots=True)
+class Trial:
+    """One candidate before the judge: its child beside what it is held against."""
+
+    session: Session
+    child: Child
+    request: Request
+    libraries: list[dict[str, str]]
+    stages: schema.Stages
+
+    async def ask(self, verb: str, fds: list[int], **arguments: Any) -> Any:
+        return await self.child.ask(verb, fds, self.request.timeout_s, **arguments)
 
 
 async def evaluate(rig: Rig, request: Request, report: Report) -> schema.EvaluateResult:
-    """Judge one candidate. Raises Refusal for faults that are not the candidate's."""
+    """Judge one candidate. Raises Refusal for faults that are not the candidate's.
+
+    Where processes of ours are lost on the way, everything is set up anew and the candidate judged once more.
+    """
     if unknown := [b for b in request.baselines if b not in BASELINES]:
         raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(BASELINES)}")
     target, probe = rig.target(request.target)
@@ -59,184 +78,184 @@ async def evaluate(rig: Rig, request: Request, report: Report) -> schema.Evaluat
     if reading.rejected or reading.syntax:
         status: schema.Status = "rejected" if reading.rejected else "build_error"
         return schema.EvaluateResult(status=status, log=reading.rejected or reading.syntax or "")
-    async with rig.session(request.problem, target, probe, request.fresh) as session:
-        result = await _judge(rig, session, target, probe, request, report)
-    return result.model_copy(update={"leads": list(reading.leads), "notes": [*session.notes, *result.notes]})
+    try:
+        result = await _judge(rig, target, probe, request, report)
+    except Lost:
+        result = await _judge(rig, target, probe, request, report)
+    return result.model_copy(update={"leads": list(reading.leads)})
 
 
-async def _judge(
-    rig: Rig, session: Session, target: Target, probe: Probe, request: Request, report: Report
-) -> schema.EvaluateResult:
-    lease = rig.lease(target)
-    zygote = rig.zygote(target, probe)
-    built = await rig.builds.get(zygote, target, probe, request.candidate, lease, request.timeout_s, report)
-    if isinstance(built, BuildFault):
-        return schema.EvaluateResult(status="timeout" if built.timed_out else "build_error", log=built.log)
-    stages = schema.Stages(build_s=round(built.seconds, 3))
-    async with lease.alone(report):
-        child = await session.candidate(built.directory)
-        try:
-            return await _run(session, child, built.libraries, target, probe, request, stages, report)
-        finally:
-            child.close()
+async def _judge(rig: Rig, target: Target, probe: Probe, request: Request, report: Report) -> schema.EvaluateResult:
+    stages = schema.Stages()
+    try:
+        async with rig.session(request.problem, target, probe, request.fresh) as session:
+            async with _tried(rig, session, target, probe, request, stages, report) as trial:
+                result = await _run(trial, target, probe, report)
+    except Objection as objection:
+        return schema.EvaluateResult(
+            status=objection.status,
+            log=objection.log,
+            error=objection.error,
+            provenance=objection.facts,
+            stages=stages,
+        )
+    return result.model_copy(update={"notes": [*session.notes, *result.notes]})
 
 
-async def _run(
+@contextlib.asynccontextmanager
+async def _tried(
+    rig: Rig,
     session: Session,
-    child: Child,
-    libraries: list[dict[str, str]],
     target: Target,
     probe: Probe,
     request: Request,
     stages: schema.Stages,
     report: Report,
-) -> schema.EvaluateResult:
+) -> AsyncIterator[Trial]:
+    """The candidate built, and in a child of its own with the device to itself."""
+    lease, zygote = rig.lease(target), rig.zygote(target, probe)
+    built = await rig.builds.get(zygote, target, probe, request.candidate, lease, request.timeout_s, report)
+    if isinstance(built, BuildFault):
+        raise Objection("timeout" if built.timed_out else "build_error", built.log)
+    stages.build_s = round(built.seconds, 3)
+    async with lease.alone(report):
+        child = await session.candidate(built.directory)
+        try:
+            yield Trial(session, child, request, built.libraries, stages)
+        finally:
+            child.close()
+
+
+async def _run(trial: Trial, target: Target, probe: Probe, report: Report) -> schema.EvaluateResult:
     await report("checking")
-    began = time.monotonic()
-    found = await _check(session, child, libraries, request)
-    stages.check_s = round(time.monotonic() - began, 3)
-    if found.status != "passed":
-        return schema.EvaluateResult(status=found.status, log=found.log, error=found.error, stages=stages)
+    with _clocked(trial.stages, "check_s"):
+        error = await _check(trial)
     await report("timing")
-    began = time.monotonic()
-    sides = {name: await session.baseline(name) for name in request.baselines} | {CANDIDATE: child}
-    samples = await _time(session, sides, target, request.timeout_s)
-    if not isinstance(samples, Found):
-        samples = await _recheck(session, sides, samples) or samples
-    stages.time_s = round(time.monotonic() - began, 3)
-    if isinstance(samples, Found):
-        return schema.EvaluateResult(status=samples.status, log=samples.log, error=samples.error, stages=stages)
+    with _clocked(trial.stages, "time_s"):
+        baselines, notes = await trial.session.sides(trial.request.baselines)
+        samples = await _time(trial, baselines, target)
     await report("attributing")
-    author = await _attribute(session, child, libraries, request)
-    if isinstance(author, Found):
-        return schema.EvaluateResult(status=author.status, log=author.log, error=found.error, stages=stages)
-    if refusal := author.refusal(request.rules == "strict"):
-        return schema.EvaluateResult(
-            status="rejected", log=refusal, error=found.error, provenance=author.facts(), stages=stages
-        )
+    author = await _attribute(trial)
+    if refusal := author.refusal(trial.request.rules == "strict"):
+        raise Objection("rejected", refusal, error, author.facts())
     return schema.EvaluateResult(
         status="passed",
-        log=found.log,
-        error=found.error,
+        error=error,
         timing=samples.timing(CANDIDATE),
-        versus=[samples.versus(name, CANDIDATE, target.tie) for name in request.baselines],
-        provenance=provenance(target, probe) | author.facts() | {"walls": child.walls},
-        stages=stages,
+        versus=[samples.versus(name, CANDIDATE, target.tie) for name in baselines],
+        provenance=provenance(target, probe) | author.facts() | {"walls": trial.child.walls},
+        notes=notes,
+        stages=trial.stages,
     )
 
 
-async def _check(session: Session, child: Child, libraries: list[dict[str, str]], request: Request) -> Found:
-    """Build `ModelNew`, run it once on each secret input set, compare with what is expected."""
+@contextlib.contextmanager
+def _clocked(stages: schema.Stages, name: str) -> Iterator[None]:
+    began = time.monotonic()
     try:
-        await child.ask(
+        yield
+    finally:
+        setattr(stages, name, round(time.monotonic() - began, 3))
+
+
+@contextlib.contextmanager
+def _blamed(trial: Trial, where: str) -> Iterator[None]:
+    """Inside, what the candidate's child does wrong is an objection; the same of a process of ours is not."""
+    try:
+        yield
+    except ChildError as error:
+        if error.child is not trial.child:
+            if isinstance(error, ChildFault):
+                raise Refusal(Code.BAD_PROBLEM, f"the problem itself fails {where}: {error}") from error
+            raise Lost from error
+        if isinstance(error, ChildTimeout):
+            raise Objection("timeout", f"{where}: {error}") from error
+        if isinstance(error, ChildFault) and error.kind == "UnacceptableOutput":
+            raise Objection("wrong", error.text) from error
+        words = error.trace if isinstance(error, ChildFault) else str(error)
+        raise Objection("run_error", f"{where}: {words}") from error
+    except answers.Malformed as malformed:
+        raise Objection("run_error", f"{where}: the candidate's process answered nonsense: {malformed}") from malformed
+
+
+async def _check(trial: Trial) -> float:
+    """Build `ModelNew`, run it once on each secret input set, compare with what is expected; the largest error."""
+    session, request = trial.session, trial.request
+    with _blamed(trial, "in the constructor"):
+        await trial.ask(
             "open",
             [session.arguments.fd],
-            request.timeout_s,
             source=request.candidate,
             device=session.target.device,
             parameter_seed=session.parameter_seed,
             arguments=session.arguments.spec,
-            libraries=libraries,
+            libraries=trial.libraries,
         )
-        error = 0.0
-        for case in session.cases:
-            found = await _check_case(session, case, child, request.timeout_s)
-            if found.status != "passed":
-                return replace(found, log=f"on inputs {case.name}: {found.log}")
-            error = max(error, found.error or 0.0)
-    except ChildFault as fault:
-        return Found("wrong" if fault.kind == "TypeError" and "output" in fault.text else "run_error", fault.trace)
-    except ChildDied as died:
-        return Found("run_error", str(died))
-    except TimeoutError:
-        return Found("timeout", f"the candidate's first call took longer than {request.timeout_s:.0f} s")
-    return Found("passed", "", error)
+    return max([await _check_case(trial, case) for case in session.cases])
 
 
-async def _check_case(session: Session, case: Case, child: Child, timeout_s: float) -> Found:
-    got = Shared("seen")
-    try:
+async def _check_case(trial: Trial, case: Case) -> float:
+    with _blamed(trial, f"on inputs {case.name}"), contextlib.closing(Shared("seen")) as got:
         fds = [case.inputs.fd, got.fd]
-        ran = await child.ask("check", fds, timeout_s, inputs=case.inputs.spec, effects=case.effects)
-        found = await _compare(session, case, case.expected, got, ran["seen"], compare.BOUND)
-    finally:
-        got.close()
-    if found.status == "passed" and not ran["kept"]:
-        return replace(found, status="wrong", log="the candidate changes its inputs")
-    if found.status == "passed" and case.fresh and not ran["fresh"]:
-        return replace(
-            found, status="wrong", log="an output lies in the memory of an earlier call's, which is still held"
-        )
-    return found
+        said = await trial.ask("check", fds, inputs=case.inputs.spec, effects=case.effects)
+        ran = answers.checked(said)
+        where = f"on inputs {case.name}"
+        error = await _compare(trial, case, case.expected, got, ran.seen, compare.BOUND, where)
+    if not ran.kept:
+        raise Objection("wrong", f"{where}: the candidate changes its inputs", error)
+    if case.fresh and not ran.fresh:
+        words = "an output lies in the memory of an earlier call's, which is still held"
+        raise Objection("wrong", f"{where}: {words}", error)
+    return error
 
 
 async def _compare(
-    session: Session, case: Case, want: Shared, got: Shared, spec: dict[str, Any], bound: float
-) -> Found:
+    trial: Trial, case: Case, want: Shared, got: Shared, spec: dict[str, Any], bound: float, where: str
+) -> float:
     tensors = case.tensors[: len(want.spec["tensors"])]
     if fault := compare.structure_fault(want.spec, tensors, spec):
-        return Found("wrong", fault)
-    judge = await session.judge()
+        raise Objection("wrong", f"{where}: {fault}")
+    answers.held(spec, got.freeze())
+    judge = await trial.session.judge()
     units = case.units[: len(tensors)]
     results = await judge.ask("compare", [want.fd, got.fd], expected=want.spec, got=spec, units=units, bound=bound)
-    fault = compare.value_fault(case.names[: len(tensors)], results, bound)
-    return Found("wrong" if fault else "passed", fault or "", compare.largest(results))
+    error = compare.largest(results)
+    if fault := compare.value_fault(case.names[: len(tensors)], results, bound):
+        raise Objection("wrong", f"{where}: {fault}", error)
+    return error
 
 
-async def _time(session: Session, sides: dict[str, Child], target: Target, timeout_s: float) -> Samples | Found:
-    try:
-        for name, child in sides.items():
-            limit = COMPILE_TIMEOUT_S if name == "compile" else timeout_s
-            await session.stage(child, limit)
-        return await alternate(sides, CANDIDATE, target.tie, SAMPLING_S, max(timeout_s, COMPILE_TIMEOUT_S))
-    except ChildFault as fault:
-        return Found("run_error", f"in a timed call: {fault.trace}")
-    except ChildDied as died:
-        return Found("run_error", f"in a timed call, {died}")
-    except TimeoutError:
-        return Found("timeout", f"the timed calls took longer than {timeout_s:.0f} s")
-
-
-async def _recheck(session: Session, sides: dict[str, Child], samples: Samples) -> Found | None:
-    """Hold the output of the last timed call against the reference's for the same values."""
+async def _time(trial: Trial, baselines: dict[str, Child], target: Target) -> Samples:
+    """Take turns with the baselines; then hold the last timed output against the reference's for the same values."""
+    with _blamed(trial, "in a timed call"):
+        await trial.session.stage(trial.child, trial.request.timeout_s)
+        sides = {**baselines, CANDIDATE: trial.child}
+        samples = await alternate(sides, CANDIDATE, target.tie, SAMPLING_S, trial.request.timeout_s)
     if CANDIDATE in samples.overclaimed:
-        return Found("suspect", "the candidate claims more time inside its calls than passed outside")
-    want, got = Shared("want"), Shared("got")
-    try:
-        baseline = next(name for name in sides if name != CANDIDATE)
-        want.seal(await sides[baseline].ask("snapshot", [want.fd]))
-        spec = await sides[CANDIDATE].ask("snapshot", [got.fd])
-        found = await _compare(session, session.drawn, want, got, spec, compare.BOUND + 1)
-    except (ChildFault, ChildDied) as fault:
-        return Found("run_error", f"after the timed calls: {fault}")
-    finally:
-        want.close()
-        got.close()
-    return None if found.status == "passed" else Found("wrong", f"in a timed call, {found.log}", found.error)
+        raise Objection("suspect", "the candidate claims more time inside its calls than passed outside")
+    with (
+        _blamed(trial, "in a timed call"),
+        contextlib.closing(Shared("want")) as want,
+        contextlib.closing(Shared("got")) as got,
+    ):
+        want.seal(await next(iter(baselines.values())).ask("snapshot", [want.fd]))
+        spec = answers.spec(await trial.ask("snapshot", [got.fd]))
+        await _compare(trial, trial.session.drawn, want, got, spec, compare.BOUND + 1, "in a timed call")
+    return samples
 
 
-async def _attribute(
-    session: Session, child: Child, libraries: list[dict[str, str]], request: Request
-) -> Authorship | Found:
+async def _attribute(trial: Trial) -> Authorship:
     """Who does the work: the last thing that the candidate's child is asked, since profiling changes its timing."""
-    ask = partial(
-        child.ask, fds=[session.drawn.inputs.fd], timeout_s=request.timeout_s, inputs=session.drawn.inputs.spec
-    )
-    try:
-        seen = await ask("profile")
-    except ChildFault as fault:
-        return Found("run_error", f"in a profiled call: {fault.trace}")
-    except ChildDied as died:
-        return Found("run_error", f"in a profiled call, {died}")
-    except TimeoutError:
-        return Found("timeout", f"the profiled calls took longer than {request.timeout_s:.0f} s")
-    own = await asyncio.to_thread(_ownership, request.candidate, libraries)
-    author = authorship.attribute(seen, session.target.device, own)
+    inputs = trial.session.drawn.inputs
+    with _blamed(trial, "in a profiled call"):
+        seen = answers.profile(await trial.ask("profile", [inputs.fd], inputs=inputs.spec))
+    own = await asyncio.to_thread(_ownership, trial.request.candidate, trial.libraries)
+    author = authorship.attribute(seen, trial.session.target.device, own)
     if not author.doubtful:
         return author
     try:
-        decides = float(await ask("silence"))
-    except (ChildFault, ChildDied, TimeoutError):
+        decides = answers.share(await trial.ask("silence", [inputs.fd], inputs=inputs.spec))
+    except ChildError:
         decides = 1.0  # without its own kernels it does not even run
     return authorship.settle(author, decides)
 

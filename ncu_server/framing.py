@@ -11,6 +11,7 @@ from typing import Any
 
 HEADER = struct.Struct(">II")
 MAX_FDS = 16
+MAX_BYTES = 64 << 20  # the graph of a large model is a few megabytes
 
 Message = dict[str, Any]
 
@@ -58,8 +59,13 @@ async def send_async(sock: socket.socket, message: Message, fds: Sequence[int] =
 
 
 async def receive_async(sock: socket.socket) -> Message | None:
-    """As `receive`, from a running event loop; descriptors never travel in this direction."""
+    """As `receive`, from a running event loop; descriptors never travel in this direction.
+
+    Raises ValueError for what is no message.
+    """
     head = await _exactly_async(sock, HEADER.size)
+    if head and HEADER.unpack(head)[0] > MAX_BYTES:
+        raise ValueError(f"a message of more than {MAX_BYTES} bytes")
     data = await _exactly_async(sock, HEADER.unpack(head)[0]) if head else b""
     return json.loads(data) if data else None
 

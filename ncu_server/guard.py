@@ -355,6 +355,8 @@ def read(source: str) -> Reading:
     """Parse and read one candidate module."""
     try:
         tree = ast.parse(source)
+    except (ValueError, MemoryError, RecursionError) as fault:
+        return Reading(syntax=f"the module cannot be parsed: {type(fault).__name__} {fault}")
     except SyntaxError as fault:
         return Reading(syntax=f"line {fault.lineno}: {fault.msg}")
     read_ = Source.of(tree)

@@ -7,7 +7,8 @@ import os
 from typing import Any
 
 F_ADD_SEALS = 1033
-SEALS = 0x2 | 0x4 | 0x8  # shrink, grow, write (linux/fcntl.h)
+SEAL_SIZE = 0x2 | 0x4  # shrink, grow (linux/fcntl.h)
+SEALS = SEAL_SIZE | 0x8  # write
 
 
 class Shared:
@@ -21,6 +22,11 @@ class Shared:
         """Note the spec; nobody can change the bytes any more."""
         self.spec = spec
         fcntl.fcntl(self.fd, F_ADD_SEALS, SEALS)
+
+    def freeze(self) -> int:
+        """Keep the size as it is from now on, and say it: whoever maps the memory meets no hole."""
+        fcntl.fcntl(self.fd, F_ADD_SEALS, SEAL_SIZE)
+        return os.fstat(self.fd).st_size
 
     def close(self) -> None:
         if self.fd >= 0:

@@ -72,6 +72,8 @@ class Rig:
         """The prepared problem; `fresh` makes one with new secrets and new processes that ends with its use."""
         key = problem_id(problem, target.name)
         async with self._preparing:
+            if (known := self._sessions.get(key)) and known.broken:
+                self._sessions.pop(key).close()
             session = None if fresh else self._sessions.get(key)
             if session is None:
                 session = await self._prepare(problem, target, probe)
@@ -84,11 +86,6 @@ class Rig:
             session.users -= 1
             if fresh:
                 session.close()
-
-    def forget(self, problem: str, target: Target) -> None:
-        """Drop a session whose processes have died; the next use prepares it anew."""
-        if session := self._sessions.pop(problem_id(problem, target.name), None):
-            session.close()
 
     async def _prepare(self, problem: str, target: Target, probe: Probe) -> Session:
         session = Session(self.zygote(target, probe), problem, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import json
@@ -35,7 +36,7 @@ Problem = Annotated[
     Field(description="PyTorch source that defines `Model`, `get_inputs` and `get_init_inputs` (KernelBench's form)"),
 ]
 TargetName = Annotated[str, Field(description="`cpu` (C++ with OpenMP) or `cuda` (CUDA C++)")]
-Baselines = Annotated[list[str], Field(description="any of `eager`, `compile`")]
+Baselines = Annotated[list[str], Field(min_length=1, description="any of `eager`, `compile`")]
 
 
 @dataclass(slots=True)
@@ -159,5 +160,7 @@ async def _served(ctx: Context[State, Any], timeout_s: float | None) -> AsyncIte
 
 
 def main() -> None:
-    """Serve on stdio."""
+    """Serve on stdio; `--help` says what for."""
+    about = "Serves an MCP client on stdin and stdout. Tools: check_environment, describe_problem, evaluate_kernel."
+    argparse.ArgumentParser("ncu_server", description=about).parse_args()
     make_server().run("stdio")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.memory import Shared
 from ncu_server.targets import Target
-from ncu_server.zygote import Child, ChildDied, ChildFault, Zygote
+from ncu_server.zygote import Child, ChildDied, ChildError, ChildFault, ChildTimeout, Lost, Zygote
 
 BASELINES = ("eager", "compile")
 PREPARE_TIMEOUT_S = 300.0
@@ -51,6 +52,7 @@ class Session:
         self.users = 0
         self._children: list[Child] = []
         self._baselines: dict[str, Child] = {}
+        self._compiled: set[str] = set()
 
     async def prepare(self) -> None:
         """Draw inputs and compute what is expected. Raises Refusal BAD_PROBLEM with the problem's own fault."""
@@ -110,6 +112,39 @@ class Session:
         inputs = self.drawn.inputs
         await child.ask("stage", [inputs.fd], timeout_s, inputs=inputs.spec, restore=self.restores)
 
+    @property
+    def broken(self) -> bool:
+        """Whether a process of this session has ended, so that it must be prepared anew."""
+        return any(child.closed for child in self._children)
+
+    async def sides(self, names: Sequence[str]) -> tuple[dict[str, Child], list[str]]:
+        """The baselines, staged for timing; a torch.compile that does not run is left out, with a note that says why."""
+        staged: dict[str, Child] = {}
+        notes = []
+        for name in names:
+            try:
+                staged[name] = await self._staged(name)
+            except (ChildError, Refusal) as fault:
+                if name == "eager" or isinstance(fault, Lost):
+                    raise
+                notes.append(f"torch.compile does not run on this problem: {str(fault).splitlines()[0]}")
+                self._drop(name)
+        return staged, notes
+
+    async def _staged(self, name: str) -> Child:
+        child = await self.baseline(name)
+        if name == "compile" and name not in self._compiled:
+            await self.stage(child, COMPILE_TIMEOUT_S)
+            await child.ask("block", timeout_s=COMPILE_TIMEOUT_S, nonce=0, count=1)
+            self._compiled.add(name)
+        await self.stage(child, PREPARE_TIMEOUT_S)
+        return child
+
+    def _drop(self, name: str) -> None:
+        if child := self._baselines.pop(name, None):
+            child.close()
+        self._children = [c for c in self._children if not c.closed]
+
     async def judge(self) -> Child:
         """The process that compares; it never sees a candidate's code."""
         if "judge" not in self._baselines:
@@ -159,11 +194,11 @@ class Session:
             raise Refusal(
                 Code.BAD_PROBLEM, f"the problem fails in {STEPS[verb]}: {fault.kind}: {fault.text}"
             ) from fault
-        except ChildDied as died:
-            raise Refusal(Code.BAD_PROBLEM, f"the problem's process ended in {STEPS[verb]}: {died}") from died
-        except TimeoutError:
+        except ChildTimeout:
             sentence = f"the problem needs more than {PREPARE_TIMEOUT_S:.0f} s in {STEPS[verb]}"
             raise Refusal(Code.BAD_PROBLEM, sentence) from None
+        except ChildDied as died:
+            raise Refusal(Code.BAD_PROBLEM, f"the problem's process ended in {STEPS[verb]}: {died}") from died
 
 
 STEPS = {

@@ -8,9 +8,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Any
 
 from ncu_server import schema, stats
-from ncu_server.zygote import Child
+from ncu_server.zygote import Child, ChildDied
 
 BLOCK_US = 5_000.0
 WARM_UPS = 2
@@ -57,7 +58,7 @@ async def alternate(
     for _ in range(WARM_UPS):
         nonce = secrets.randbits(48)
         for name, child in sides.items():
-            times = await child.ask("block", timeout_s=timeout_s, nonce=nonce, count=1)
+            times = _times(await child.ask("block", timeout_s=timeout_s, nonce=nonce, count=1), child, 1)
             counts[name] = max(1, min(MAX_CALLS, math.ceil(BLOCK_US / max(fmean(times), 0.1))))
     samples = Samples({name: [] for name in sides})
     began = time.monotonic()
@@ -66,7 +67,8 @@ async def alternate(
         order = list(sides) if pair % 2 == 0 else list(sides)[::-1]
         for name in order:
             start = time.perf_counter_ns()
-            times = await sides[name].ask("block", timeout_s=timeout_s, nonce=nonce, count=counts[name])
+            said = await sides[name].ask("block", timeout_s=timeout_s, nonce=nonce, count=counts[name])
+            times = _times(said, sides[name], counts[name])
             outer = (time.perf_counter_ns() - start) / 1e3
             samples.blocks[name].append(fmean(times))
             if sum(times) > outer:
@@ -74,6 +76,14 @@ async def alternate(
         if pair + 1 >= MIN_PAIRS and (_narrow(samples, candidate, tie) or time.monotonic() - began > seconds):
             break
     return samples
+
+
+def _times(said: Any, child: Child, count: int) -> list[float]:
+    """Microseconds as told by a child, which may tell anything."""
+    match said:
+        case list() if len(said) == count and all(isinstance(t, float) and 0 < t < math.inf for t in said):
+            return said
+    raise ChildDied(child, f"the process answered no {count} times")
 
 
 def _narrow(samples: Samples, candidate: str, tie: float) -> bool:

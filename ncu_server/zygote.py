@@ -37,16 +37,39 @@ LOG_TAIL = 4000
 KINDS: dict[str, Kind] = {"builder": "build", "candidate": "run"}
 
 
-class ChildFault(Exception):  # noqa: N818
+class ChildError(Exception):
+    """A child did not answer as asked. `child` says which, and so whose fault it is."""
+
+    def __init__(self, child: Child, words: str) -> None:
+        super().__init__(_printable(words))
+        self.child = child
+
+
+class ChildFault(ChildError):  # noqa: N818
     """The code inside a child raised: `kind` is the exception's class, `text` its message, `trace` where."""
 
-    def __init__(self, kind: str, text: str, trace: str) -> None:
-        super().__init__(f"{kind}: {text}")
-        self.kind, self.text, self.trace = kind, text, trace
+    def __init__(self, child: Child, kind: str, text: str, trace: str) -> None:
+        super().__init__(child, f"{kind}: {text}")
+        self.kind, self.text, self.trace = _printable(kind), _printable(text), _printable(trace)
 
 
-class ChildDied(Exception):  # noqa: N818
-    """A child ended without an answer; `text` says by what signal or exit code, with the end of its output."""
+class ChildDied(ChildError):  # noqa: N818
+    """A child ended without an answer, or with one that is none; the text says how, with the end of its output."""
+
+
+class ChildTimeout(ChildError, TimeoutError):  # noqa: N818
+    """A child did not answer in time and was killed."""
+
+
+class Lost(Refusal):
+    """The zygote has ended, and its children with it: no candidate's fault, and worth a second try."""
+
+    def __init__(self) -> None:
+        super().__init__(Code.INTERNAL, "the worker process has ended; call again to start a new one")
+
+
+def _printable(text: str) -> str:
+    return text.encode(errors="replace").decode()
 
 
 class Child:
@@ -56,34 +79,46 @@ class Child:
         self._zygote, self._sock, self._number = zygote, sock, number
         self.pid, self.directory = pid, directory
         self.walls = walls
+        self.closed = False
         self.ended: asyncio.Future[tuple[int, str | None]] = asyncio.get_running_loop().create_future()
 
     async def ask(self, verb: str, fds: Sequence[int] = (), timeout_s: float | None = None, **arguments: Any) -> Any:
         """Run `verb` in the child and return what it answers.
 
-        Raises ChildFault for an exception inside, ChildDied where the process is gone, TimeoutError after `timeout_s`
-        (the child is killed then).
+        Raises ChildFault for an exception inside, ChildDied where the process is gone or its answer is none,
+        ChildTimeout after `timeout_s` (the child is killed then), Lost where the zygote has gone.
         """
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._exchange({"verb": verb, "arguments": arguments}, fds)
-        except (TimeoutError, asyncio.CancelledError):
+        except TimeoutError:
+            self.close()
+            raise ChildTimeout(self, f"no answer within {timeout_s} s") from None
+        except asyncio.CancelledError:
             self.close()
             raise
-        if answer is None:
-            raise ChildDied(await self._obituary())
-        if "fault" in answer:
-            raise ChildFault(**answer["fault"])
-        return answer["value"]
+        match answer:
+            case {"value": value, **rest} if not rest:
+                return value
+            case {"fault": {"kind": str(kind), "text": str(text), "trace": str(trace)}}:
+                raise ChildFault(self, kind, text, trace)
+            case None:
+                raise ChildDied(self, await self._obituary())
+        self.close()
+        raise ChildDied(self, "the process sent an answer that is none")
 
-    async def _exchange(self, message: Message, fds: Sequence[int]) -> Message | None:
+    async def _exchange(self, message: Message, fds: Sequence[int]) -> object:
+        """The answer, None where the process has gone, and a text where what came is no message."""
         try:
             await send_async(self._sock, message, fds)
+            return await receive_async(self._sock)
         except OSError:
             return None
-        return await receive_async(self._sock)
+        except ValueError:
+            return "no JSON"
 
     async def _obituary(self) -> str:
+        self.closed = True
         try:
             async with asyncio.timeout(2):
                 code, why = await asyncio.shield(self.ended)
@@ -110,6 +145,7 @@ class Child:
 
     def close(self) -> None:
         """Kill the child and everything it started."""
+        self.closed = True
         self._sock.close()
         self._zygote.kill(self._number)
 
@@ -190,7 +226,7 @@ class Zygote:
 
     def _live(self) -> socket.socket:
         if self._control is None:
-            raise Refusal(Code.INTERNAL, "the worker process has ended; call again to start a new one")
+            raise Lost
         return self._control
 
     async def _listen(self, control: socket.socket) -> None:
@@ -201,9 +237,12 @@ class Zygote:
                 child.ended.set_result((message["code"], message["why"]))
         for fork in self._forks.values():
             if not fork.done():
-                fork.set_exception(
-                    Refusal(Code.INTERNAL, "the worker process has ended; call again to start a new one")
-                )
+                fork.set_exception(Lost())
+        for child in self._children.values():
+            child.closed = True
+            if not child.ended.done():
+                child.ended.set_exception(Lost())
+                child.ended.exception()  # seen: nobody has to ask
 
     def _introduce(self, number: int, pid: int, walls: str) -> None:
         waiting = self._forks.get(number)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 from ncu_server.targets.target import Probe, Target
@@ -21,17 +23,29 @@ def threads() -> int:
 
 
 def probe() -> Probe:
-    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    compiler = _compiler()
     model, flags = _cpuinfo()
     feature = next((name for flag, name in FEATURES if flag in flags), "")
     arch = f"{platform.machine()}-{feature}" if feature else platform.machine()
     if compiler is None:
-        return Probe(False, model, arch, threads(), None, "no C++ compiler", "install one: apt-get install g++")
+        fix = "install one (apt-get install g++) or set CXX to one that works"
+        return Probe(False, model, arch, threads(), None, "no C++ compiler that compiles", fix)
     return Probe(True, model, arch, threads(), compiler)
 
 
 def environment(found: Probe) -> dict[str, str]:
     return {}
+
+
+def _compiler() -> str | None:
+    """The C++ compiler that builds will use, if it compiles an empty program."""
+    command = shlex.split(os.environ.get("CXX", "c++"))
+    found = shutil.which(command[0]) if command else None
+    if found is None:
+        return None
+    check = [found, *command[1:], "-x", "c++", "-fsyntax-only", "-"]
+    done = subprocess.run(check, input="int main() {}", text=True, capture_output=True, timeout=60, check=False)
+    return found if done.returncode == 0 else None
 
 
 def _cpuinfo() -> tuple[str, set[str]]:

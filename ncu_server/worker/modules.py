@@ -20,7 +20,7 @@ def load(source: str, name: str) -> types.ModuleType:
     module.__file__ = f"{name}.py"
     linecache.cache[module.__file__] = (len(source), None, source.splitlines(keepends=True), module.__file__)
     sys.modules[name] = module
-    exec(compile(source, module.__file__, "exec"), module.__dict__)
+    exec(compile(source, module.__file__, "exec", dont_inherit=True), module.__dict__)
     return module
 
 

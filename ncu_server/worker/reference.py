@@ -78,6 +78,7 @@ class Reference:
         out, model = self._run(self._model, arguments)
         if not flatten(out)[1]:
             raise TypeError("the reference returns no tensor")
+        self._repeats(out, fds[0], inputs)
         effects = self._effects(before, arguments, model)
         structure, tensors = flatten(seen(out, arguments, model, **effects))
         exact, note = self._exact(fds[0], inputs, effects)
@@ -124,6 +125,15 @@ class Reference:
         self._device.settle()
         return out, own
 
+    def _repeats(self, out: Any, fd: int, inputs: Spec) -> None:
+        """Raises ValueError for a model whose second call says something else: nothing can be compared with it."""
+        again, _ = self._run(self._model, self._arguments(fd, inputs))
+        for one, other in zip(flatten(out)[1], flatten(again)[1], strict=True):
+            if not _alike(one, other):
+                raise ValueError(
+                    "two calls on the same inputs differ; make the model deterministic (no random numbers)"
+                )
+
     def _effects(self, before: list[Any], after: list[Any], model: torch.nn.Module) -> dict[str, Any]:
         old, new = dict(self._model.named_buffers()), dict(model.named_buffers())
         buffers = [name for name in old if not same(old[name], new[name])]
@@ -140,6 +150,14 @@ class Reference:
             out, own = self._run(self._model, arguments)
         tensors = flatten(seen(out, arguments, own, **effects))[1]
         return [t.double() if t.is_floating_point() else t for t in tensors], note
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Equal, or apart by no more than the order of additions can explain (1e-3 of the rms)."""
+    if not one.is_floating_point():
+        return bool(torch.equal(one, other))
+    a, b = one.double().nan_to_num(), other.double().nan_to_num()
+    return bool((a - b).abs().max() <= 1e-3 * a.square().mean().sqrt() + 1e-30) if a.numel() else True
 
 
 def _described(tensors: list[torch.Tensor], outputs: int, effects: dict[str, Any]) -> list[dict[str, Any]]:

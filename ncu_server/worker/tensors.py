@@ -15,18 +15,22 @@ Spec = dict[str, Any]
 SCALARS = (bool, int, float, str, type(None))
 
 
+class UnacceptableOutput(TypeError):  # noqa: N818
+    """What a candidate returns is nothing that can be compared."""
+
+
 def flatten(tree: Any, strict: bool = False) -> tuple[Any, list[torch.Tensor]]:
     """A JSON-able structure with numbered places, and the tensors in that order.
 
     `strict` refuses subclasses of Tensor and tensors with attributes of their own (they can lie about their values).
-    Raises TypeError for anything that is neither a container, a tensor nor a plain scalar.
+    Raises TypeError (UnacceptableOutput where strict) for anything that is neither a container, a tensor nor a plain scalar.
     """
     tensors: list[torch.Tensor] = []
 
     def walk(node: Any) -> Any:
         if isinstance(node, torch.Tensor):
             if strict and (type(node) is not torch.Tensor or node.__dict__):
-                raise TypeError(
+                raise (UnacceptableOutput if strict else TypeError)(
                     f"an output is a {type(node).__name__} with behaviour of its own, not a plain torch.Tensor"
                 )
             tensors.append(node.detach())
@@ -39,7 +43,9 @@ def flatten(tree: Any, strict: bool = False) -> tuple[Any, list[torch.Tensor]]:
             return {"dtype": str(node).removeprefix("torch.")}
         if isinstance(node, SCALARS):
             return {"value": node}
-        raise TypeError(f"{type(node).__name__} is neither a tensor, a container of tensors nor a plain value")
+        raise (UnacceptableOutput if strict else TypeError)(
+            f"{type(node).__name__} is neither a tensor, a container of tensors nor a plain value"
+        )
 
     return walk(tree), tensors
 
@@ -114,6 +120,8 @@ def _typed(room: torch.Tensor, place: Spec) -> torch.Tensor:
 
 def placed(tensor: torch.Tensor, place: Spec, device: str) -> torch.Tensor:
     """A copy on the device with the strides that the original had."""
+    if any(stride == 0 and size > 1 for stride, size in zip(place["strides"], place["shape"], strict=True)):
+        return tensor.to(device, copy=True)  # an expanded tensor is one value many times: it cannot be written to
     fresh = torch.empty_strided(place["shape"], place["strides"], dtype=tensor.dtype, device=device)
     return fresh.copy_(tensor)
 

@@ -75,6 +75,8 @@ def _encode(program: Any) -> dict[str, Any]:
             )
         elif node.op == "output":
             graph["outputs"] = [n.name for n in node.args[0] if isinstance(n, torch.fx.Node)]
+    if len(graph["outputs"]) != program.call_spec.out_spec.num_leaves:
+        return graph | {"output_structure": "mixed"}
     structure = str(program.call_spec.out_spec.type.__name__) if program.call_spec.out_spec.type else "tensor"
     graph["output_structure"] = structure if structure in ("tuple", "list", "dict") else "tensor"
     return graph

@@ -1,0 +1,93 @@
+"""What a candidate's process says is checked for form before anything is made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+
+class Malformed(Exception):  # noqa: N818
+    """An answer that is none of the kind asked for."""
+
+
+class Place(BaseModel):
+    """Where a tensor lies in shared memory."""
+
+    model_config = ConfigDict(strict=True)
+
+    shape: list[int]
+    dtype: str
+    strides: list[int]
+    offset: int = Field(ge=0)
+    bytes: int = Field(ge=0)
+
+
+class Spec(BaseModel):
+    """A tree of tensors in shared memory; see ncu_server.worker.tensors."""
+
+    model_config = ConfigDict(strict=True)
+
+    structure: dict[str, Any]
+    tensors: list[Place]
+    bytes: int = Field(gt=0)
+
+
+class Checked(BaseModel):
+    """The answer to `check`."""
+
+    model_config = ConfigDict(strict=True)
+
+    seen: dict[str, Any]
+    kept: bool
+    fresh: bool
+
+
+_SHARE = TypeAdapter(float)
+_PROFILE = TypeAdapter(dict[str, Any])
+
+
+def checked(said: Any) -> Checked:
+    """Raises Malformed."""
+    try:
+        found = Checked.model_validate(said)
+    except ValidationError as fault:
+        raise Malformed(_first(fault)) from None
+    spec(found.seen)
+    return found
+
+
+def spec(said: Any) -> dict[str, Any]:
+    """Raises Malformed."""
+    try:
+        return Spec.model_validate(said).model_dump()
+    except ValidationError as fault:
+        raise Malformed(_first(fault)) from None
+
+
+def share(said: Any) -> float:
+    """Raises Malformed."""
+    try:
+        return _SHARE.validate_python(said)
+    except ValidationError as fault:
+        raise Malformed(_first(fault)) from None
+
+
+def profile(said: Any) -> dict[str, Any]:
+    """Raises Malformed."""
+    try:
+        return _PROFILE.validate_python(said)
+    except ValidationError as fault:
+        raise Malformed(_first(fault)) from None
+
+
+def held(said: dict[str, Any], size: int) -> None:
+    """Whether memory of `size` bytes holds all that is said to lie in it. Raises Malformed."""
+    ends = [place["offset"] + place["bytes"] for place in said["tensors"]]
+    if max([said["bytes"], *ends]) > size:
+        raise Malformed(f"{max(ends)} bytes are said to lie in {size}")
+
+
+def _first(fault: ValidationError) -> str:
+    error = fault.errors(include_url=False)[0]
+    return f"{'.'.join(str(p) for p in error['loc'])} {error['msg']}"
