@@ -11,7 +11,7 @@ from ncu_server import schema
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.rig import Rig, problem_id
-from ncu_server.session import BASELINES, PREPARE_TIMEOUT_S, Session
+from ncu_server.session import BASELINES, PREPARE_TIMEOUT_S, Session, ours
 from ncu_server.targets import Probe, Target
 from ncu_server.timing import alternate
 from ncu_server.zygote import Child, ChildError, ChildFault, Lost
@@ -23,24 +23,39 @@ SAMPLING_S = 3.0
 async def describe(
     rig: Rig, problem: str, target_name: str, baselines: tuple[str, ...], report: Report
 ) -> tuple[schema.DescribeResult, dict[str, Any] | None]:
-    """The description and the whole graph. Raises Refusal for a problem that cannot be run."""
+    """The description and the whole graph. Raises Refusal for a problem that cannot be run.
+
+    Where processes of ours are lost on the way, everything is set up anew and tried once more.
+    """
     if unknown := [b for b in baselines if b not in BASELINES]:
         raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(BASELINES)}")
     target, probe = rig.target(target_name)
+    try:
+        return await _describe(rig, problem, target, probe, baselines, report)
+    except Lost:
+        return await _describe(rig, problem, target, probe, baselines, report)
+
+
+async def _describe(
+    rig: Rig, problem: str, target: Target, probe: Probe, baselines: tuple[str, ...], report: Report
+) -> tuple[schema.DescribeResult, dict[str, Any] | None]:
     await report("preparing: inputs, expected values")
     async with rig.session(problem, target, probe) as session, rig.lease(target).alone(report):
         await report("tracing")
-        work = await session.ask("work", inputs=session.drawn.inputs.spec)
-        graph, operators, elementwise, error = await _graph(session)
-        gbps = await session.ask("copy_rate")
+        try:
+            work = await session.ask("work", inputs=session.drawn.inputs.spec)
+            graph, operators, elementwise, error = await _graph(session)
+            gbps = await session.ask("copy_rate")
+        except ChildError as fault:
+            raise ours(fault) from fault
         await report("timing PyTorch eager and compiled")
         measured, notes = await _baselines(rig, session, target, probe, baselines)
-    identity = problem_id(problem, target_name)
+    identity = problem_id(problem, target.name)
     result = schema.DescribeResult(
         problem_id=identity,
-        target=target_name,
+        target=target.name,
         device=schema.DeviceResult(
-            target=target_name, name=probe.device, arch=probe.arch, threads=probe.threads, copy_gbps=round(gbps, 2)
+            target=target.name, name=probe.device, arch=probe.arch, threads=probe.threads, copy_gbps=round(gbps, 2)
         ),
         graph_uri=f"problem://{identity}/graph" if graph else None,
         graph_error=error,
@@ -89,10 +104,8 @@ async def _measure(sides: dict[str, Child], target: Target) -> list[schema.Basel
     last = list(sides)[-1]
     try:
         samples = await alternate(sides, last, target.tie, SAMPLING_S, PREPARE_TIMEOUT_S)
-    except ChildFault as fault:
-        raise Refusal(Code.BAD_PROBLEM, f"the problem fails in a timed call: {fault}") from fault
     except ChildError as error:
-        raise Lost from error
+        raise ours(error) from error
     return [
         schema.BaselineResult(
             name=name,

@@ -20,7 +20,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.memory import Shared
 from ncu_server.rig import Rig
-from ncu_server.session import BASELINES, Case, Session
+from ncu_server.session import BASELINES, Case, Session, ours
 from ncu_server.targets import Probe, Target
 from ncu_server.timing import Samples, alternate
 from ncu_server.zygote import Child, ChildError, ChildFault, ChildTimeout, Lost
@@ -88,9 +88,11 @@ async def evaluate(rig: Rig, request: Request, report: Report) -> schema.Evaluat
 async def _judge(rig: Rig, target: Target, probe: Probe, request: Request, report: Report) -> schema.EvaluateResult:
     stages = schema.Stages()
     try:
-        async with rig.session(request.problem, target, probe, request.fresh) as session:
-            async with _tried(rig, session, target, probe, request, stages, report) as trial:
-                result = await _run(trial, target, probe, report)
+        async with (
+            rig.session(request.problem, target, probe, request.fresh) as session,
+            _tried(rig, session, target, probe, request, stages, report) as trial,
+        ):
+            result = await _run(trial, target, probe, report)
     except Objection as objection:
         return schema.EvaluateResult(
             status=objection.status,
@@ -165,9 +167,7 @@ def _blamed(trial: Trial, where: str) -> Iterator[None]:
         yield
     except ChildError as error:
         if error.child is not trial.child:
-            if isinstance(error, ChildFault):
-                raise Refusal(Code.BAD_PROBLEM, f"the problem itself fails {where}: {error}") from error
-            raise Lost from error
+            raise ours(error) from error
         if isinstance(error, ChildTimeout):
             raise Objection("timeout", f"{where}: {error}") from error
         if isinstance(error, ChildFault) and error.kind == "UnacceptableOutput":

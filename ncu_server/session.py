@@ -118,15 +118,15 @@ class Session:
         return any(child.closed for child in self._children)
 
     async def sides(self, names: Sequence[str]) -> tuple[dict[str, Child], list[str]]:
-        """The baselines, staged for timing; a torch.compile that does not run is left out, with a note that says why."""
+        """The baselines, staged for timing; a torch.compile that does not run is left out, with a note of why."""
         staged: dict[str, Child] = {}
         notes = []
         for name in names:
             try:
                 staged[name] = await self._staged(name)
-            except (ChildError, Refusal) as fault:
-                if name == "eager" or isinstance(fault, Lost):
-                    raise
+            except ChildError as fault:
+                if name == "eager":
+                    raise ours(fault) from fault
                 notes.append(f"torch.compile does not run on this problem: {str(fault).splitlines()[0]}")
                 self._drop(name)
         return staged, notes
@@ -199,6 +199,13 @@ class Session:
             raise Refusal(Code.BAD_PROBLEM, sentence) from None
         except ChildDied as died:
             raise Refusal(Code.BAD_PROBLEM, f"the problem's process ended in {STEPS[verb]}: {died}") from died
+
+
+def ours(error: ChildError) -> Refusal:
+    """What a fault in a process of ours is: the problem's where its code raised, else a loss worth a retry."""
+    if isinstance(error, ChildFault):
+        return Refusal(Code.BAD_PROBLEM, f"the problem fails in a timed call: {error}")
+    return Lost()
 
 
 STEPS = {

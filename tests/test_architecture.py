@@ -38,7 +38,7 @@ LAYERS = {
         {"targets", "sandbox", "lease", "memory", "framing"},
         {"walls"},
         {"landlock", "seccomp", "watch"},
-        {"guard", "authorship", "elf", "compare", "stats", "schema", "errors"},
+        {"answers", "guard", "authorship", "elf", "compare", "stats", "schema", "errors"},
     ],
 }
 

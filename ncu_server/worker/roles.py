@@ -33,7 +33,10 @@ def serve(role: str, sock: socket.socket) -> None:
             answer = {"fault": _fault(fault)}
         for fd in fds:
             os.close(fd)
-        send(sock, answer)
+        try:
+            send(sock, answer)
+        except (BrokenPipeError, ConnectionResetError):  # nobody waits for it any more
+            return
 
 
 def _fault(fault: BaseException) -> dict[str, str]:

@@ -23,7 +23,7 @@ def flatten(tree: Any, strict: bool = False) -> tuple[Any, list[torch.Tensor]]:
     """A JSON-able structure with numbered places, and the tensors in that order.
 
     `strict` refuses subclasses of Tensor and tensors with attributes of their own (they can lie about their values).
-    Raises TypeError (UnacceptableOutput where strict) for anything that is neither a container, a tensor nor a plain scalar.
+    Raises TypeError (UnacceptableOutput where strict) for what is neither a container, a tensor nor a plain scalar.
     """
     tensors: list[torch.Tensor] = []
 
