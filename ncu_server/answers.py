@@ -43,8 +43,19 @@ class Checked(BaseModel):
     fresh: bool
 
 
+class Profile(BaseModel):
+    """The answer to `profile`; see ncu_server.worker.provenance.profiled."""
+
+    calls: int = Field(gt=0)
+    ops: dict[str, float]
+    kernels: dict[str, float]
+    own_us: float
+    outside_us: float
+    own_done: int
+    own_started: int
+
+
 _SHARE = TypeAdapter(float)
-_PROFILE = TypeAdapter(dict[str, Any])
 
 
 def checked(said: Any) -> Checked:
@@ -76,7 +87,7 @@ def share(said: Any) -> float:
 def profile(said: Any) -> dict[str, Any]:
     """Raises Malformed."""
     try:
-        return _PROFILE.validate_python(said)
+        return Profile.model_validate(said).model_dump()
     except ValidationError as fault:
         raise Malformed(_first(fault)) from None
 

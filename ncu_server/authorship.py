@@ -24,7 +24,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-Label = Literal["custom", "hybrid", "library"]
+Label = Literal["custom", "hybrid", "library", "unknown"]
 CUSTOM, LIBRARY = 0.95, 0.05
 FEW = 0.2  # a share that noise can lift a decoy to
 SMALL_US = {"cpu": 200.0, "cuda": 50.0}
@@ -197,7 +197,7 @@ class Authorship:
 
     def refusal(self, strict: bool) -> str | None:
         """Why the candidate is turned away, in one sentence; None where the rules let it pass."""
-        if self.label == "custom" or (self.label == "hybrid" and not strict):
+        if self.label == "custom" or (self.label in ("hybrid", "unknown") and not strict):
             return None
         said = []
         if self.own is not None and self.foreign is not None:
@@ -216,6 +216,11 @@ class Authorship:
         if self.top:
             facts["library_top"] = self.top
         return facts
+
+
+def unknown(why: str) -> Authorship:
+    """Nobody could see who does the work: the profiler failed. It is said, and only the default rules let it pass."""
+    return Authorship("unknown", None, None, why=f"who does the work could not be seen: {why}")
 
 
 def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:

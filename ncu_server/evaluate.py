@@ -146,7 +146,7 @@ async def _run(trial: Trial, target: Target, probe: Probe, report: Report) -> sc
         timing=samples.timing(CANDIDATE),
         versus=[samples.versus(name, CANDIDATE, target.tie) for name in baselines],
         provenance=provenance(target, probe) | author.facts() | {"walls": trial.child.walls},
-        notes=notes,
+        notes=[*notes, author.why] if author.label == "unknown" else notes,
         stages=trial.stages,
     )
 
@@ -248,7 +248,10 @@ async def _attribute(trial: Trial) -> Authorship:
     """Who does the work: the last thing that the candidate's child is asked, since profiling changes its timing."""
     inputs = trial.session.drawn.inputs
     with _blamed(trial, "in a profiled call"):
-        seen = answers.profile(await trial.ask("profile", [inputs.fd], inputs=inputs.spec))
+        try:
+            seen = answers.profile(await trial.ask("profile", [inputs.fd], inputs=inputs.spec))
+        except ChildFault as fault:
+            return authorship.unknown(f"{fault.kind}: {fault.text}")
     own = await asyncio.to_thread(_ownership, trial.request.candidate, trial.libraries)
     author = authorship.attribute(seen, trial.session.target.device, own)
     if not author.doubtful:

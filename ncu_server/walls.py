@@ -217,8 +217,9 @@ def rules(walls: Walls, directory: Path) -> Iterator[tuple[Path, landlock.Right]
     read = landlock.RUN if walls.kind == "build" else landlock.READ
     for path in (*map(Path, SYSTEM), *(Path("/etc") / name for name in CONFIGURATION), *installed(), Path("/proc")):
         yield path, read
-    # CUDA dies with error 304 where it cannot write the names of its threads. Only its own: /proc/sys is below /proc.
-    yield Path("/proc/self"), landlock.READ | landlock.Right.WRITE_FILE
+    # CUDA dies with error 304 where it cannot write the names of its threads, which it opens to truncate (seen on an
+    # H100). Only its own: /proc/sys is below /proc.
+    yield Path("/proc/self"), landlock.READ | landlock.Right.WRITE_FILE | landlock.Right.TRUNCATE
     for name in PLAIN_DEVICES:
         yield Path("/dev") / name, landlock.DEVICE
     if walls.device != "cpu":
@@ -237,8 +238,8 @@ def rules(walls: Walls, directory: Path) -> Iterator[tuple[Path, landlock.Right]
 def installed() -> tuple[Path, ...]:
     """Where the interpreter, its packages, this package, compilers and CUDA lie; never a home as a whole."""
     found = {Path(p).resolve() for p in (sys.prefix, sys.base_prefix, sys.exec_prefix)} | {PACKAGE}
-    found |= {Path(p).resolve() for p in sys.path if p.endswith(("site-packages", "dist-packages"))}
-    named = [os.environ[v] for v in HOMES if os.environ.get(v)]
+    named = [p for p in sys.path if p]
+    named += [os.environ[v] for v in HOMES if os.environ.get(v)]
     named += [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p]
     for tool in (*TOOLS, os.environ.get("CC", ""), os.environ.get("CXX", "")):
         place = shutil.which(tool) if tool else None
