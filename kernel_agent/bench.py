@@ -232,7 +232,8 @@ class Bench:
         """Nobody waits for a connection that its keeper no longer opens."""
         fault = None if keeper.cancelled() else keeper.exception()
         if not self._line.done():
-            self._fail(f"The connection to the measuring server ended ({fault or 'it was closed'}); start or resume the run again.")
+            why = fault or "it was closed"
+            self._fail(f"The connection to the measuring server ended ({why}); start or resume the run again.")
 
     def _fail(self, sentence: str) -> None:
         self._line.set_exception(ServerError(sentence))

@@ -27,9 +27,10 @@ def load_problem(
     inputs are float32 normal values of `input_shapes`, one shape for each argument of `forward`, and `init_inputs` are
     the constructor's arguments (literals). Raises ProblemError with one sentence where that cannot be done.
     """
-    if not isinstance(code, str) or not isinstance(name, str):
-        what, given = ("code", code) if not isinstance(code, str) else ("name", name)
-        raise ProblemError(f"`{what}` is text, not {given!r}.")
+    texts: dict[str, object] = {"code": code, "name": name}
+    for what, given in texts.items():
+        if not isinstance(given, str):
+            raise ProblemError(f"`{what}` is text, not {given!r}.")
     try:
         return _load(code.removeprefix("\ufeff"), name, target, input_shapes, init_inputs)
     except (RecursionError, MemoryError):
@@ -149,7 +150,9 @@ def _get_inputs(module: ast.ClassDef, name: str, shapes: Sequence[Sequence[int]]
             f"{name} defines no `get_inputs`: add it, or give input_shapes, one for each input of forward."
         )
     listed = isinstance(shapes, (list, tuple))
-    if not listed or not all(isinstance(shape, (list, tuple)) and all(_is_size(size) for size in shape) for shape in shapes):
+    if not listed or not all(
+        isinstance(shape, (list, tuple)) and all(_is_size(size) for size in shape) for shape in shapes
+    ):
         raise ProblemError(f"input_shapes is a list of shapes such as [(16, 1024), (1024,)], not {shapes!r}.")
     _match(module, "forward", len(shapes), "input_shapes")
     inputs = ", ".join(f"torch.randn({tuple(shape)!r})" for shape in shapes)

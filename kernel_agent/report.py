@@ -182,9 +182,7 @@ class Screen:
         if self._best:
             trial, idea, evaluation = self._best
             speed, title = times(evaluation.against("eager")), tree.own_title(idea, trial)
-            rows.append(
-                Text.assemble(("best so far ", "bold"), (speed, "bold green"), f"  {short(trial)}  {title}")
-            )
+            rows.append(Text.assemble(("best so far ", "bold"), (speed, "bold green"), f"  {short(trial)}  {title}"))
         return Group(*rows)
 
 
@@ -283,7 +281,8 @@ def measured(run: Run, retrieval: str | None) -> Iterator[str]:
     """How the numbers came about."""
     device = run.description.device
     threads = f", {device.threads} threads" if device.target == "cpu" else ""
-    yield f"measured on {device.name} ({device.target}, {device.arch}{threads}): {_baselines(run.description)} when the run began"
+    baselines = f"{_baselines(run.description)} when the run began"
+    yield f"measured on {device.name} ({device.target}, {device.arch}{threads}): {baselines}"
     if confirmed := run.confirmations.get(tree.winner(run).source_id):
         own = ", ".join(f"{versus.baseline} {ms(versus.timing.median_us)}" for versus in confirmed.versus)
         yield f"when the best was confirmed: {own}"

@@ -19,7 +19,10 @@ def assemble(
     flags: Sequence[str],
     target: str,
 ) -> str:
-    """One Python module, which says its title in the comment `# kernel: TITLE`. `tunables` maps names (macros of the kernel) to their value and the values worth trying."""
+    """One Python module, which says its title in the comment `# kernel: TITLE`.
+
+    `tunables` maps names (macros of the kernel) to their value and the values worth trying.
+    """
     prefix = _unused("kernel", problem)
     names = {name: _unused(name, problem) for name in tunables}
     declared = "".join(
