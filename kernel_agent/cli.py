@@ -99,11 +99,19 @@ def _shape(text: str) -> tuple[int, ...]:
     return shape
 
 
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    top = parser()
+    arguments, rest = top.parse_known_args(argv)
+    if rest:
+        raise UsageError(f"Unrecognized arguments: {' '.join(rest)}; see `{top.prog} {arguments.command} --help`.")
+    return arguments
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 2 usage, 3 not covered, 4 unavailable, 5 budget, 130 stopped."""
     watched = Watched()
     try:
-        arguments = parser().parse_args(argv)
+        arguments = _parsed(argv)
         commands: dict[str, Callable[[argparse.Namespace, Watched], int]] = {
             "run": _run,
             "resume": _resume,

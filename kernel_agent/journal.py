@@ -87,7 +87,8 @@ class Journal:
     def create(cls, directory: Path) -> Journal:
         """Take a directory that holds no run yet, be it what an early kill left; `begin` writes the first lines.
 
-        Left by an exception before anything is recorded, the journal removes what the run has written and made.
+        Left by a failure before anything is recorded, or by a stop before it has begun, the journal removes what the
+        run has written and made.
         """
         journal = cls(directory)
         try:
@@ -186,21 +187,26 @@ class Journal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        bare = self._new and error is not None and self._is_bare()
+        bare = self._new and error is not None and self._is_bare(stopped=not isinstance(error, Exception))
         self.close()
         if bare:
-            for name in OURS:
-                (self.directory / name).unlink(missing_ok=True)
-            with suppress(OSError):  # somebody else's files are there
+            with suppress(OSError):  # such as somebody else's files in the directory
+                for name in OURS:
+                    (self.directory / name).unlink(missing_ok=True)
                 for place in self._made:
                     place.rmdir()
 
-    def _is_bare(self) -> bool:
-        """Whether there is nothing worth resuming: no record, no answer of a model, no prompt that waits for one."""
+    def _is_bare(self, stopped: bool) -> bool:
+        """Whether there is nothing worth resuming: no record, no answer of a model, no prompt that waits for one.
+
+        Whoever has stopped a run may go on with it once it has begun.
+        """
         if (self.directory / MANUAL).exists():
             return False
         try:
             tables = _tables(self._rows) & {"records", "calls"}
+            if stopped and tables:
+                return False
             return not any(self._rows.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in tables)
         except sqlite3.Error:
             return False

@@ -336,12 +336,26 @@ async def test_a_server_lost_while_a_resumed_run_is_described_says_how_to_go_on(
     assert err.endswith("\nWhat is recorded is kept; go on with: python -m kernel_agent resume kept\n")
 
 
-async def test_a_start_that_is_stopped_while_it_is_described_leaves_nothing(there: Path) -> None:
-    process = await start("run", "relu.py", "--target", "cpu", "--server", f"{bench(there)} --behave ponder")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_a_run_stopped_while_it_is_described_says_how_to_go_on(there: Path, number: signal.Signals) -> None:
+    server = f"{bench(there)} --behave ponder"
+    process = await start("run", "relu.py", "--target", "cpu", "--run-directory", "kept", "--server", server)
     assert process.stdout is not None
     assert [row async for row in first(process.stdout, b"tracing")]
-    assert (there / "runs").exists()
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
+    _, err = await asyncio.wait_for(process.communicate(), 10)
+    assert process.returncode == 130
+    assert err.decode().splitlines()[-1] == "stopped; go on with: python -m kernel_agent resume kept"
+    code, _, err = await run("resume", "kept", "--server", bench(there), "--rounds", "1", "--retrieval", "lexical")
+    assert (code, err) == (0, "")
+
+
+async def test_a_run_stopped_while_its_server_starts_leaves_nothing(there: Path) -> None:
+    process = await start("run", "relu.py", "--target", "cpu", "--server", f"{bench(there)} --behave hang")
+    async with asyncio.timeout(30):
+        while not list(there.glob("runs/*/server.log")):
+            await asyncio.sleep(0.01)
+    process.send_signal(signal.SIGINT)
     _, err = await asyncio.wait_for(process.communicate(), 10)
     assert (process.returncode, err.decode().splitlines()[-1]) == (130, "stopped")
     assert not (there / "runs").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.errors import KernelAgentError, UsageError
+from kernel_agent.errors import KernelAgentError, ServerError, UsageError
 from kernel_agent.journal import FILE, LOG, MANUAL, Journal, read
 from kernel_agent.journal import begun as has_begun
 from kernel_agent.tree import Confirmation, Ideas, Judgement, Run
@@ -119,11 +120,11 @@ def test_a_run_killed_before_it_began_gives_its_directory_back(tmp_path: Path, l
     assert has_begun(tmp_path)
 
 
-def fails(journal: Journal, *steps: Callable[[Journal], object]) -> None:
-    with pytest.raises(ZeroDivisionError), journal:
+def fails(journal: Journal, *steps: Callable[[Journal], object], by: type[BaseException] = ServerError) -> None:
+    with pytest.raises(by), journal:
         for step in steps:
             step(journal)
-        raise ZeroDivisionError
+        raise by
 
 
 def begin(journal: Journal) -> None:
@@ -132,16 +133,24 @@ def begin(journal: Journal) -> None:
     (journal.directory / LOG).write_text("last words")
 
 
-@pytest.mark.parametrize("steps", [(), (begin,)], ids=["at once", "described"])
+@pytest.mark.parametrize(
+    ("steps", "by"), [((), ServerError), ((begin,), ServerError), ((begin,), OSError), ((), KeyboardInterrupt)]
+)
 def test_what_fails_before_anything_is_recorded_leaves_nothing_that_it_made(
-    tmp_path: Path, steps: tuple[Callable[[Journal], object], ...]
+    tmp_path: Path, steps: tuple[Callable[[Journal], object], ...], by: type[BaseException]
 ) -> None:
-    fails(Journal.create(tmp_path / "runs" / "one"), *steps)
+    fails(Journal.create(tmp_path / "runs" / "one"), *steps, by=by)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "mine").touch()
-    fails(Journal.create(tmp_path / "here"), *steps)
+    fails(Journal.create(tmp_path / "here"), *steps, by=by)
     assert [path.name for path in (tmp_path / "here").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("by", [KeyboardInterrupt, asyncio.CancelledError])
+def test_what_is_stopped_once_it_has_begun_can_be_resumed(tmp_path: Path, by: type[BaseException]) -> None:
+    fails(Journal.create(tmp_path), begin, by=by)
+    Journal.open(tmp_path).close()
 
 
 @pytest.mark.parametrize(
