@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent import tree
-from kernel_agent.errors import NotCovered, Unavailable
-from kernel_agent.events import Notice, Observer, RunStarted, silent
+from kernel_agent.errors import NotCovered, Unavailable, UsageError
+from kernel_agent.events import Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.journal import Journal
 from kernel_agent.problem import load_problem
 from kernel_agent.settings import Settings, load_settings
@@ -74,7 +74,7 @@ class KernelAgent:
         *,
         name: str = "kernel",
         init_inputs: Sequence[Any] | None = None,
-        run_directory: Path | None = None,
+        run_directory: Path | str | None = None,
     ) -> tuple[str, dict[str, Any]]:
         """The best kernel's source and the results (see `results`).
 
@@ -84,18 +84,32 @@ class KernelAgent:
         Raises the exceptions of kernel_agent.errors; a run that was stopped goes on with `resume`.
         """
         problem = load_problem(code, name, self.settings.target or "", input_shapes, init_inputs)
-        with Journal.create(run_directory or _new_directory(self.settings.runs_dir, name)) as journal:
+        new = _new_directory(self.settings.runs_dir, name) if run_directory is None else _path(run_directory)
+        with Journal.create(new) as journal:
             async with self._hands(journal, self.settings) as (model, bench):
                 if not problem.target:
                     problem = load_problem(code, name, await _found_target(bench), input_shapes, init_inputs)
                 journal.begin(problem, self.settings)
+                self._observe(RunOpened(journal.directory))
                 return await self._run(journal, self.settings, model, bench)
 
-    async def resume(self, run_directory: Path) -> tuple[str, dict[str, Any]]:
-        """Carry on a run that was stopped; of its settings, those given to this agent's constructor are replaced."""
-        with Journal.open(run_directory) as journal:
+    async def resume(self, run_directory: Path | str) -> tuple[str, dict[str, Any]]:
+        """Carry on a run that was stopped.
+
+        Of its settings, those given to this agent's constructor are replaced, from now on. Raises UsageError where
+        that would be its target.
+        """
+        with Journal.open(_path(run_directory)) as journal:
+            self._observe(RunOpened(journal.directory))
+            target = self._given.get("target", journal.problem.target)
+            if target != journal.problem.target:
+                raise UsageError(
+                    f"The run in {journal.directory} is for {journal.problem.target} and stays so: "
+                    f"start a new run for {target}."
+                )
             settings = load_settings(**(journal.settings.keyless() | self._given))
             async with self._hands(journal, settings) as (model, bench):
+                journal.settings = settings
                 return await self._run(journal, settings, model, bench)
 
     @asynccontextmanager
@@ -176,7 +190,7 @@ def results(run: tree.Run, directory: Path) -> dict[str, Any]:
         "speedup_interval": _ends(eager),
         "speedup_vs_compile": compiled.median if compiled else None,
         "speedup_vs_compile_interval": _ends(compiled),
-        "optimization_idea": idea.title if idea else None,
+        "optimization_idea": tree.title(run, winner) if idea else None,
         "error": evaluation.error,
         "time_us": time_us,
         "reference_us": times.get("eager"),
@@ -202,18 +216,20 @@ def _row(run: tree.Run, rank: int, trial: Trial) -> dict[str, Any]:
         "rank": rank,
         "trial": trial.id,
         "round": tree.round_of(run, trial),
-        "idea": run.ideas[trial.idea].title if trial.idea else "the original",
+        "idea": tree.title(run, trial),
         "speedup": evaluation.speedup,
         "speedup_interval": _ends(evaluation.against("eager")),
         "error": evaluation.error,
         "confirmed": tree.accepted(run, confirmation) if confirmation else None,
+        "confirmed_speedup": confirmation.speedup if confirmation else None,
+        "confirmed_speedup_interval": _ends(confirmation.against("eager")) if confirmation else None,
         "lineage": _titles(run, trial),
     }
 
 
 def _titles(run: tree.Run, trial: Trial) -> list[str]:
-    ideas = dict.fromkeys(t.idea for t in tree.lineage(run, trial) if t.idea)
-    return [run.ideas[idea].title for idea in ideas]
+    titles = {t.idea: tree.title(run, t) for t in tree.lineage(run, trial) if t.idea}
+    return list(titles.values())
 
 
 def _ends(interval: Interval | None) -> list[float] | None:
@@ -296,11 +312,21 @@ async def _library(settings: Settings, notice: Callable[[str], None]) -> AsyncIt
         yield Shelf(library)
 
 
+def _path(given: Path | str) -> Path:
+    try:
+        return Path(given)
+    except TypeError:
+        raise UsageError(f"A run's directory is a path, not {given!r}.") from None
+
+
 def _new_directory(runs: Path, name: str) -> Path:
-    plain = re.sub(r"\W+", "-", name).strip("-") or "kernel"
+    plain = re.sub(r"\W+", "-", name).strip("-")[:80] or "kernel"
     stem = f"{plain}-{datetime.now():%Y%m%d-%H%M%S}"
     places = (runs / (stem if number == 1 else f"{stem}-{number}") for number in range(1, 1000))
-    return next(place for place in places if not place.exists())
+    try:
+        return next(place for place in places if not place.exists())
+    except OSError as error:
+        raise UsageError(f"The directory {runs} cannot be read ({error.strerror}).") from None
 
 
 def _write(path: Path, text: str) -> None:

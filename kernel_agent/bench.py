@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT, TextContent, TextResou
 from pydantic import TypeAdapter, ValidationError
 
 from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, UsageError
+from kernel_agent.journal import LOG
 from kernel_agent.types import Description, Evaluation, Problem, Status
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ PASSED_ON = re.compile(
     r"OMP_\w+|MKL_NUM_THREADS|CUDA_\w+|NVIDIA_\w+|TVM_FFI_\w+|TORCH_\w+|TRITON_\w+|XDG_\w+|ROCM_\w+|HIP_\w+|NCU_\w+"
 )
 """The environment variables a server started here gets; keys are never among them."""
-
-LOG = "server.log"
 
 START_S = 120.0
 """Seconds a server may take to answer for the first time."""
@@ -149,9 +148,11 @@ class Bench:
         """Judge a candidate: build it, check it, time it against eager PyTorch."""
         return await self._judge(problem, source, ["eager"], False, on_progress)
 
-    async def confirm(self, problem: Problem, source: str, on_progress: Say | None = None) -> Evaluation:
-        """Judge it again with new secret inputs in fresh processes, against eager and compiled PyTorch."""
-        return await self._judge(problem, source, ["eager", "compile"], True, on_progress)
+    async def confirm(
+        self, problem: Problem, source: str, baselines: Iterable[str], on_progress: Say | None = None
+    ) -> Evaluation:
+        """Judge it again with new secret inputs in fresh processes, against all of the problem's baselines."""
+        return await self._judge(problem, source, list(baselines), True, on_progress)
 
     async def _judge(
         self, problem: Problem, source: str, baselines: list[str], fresh: bool, on_progress: Say | None
@@ -216,7 +217,8 @@ class Bench:
             self._notice(f"The measuring server {what}; it is started once more.")
         else:
             self._fail(
-                f"The measuring server {what} again{self._last_words()}; what is recorded is safe, resume the run."
+                f"The measuring server {what} again{self._last_words()}; resume the run, "
+                "or start it again where nothing is recorded yet."
             )
         self._hang_up.set()
 
@@ -240,7 +242,8 @@ class Bench:
         """Nobody waits for a connection that its keeper no longer opens."""
         fault = None if keeper.cancelled() else keeper.exception()
         if not self._line.done():
-            self._fail(f"The connection to the measuring server ended ({fault or 'it was closed'}); resume the run.")
+            why = fault or "it was closed"
+            self._fail(f"The connection to the measuring server ended ({why}); start or resume the run again.")
 
     def _fail(self, sentence: str) -> None:
         self._line.set_exception(ServerError(sentence))
@@ -271,7 +274,7 @@ class Bench:
         log = self._directory / LOG
         written = log.read_bytes()[self._log_from :] if log.exists() else b""
         lines = written.decode(errors="replace").strip().splitlines()
-        return f"; its last words are `{lines[-1].strip()}`, more in {log}" if lines else ""
+        return f"; its last words are `{lines[-1].strip()}`" if lines else ""
 
 
 def _is_address(path: str) -> bool:
@@ -280,7 +283,10 @@ def _is_address(path: str) -> bool:
 
 def _command(path: str) -> StdioServerParameters:
     """How to start the server: `python` is this interpreter, which finds our packages from any directory."""
-    program, *arguments = shlex.split(path)
+    try:
+        program, *arguments = shlex.split(path)
+    except ValueError:  # a quotation that does not end, or no word at all
+        raise ServerError(f"The measuring server `{path}` is no command; correct mcp_server_path.") from None
     if program in ("python", "python3"):
         program = sys.executable
     if shutil.which(program) is None:

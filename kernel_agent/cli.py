@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -14,8 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernel_agent.errors import KernelAgentError, Unavailable, UsageError
-from kernel_agent.settings import is_key, load_settings, rows
+from kernel_agent.errors import KernelAgentError, ProblemError, Unavailable, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +45,8 @@ class Parser(argparse.ArgumentParser):
 def parser() -> Parser:
     """The four commands; the flags of `run` and `resume` are the settings."""
     top = Parser(
-        "kernel_agent", description="Give it PyTorch code, get back a kernel that is checked, measured and faster."
+        "python -m kernel_agent",
+        description="Give it PyTorch code, get back a kernel that is checked, measured and faster.",
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     form: dict[str, Any] = {"epilog": _keys(), "allow_abbrev": False}
@@ -68,6 +69,8 @@ def parser() -> Parser:
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
+    from kernel_agent.settings import is_key, rows
+
     group = command.add_argument_group("settings", "also read from the environment and .env")
     for row in rows():
         if is_key(row.name):
@@ -80,22 +83,35 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
 
 
 def _keys() -> str:
+    from kernel_agent.settings import is_key, rows
+
     names = ", ".join(row.variable for row in rows() if is_key(row.name))
     return f"Keys are taken from the environment or .env alone: {names}."
 
 
 def _shape(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(size) for size in text.split("x"))
+        shape = tuple(int(size) for size in text.split("x"))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"a shape is sizes joined by x, such as 64x1024, not {text}") from None
+        shape = (-1,)
+    if min(shape) < 0:
+        raise argparse.ArgumentTypeError(f"a shape is sizes joined by x, such as 64x1024, not {text}")
+    return shape
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    top = parser()
+    arguments, rest = top.parse_known_args(argv)
+    if rest:
+        raise UsageError(f"Unrecognized arguments: {' '.join(rest)}; see `{top.prog} {arguments.command} --help`.")
+    return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 2 usage, 3 not covered, 4 unavailable, 5 budget, 130 stopped."""
     watched = Watched()
     try:
-        arguments = parser().parse_args(argv)
+        arguments = _parsed(argv)
         commands: dict[str, Callable[[argparse.Namespace, Watched], int]] = {
             "run": _run,
             "resume": _resume,
@@ -104,17 +120,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         return commands[arguments.command](arguments, watched)
     except KernelAgentError as fault:
-        _say(f"error: {fault}")
-        if watched.directory and isinstance(fault, Unavailable):
-            _say(f"What is recorded is kept; go on with: python -m kernel_agent resume {watched.directory}")
+        _say(f"error: {_in_flags(fault)}")
+        if (on := watched.going_on()) and not isinstance(fault, UsageError):
+            _say(f"What is recorded is kept; {on}")
         return fault.exit_code
+    except ImportError as missing:
+        _say(f"error: {_unmet(missing)}")
+        return Unavailable.exit_code
     except (KeyboardInterrupt, asyncio.CancelledError):
-        kept = f"; go on with: python -m kernel_agent resume {watched.directory}" if watched.directory else ""
-        _say(f"stopped{kept}")
+        _say(watched.stopped())
         return INTERRUPTED
     except BrokenPipeError:  # whoever read us has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _in_flags(fault: KernelAgentError) -> str:
+    """The fault in the words of the command line."""
+    if not isinstance(fault, ProblemError):
+        return str(fault)
+    return str(fault).replace("give input_shapes", "give --input-shapes 64x1024").replace(" input_", " --input-")
+
+
+def _unmet(missing: ImportError) -> str:
+    package = (missing.name or "that is needed").partition(".")[0]
+    state = "is missing in" if isinstance(missing, ModuleNotFoundError) else f"({missing}) is of no use to"
+    return f"The package {package} {state} this Python; activate .venv or pip install -r requirements.txt."
 
 
 class Watched:
@@ -125,14 +156,31 @@ class Watched:
         self.retrieval: str | None = None
 
     def to(self, observer: Observer) -> Observer:
-        from kernel_agent.events import RunStarted
+        from kernel_agent.events import RunOpened, RunStarted
 
         def observe(event: Event) -> None:
+            if isinstance(event, RunOpened):
+                self.directory = event.directory
             if isinstance(event, RunStarted):
-                self.directory, self.retrieval = event.directory, event.retrieval_mode
+                self.retrieval = event.retrieval_mode
             observer(event)
 
         return observe
+
+    def going_on(self) -> str | None:
+        """How to go on with the run, where there is something to go on with."""
+        if self.directory is None:
+            return None
+        from kernel_agent.journal import begun
+
+        if not begun(self.directory):
+            return None
+        return f"go on with: python -m kernel_agent resume {shlex.quote(str(self.directory))}"
+
+    def stopped(self) -> str:
+        """The last word of a run that was stopped."""
+        on = self.going_on()
+        return f"stopped; {on}" if on else "stopped"
 
 
 def _run(arguments: argparse.Namespace, watched: Watched) -> int:
@@ -142,26 +190,32 @@ def _run(arguments: argparse.Namespace, watched: Watched) -> int:
         work = agent.generate_kernel(
             code, arguments.input_shapes, name=arguments.file.stem, run_directory=arguments.run_directory
         )
-        _until_done(work)
+        _until_done(work, watched)
     return _account(watched)
 
 
 def _resume(arguments: argparse.Namespace, watched: Watched) -> int:
-    watched.directory = arguments.directory
     with _display() as observer:
-        _until_done(_agent(arguments, watched.to(observer)).resume(arguments.directory))
+        _until_done(_agent(arguments, watched.to(observer)).resume(arguments.directory), watched)
     return _account(watched)
 
 
 def _show(arguments: argparse.Namespace, watched: Watched) -> int:
-    results = arguments.directory / "results.json"
-    retrieval = json.loads(results.read_text()).get("retrieval") if results.is_file() else None
-    _print_account(arguments.directory, retrieval)
+    _print_account(arguments.directory, _retrieval(arguments.directory / "results.json"))
     return 0
+
+
+def _retrieval(results: Path) -> str | None:
+    try:
+        found = json.loads(results.read_text("utf-8")) if results.is_file() else {}
+    except (OSError, ValueError, RecursionError):
+        return f"not known, {results} cannot be read"
+    return str(found["retrieval"]) if isinstance(found, dict) and "retrieval" in found else None
 
 
 def _doctor(arguments: argparse.Namespace, watched: Watched) -> int:
     from kernel_agent.doctor import examine, lines
+    from kernel_agent.settings import load_settings
 
     settings = load_settings(**_given(arguments))
 
@@ -173,12 +227,12 @@ def _doctor(arguments: argparse.Namespace, watched: Watched) -> int:
                 print(row, flush=True)
         return able
 
-    return 0 if _until_done(work()) else Unavailable.exit_code
+    return 0 if _until_done(work(), watched) else Unavailable.exit_code
 
 
 def _source(file: Path) -> str:
     try:
-        return file.read_text("utf-8")
+        return file.read_text("utf-8-sig")
     except FileNotFoundError:
         raise UsageError(f"There is no file {file}.") from None
     except OSError as error:
@@ -188,6 +242,8 @@ def _source(file: Path) -> str:
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+    from kernel_agent.settings import is_key, rows
+
     return {row.name: getattr(arguments, row.name, None) for row in rows() if not is_key(row.name)}
 
 
@@ -223,20 +279,23 @@ def _account(watched: Watched) -> int:
 
 
 def _print_account(directory: Path, retrieval: str | None) -> None:
+    from rich.text import Text
+
     from kernel_agent.journal import read
     from kernel_agent.report import account
 
     console = _console()
     for part in account(read(directory), directory, retrieval):
-        console.print(part)
+        console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print(text, file=sys.stderr, flush=True)
 
 
-def _until_done(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run the coroutine. The first Ctrl-C (or SIGTERM) cancels it, a second one ends the process at once.
+def _until_done(work: Coroutine[Any, Any, Any], watched: Watched) -> Any:
+    """Run the coroutine. The first Ctrl-C (SIGTERM, SIGHUP) cancels it, a second one ends the process at once.
 
     Where cancelling takes longer than GRACE_S the process ends too: the server's child sees its pipe close and goes.
     """
@@ -250,21 +309,27 @@ def _until_done(work: Coroutine[Any, Any, Any]) -> Any:
             nonlocal calls
             calls += 1
             if calls > 1:
-                os._exit(INTERRUPTED)
+                end()
             _say("\nstopping; Ctrl-C again to stop at once")
             late.start()
             loop.call_soon_threadsafe(task.cancel)
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in before:
             signal.signal(number, stop)
         return await work
 
-    late = threading.Timer(GRACE_S, os._exit, (INTERRUPTED,))
+    def end() -> NoReturn:
+        _say(watched.stopped())
+        os._exit(INTERRUPTED)
+
+    late = threading.Timer(GRACE_S, end)
     late.daemon = True
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    if before[signal.SIGHUP] is signal.SIG_IGN:  # nohup
+        del before[signal.SIGHUP]
     try:
         return asyncio.run(cancellable())
     finally:
         late.cancel()
-        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+        for number, handler in before.items():
             signal.signal(number, handler)

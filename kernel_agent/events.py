@@ -17,6 +17,13 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class RunOpened:
+    """The run's journal has begun: from now on there is something to resume in its directory."""
+
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
 class RunStarted:
     """The problem is described and the search begins; `kept` evaluations are in the journal already (fresh: 0)."""
 
@@ -89,7 +96,16 @@ class Confirmed:
 
 
 Event = (
-    Notice | RunStarted | RoundStarted | IdeaRecorded | TrialStarted | Progress | TrialJudged | Confirming | Confirmed
+    Notice
+    | RunOpened
+    | RunStarted
+    | RoundStarted
+    | IdeaRecorded
+    | TrialStarted
+    | Progress
+    | TrialJudged
+    | Confirming
+    | Confirmed
 )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,17 @@ FORMAT = "1"
 """Changes when an older journal could no longer be read."""
 
 FILE = "journal.sqlite"
+
+LOG = "server.log"
+"""What the measuring server says on stderr, beside the journal."""
+
+MANUAL = "manual"
+"""The folder of prompts and replies where a person is the model."""
+
+OURS = (FILE, f"{FILE}-wal", f"{FILE}-shm", f"{FILE}-journal", "lock", LOG)
+"""The files that stand in a run's directory before anything is recorded there."""
+
+TABLES = {"meta", "records", "calls"}
 
 SCHEMA = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -52,7 +65,9 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         """Lock the directory. Raises UsageError where it cannot be written or a live process holds it."""
         self.directory = directory
+        self._new = False
         try:
+            self._made = [place for place in (directory, *directory.parents) if not place.exists()]
             directory.mkdir(parents=True, exist_ok=True)
             self._lock = (directory / "lock").open("w")
         except OSError as error:
@@ -62,14 +77,31 @@ class Journal:
         except OSError:
             self._lock.close()
             raise UsageError(f"The run directory {directory} is in use by another process.") from None
-        self._rows = sqlite3.connect(directory / FILE, isolation_level=None)
+        try:
+            self._rows = sqlite3.connect(directory / FILE, isolation_level=None)
+        except sqlite3.Error as error:
+            self._lock.close()
+            raise UsageError(f"{directory / FILE} cannot be opened ({error}).") from None
 
     @classmethod
     def create(cls, directory: Path) -> Journal:
-        """Take a directory that holds no run yet; `begin` writes the first lines."""
-        if (directory / FILE).exists() and (directory / FILE).stat().st_size:
-            raise UsageError(f"The run directory {directory} holds a run already; resume it, or choose another.")
-        return cls(directory)
+        """Take a directory that holds no run yet, be it what an early kill left; `begin` writes the first lines.
+
+        Left by a failure before anything is recorded, or by a stop before it has begun, the journal removes what the
+        run has written and made.
+        """
+        journal = cls(directory)
+        try:
+            with _understood(directory):
+                if _tables(journal._rows):
+                    raise UsageError(
+                        f"The run directory {directory} holds a run already; resume it, or choose another."
+                    )
+        except UsageError:
+            journal.close()
+            raise
+        journal._new = True
+        return journal
 
     @classmethod
     def open(cls, directory: Path) -> Journal:
@@ -77,7 +109,8 @@ class Journal:
         _require(directory)
         journal = cls(directory)
         try:
-            _check(journal._rows, directory)
+            with _understood(directory):
+                _check(journal._rows, directory)
         except UsageError:
             journal.close()
             raise
@@ -85,7 +118,8 @@ class Journal:
 
     def begin(self, problem: Problem, settings: Settings) -> None:
         """Write what the run is about: its problem, and its settings without the keys."""
-        self._rows.execute("PRAGMA journal_mode=WAL")
+        with self._room():
+            self._rows.execute("PRAGMA journal_mode=WAL")
         with self._writing():
             for statement in SCHEMA:
                 self._rows.execute(statement)
@@ -95,17 +129,25 @@ class Journal:
 
     @property
     def problem(self) -> Problem:
-        return TypeAdapter(Problem).validate_json(_meta(self._rows)["problem"])
+        with _understood(self.directory):
+            return TypeAdapter(Problem).validate_json(_meta(self._rows)["problem"])
 
     @property
     def settings(self) -> Settings:
-        """The settings the run began with; keys come from the environment of today."""
-        return load_settings(**json.loads(_meta(self._rows)["settings"]))
+        """The settings the run goes on with; keys come from the environment of today."""
+        with _understood(self.directory):
+            return load_settings(**json.loads(_meta(self._rows)["settings"]))
+
+    @settings.setter
+    def settings(self, settings: Settings) -> None:
+        with self._writing():
+            self._put("settings", json.dumps(settings.keyless()))
 
     @property
     def described(self) -> bool:
         """Whether the server has said what the problem is; before that there is no run to load."""
-        return "description" in _meta(self._rows)
+        with _understood(self.directory):
+            return "description" in _meta(self._rows)
 
     def describe(self, description: Description) -> None:
         """Keep the description; a run has one."""
@@ -114,7 +156,8 @@ class Journal:
 
     def load(self) -> Run:
         """The run as far as it is recorded. Raises UsageError where it stopped before its problem was described."""
-        return _run(self._rows, self.directory)
+        with _understood(self.directory):
+            return _run(self._rows, self.directory)
 
     def append(self, record: Record) -> None:
         """Write one record. Raises sqlite3.IntegrityError where it is there already."""
@@ -125,7 +168,8 @@ class Journal:
 
     def call(self, key: str) -> str | None:
         """The reply recorded for a request, by the request's hash."""
-        row = self._rows.execute("SELECT reply FROM calls WHERE key = ?", (key,)).fetchone()
+        with _understood(self.directory):
+            row = self._rows.execute("SELECT reply FROM calls WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
     def record_call(self, key: str, request_json: str, reply: str, usage: JSON) -> None:
@@ -143,16 +187,42 @@ class Journal:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        bare = self._new and error is not None and self._is_bare(stopped=not isinstance(error, Exception))
         self.close()
+        if bare:
+            with suppress(OSError):  # such as somebody else's files in the directory
+                for name in OURS:
+                    (self.directory / name).unlink(missing_ok=True)
+                for place in self._made:
+                    place.rmdir()
+
+    def _is_bare(self, stopped: bool) -> bool:
+        """Whether there is nothing worth resuming: no record, no answer of a model, no prompt that waits for one.
+
+        Whoever has stopped a run may go on with it once it has begun.
+        """
+        if (self.directory / MANUAL).exists():
+            return False
+        try:
+            tables = _tables(self._rows) & {"records", "calls"}
+            if stopped and tables:
+                return False
+            return not any(self._rows.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in tables)
+        except sqlite3.Error:
+            return False
 
     def _put(self, name: str, value: str) -> None:
-        self._rows.execute("INSERT INTO meta (name, value) VALUES (?, ?)", (name, value))
+        self._rows.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
+        with self._room(), _transaction(self._rows):
+            yield
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
         try:
-            with _transaction(self._rows):
-                yield
+            yield
         except sqlite3.OperationalError as error:
             raise Unavailable(
                 f"The journal in {self.directory} cannot be written ({error}); what it holds is safe: "
@@ -171,29 +241,82 @@ def _transaction(rows: sqlite3.Connection) -> Iterator[None]:
     rows.execute("COMMIT")
 
 
+def begun(directory: Path) -> bool:
+    """Whether a run has begun in this directory, so that there is something to resume; takes no lock."""
+    try:
+        if not (directory / FILE).is_file():
+            return False
+        with closing(sqlite3.connect(directory / FILE)) as rows:
+            return bool(_tables(rows))
+    except (OSError, sqlite3.Error):
+        return False
+
+
 def read(directory: Path) -> Run:
     """The run in a directory as far as it is recorded, whoever is writing it now; takes no lock."""
     _require(directory)
-    rows = sqlite3.connect(directory / FILE, isolation_level=None)
+    with _understood(directory):
+        if _opens(directory / FILE):
+            return _read(directory / FILE, directory)
+        with TemporaryDirectory() as folder:  # where nothing can be written SQLite cannot read beside a log either
+            try:
+                for file in (FILE, f"{FILE}-wal"):
+                    if (directory / file).exists():
+                        shutil.copyfile(directory / file, Path(folder) / file)
+            except OSError as error:
+                raise UsageError(f"The journal in {directory} cannot be read ({error.strerror}).") from None
+            return _read(Path(folder) / FILE, directory)
+
+
+def _opens(file: Path) -> bool:
     try:
+        with closing(sqlite3.connect(file)) as rows:
+            _tables(rows)
+    except sqlite3.OperationalError:
+        return False
+    return True
+
+
+def _read(file: Path, directory: Path) -> Run:
+    with closing(sqlite3.connect(file, isolation_level=None)) as rows:
         _check(rows, directory)
         return _run(rows, directory)
-    finally:
-        rows.close()
 
 
 def _require(directory: Path) -> None:
-    if not (directory / FILE).is_file():
+    try:
+        there = (directory / FILE).is_file()
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be read ({error.strerror}).") from None
+    if not there:
         raise UsageError(f"There is no run in {directory}: {FILE} is missing.")
 
 
-def _check(rows: sqlite3.Connection, directory: Path) -> None:
+@contextmanager
+def _understood(directory: Path) -> Iterator[None]:
+    """Reading a journal; whatever is wrong with what stands in it becomes one sentence."""
     try:
-        found = _meta(rows).get("format")
-    except sqlite3.DatabaseError:
-        raise UsageError(f"{directory / FILE} is not a journal of a run; start a new run.") from None
-    if found != FORMAT:
+        yield
+    except (sqlite3.DatabaseError, KeyError, TypeError, ValueError) as error:
+        why = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UsageError(
+            f"{directory / FILE} is damaged, or not a journal of a run ({why}): start a new run."
+        ) from None
+
+
+def _check(rows: sqlite3.Connection, directory: Path) -> None:
+    there = _tables(rows)
+    if not there:
+        raise UsageError(f"Nothing was recorded in {directory}: start again with `python -m kernel_agent run`.")
+    if missing := TABLES - there:
+        raise KeyError(f"it has no table {min(missing)}")
+    if (found := _meta(rows).get("format")) != FORMAT:
         raise UsageError(f"The journal in {directory} has format {found}, this version reads format {FORMAT}.")
+
+
+def _tables(rows: sqlite3.Connection) -> set[str]:
+    """All that a run writes at its beginning comes in one transaction: no table, no run."""
+    return {str(name) for (name,) in rows.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 def _run(rows: sqlite3.Connection, directory: Path) -> Run:
@@ -205,6 +328,8 @@ def _run(rows: sqlite3.Connection, directory: Path) -> Run:
         load_settings(**json.loads(meta["settings"])),
         TypeAdapter(Description).validate_json(meta["description"]),
     )
+    if "eager" not in run.description.baselines:
+        raise KeyError("its problem has no eager baseline")
     adapters: dict[str, TypeAdapter[Record]] = {name: TypeAdapter(kind) for name, kind in KINDS.items()}
     for kind, body in rows.execute("SELECT kind, body FROM records ORDER BY number"):
         run.record(adapters[kind].validate_json(body))

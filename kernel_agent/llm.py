@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, Self, TypeVar
 
 from kernel_agent.errors import ProviderError, UsageError
+from kernel_agent.journal import MANUAL
 from kernel_agent.settings import Settings
 from kernel_agent.types import digest
 
@@ -346,7 +347,7 @@ def open_model(
     if row is None:
         raise UsageError(f"There is no provider {provider}: choose one of {', '.join(PROVIDERS)}.")
     if provider == "manual":
-        return Model(Manual(run_dir / "manual", say), calls)
+        return Model(Manual(run_dir / MANUAL, say), calls)
     if provider == "replay":
         return Model(Replay(), calls)
     name = settings.model_name or row.model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kernel_agent.errors import ProblemError
@@ -27,6 +27,23 @@ def load_problem(
     inputs are float32 normal values of `input_shapes`, one shape for each argument of `forward`, and `init_inputs` are
     the constructor's arguments (literals). Raises ProblemError with one sentence where that cannot be done.
     """
+    texts: dict[str, object] = {"code": code, "name": name}
+    for what, given in texts.items():
+        if not isinstance(given, str):
+            raise ProblemError(f"`{what}` is text, not {given!r}.")
+    try:
+        return _load(code.removeprefix("\ufeff"), name, target, input_shapes, init_inputs)
+    except (RecursionError, MemoryError):
+        raise ProblemError(f"{name} does not parse: an expression in it is nested too deeply.") from None
+
+
+def _load(
+    code: str,
+    name: str,
+    target: str,
+    input_shapes: Sequence[Sequence[int]] | None,
+    init_inputs: Sequence[Any] | None,
+) -> Problem:
     tree = _parse(code, name)
     module = _module(tree, name)
     has_inputs, has_init = (_defined(tree, function) for function in ("get_inputs", "get_init_inputs"))
@@ -55,8 +72,10 @@ def _parse(code: str, name: str) -> ast.Module:
 
 def _module(tree: ast.Module, name: str) -> ast.ClassDef:
     modules: dict[str, ast.ClassDef] = {}
+    known = {"nn": "torch.nn", "Module": "torch.nn.Module"}
     for node in tree.body:
-        if isinstance(node, ast.ClassDef) and any(_is_module(base, modules) for base in node.bases):
+        known.update(_bound(node, known))
+        if isinstance(node, ast.ClassDef) and any(_is_module(base, modules, known) for base in node.bases):
             modules[node.name] = node
     if "Model" in modules:
         return modules["Model"]
@@ -68,9 +87,26 @@ def _module(tree: ast.Module, name: str) -> ast.ClassDef:
     return next(iter(modules.values()))
 
 
-def _is_module(base: ast.expr, modules: dict[str, ast.ClassDef]) -> bool:
-    dotted = ast.unparse(base)
-    return dotted in modules or dotted == "Module" or dotted.startswith(("nn.", "torch.nn."))
+def _bound(node: ast.stmt, known: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The other names that a statement gives to torch and what is in it."""
+    match node:
+        case ast.Import(names=names):
+            yield from ((alias.asname, alias.name) for alias in names if alias.asname)
+        case ast.ImportFrom(module=str(module), names=names):
+            yield from ((alias.asname or alias.name, f"{module}.{alias.name}") for alias in names)
+        case ast.Assign(targets=targets, value=ast.Name() | ast.Attribute() as value):
+            yield from ((target.id, _whole(value, known)) for target in targets if isinstance(target, ast.Name))
+
+
+def _is_module(base: ast.expr, modules: Mapping[str, ast.ClassDef], known: Mapping[str, str]) -> bool:
+    whole = _whole(base, known)
+    return whole in modules or whole.startswith("torch.nn.")
+
+
+def _whole(name: ast.expr, known: Mapping[str, str]) -> str:
+    """A dotted name with what its first part stands for."""
+    first, dot, rest = ast.unparse(name).partition(".")
+    return f"{known.get(first, first)}{dot}{rest}"
 
 
 def _defined(tree: ast.Module, function: str) -> bool:
@@ -113,7 +149,10 @@ def _get_inputs(module: ast.ClassDef, name: str, shapes: Sequence[Sequence[int]]
         raise ProblemError(
             f"{name} defines no `get_inputs`: add it, or give input_shapes, one for each input of forward."
         )
-    if not all(isinstance(shape, (list, tuple)) and all(_is_size(size) for size in shape) for shape in shapes):
+    listed = isinstance(shapes, (list, tuple))
+    if not listed or not all(
+        isinstance(shape, (list, tuple)) and all(_is_size(size) for size in shape) for shape in shapes
+    ):
         raise ProblemError(f"input_shapes is a list of shapes such as [(16, 1024), (1024,)], not {shapes!r}.")
     _match(module, "forward", len(shapes), "input_shapes")
     inputs = ", ".join(f"torch.randn({tuple(shape)!r})" for shape in shapes)
@@ -125,13 +164,14 @@ def _is_size(size: object) -> bool:
 
 
 def _get_init_inputs(module: ast.ClassDef, name: str, values: Sequence[Any] | None) -> str:
-    given = [] if values is None else list(values)
+    listed = values is None or isinstance(values, (list, tuple))
+    given = list(values or ()) if listed else []
     try:
         literal = ast.literal_eval(repr(given)) == given
     except (ValueError, SyntaxError):
         literal = False
-    if not literal:
-        raise ProblemError(f"init_inputs must be numbers, strings, lists and the like, not {given!r}.")
+    if not listed or not literal:
+        raise ProblemError(f"init_inputs is a list of numbers, strings, lists and the like, not {values!r}.")
     _match(module, "__init__", len(given), "init_inputs")
     return f"def get_init_inputs():\n    return {given!r}\n"
 
@@ -145,4 +185,7 @@ def _match(module: ast.ClassDef, method: str, given: int, setting: str) -> None:
     least = len(arguments) - len(own.args.defaults)
     if given < least or (given > len(arguments) and own.args.vararg is None):
         wanted = ", ".join(argument.arg for argument in arguments) or "no arguments"
-        raise ProblemError(f"`{module.name}.{method}` (line {own.lineno}) takes {wanted}, but {setting} gives {given}.")
+        instead = "; `get_init_inputs` can give them" if method == "__init__" else ""
+        raise ProblemError(
+            f"`{module.name}.{method}` (line {own.lineno}) takes {wanted}, but {setting} gives {given}{instead}."
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -68,7 +69,7 @@ def line(event: Event) -> str | None:
             return f"round {round} from {', '.join(map(short, parents))}"
         case TrialJudged(idea, trial, evaluation) if not event.kept:
             again = " (same source as before)" if event.shared else ""
-            return f"r{idea.round} {short(trial)} {_judged(idea, evaluation)}{again}"
+            return f"r{idea.round} {short(trial)} {_judged(idea, trial, evaluation)}{again}"
         case Confirming(trial):
             return f"confirming {short(trial)} with new inputs in fresh processes"
         case Confirmed(trial, evaluation, accepted):
@@ -91,10 +92,11 @@ def _baselines(description: Description) -> str:
     return ", ".join(parts + limit)
 
 
-def _judged(idea: Idea, evaluation: Evaluation) -> str:
+def _judged(idea: Idea, trial: Trial, evaluation: Evaluation) -> str:
+    title = tree.own_title(idea, trial)
     if evaluation.timing is None:
-        return f"{evaluation.status}  {idea.title}{found(evaluation).removeprefix(evaluation.status)}"
-    return f"{evaluation.status} {found(evaluation)}  {idea.title}"
+        return f"{evaluation.status}  {title}{found(evaluation).removeprefix(evaluation.status)}"
+    return f"{evaluation.status} {found(evaluation)}  {title}"
 
 
 @dataclass(slots=True)
@@ -179,10 +181,8 @@ class Screen:
         rows: list[RenderableType] = [Text(), head, *([table] if self._ideas else [])]
         if self._best:
             trial, idea, evaluation = self._best
-            speed = times(evaluation.against("eager"))
-            rows.append(
-                Text.assemble(("best so far ", "bold"), (speed, "bold green"), f"  {short(trial)}  {idea.title}")
-            )
+            speed, title = times(evaluation.against("eager")), tree.own_title(idea, trial)
+            rows.append(Text.assemble(("best so far ", "bold"), (speed, "bold green"), f"  {short(trial)}  {title}"))
         return Group(*rows)
 
 
@@ -211,36 +211,38 @@ def account(run: Run, directory: Path, retrieval: str | None) -> Iterator[Render
     yield Text()
     yield ranking(run)
     trials = [trial for trial in run.trials.values() if trial.idea]
-    failed = sum(run.speedup(trial) is None for trial in trials)
+    judged = [trial for trial in trials if run.evaluation(trial)]
+    failed = sum(run.speedup(trial) is None for trial in judged)
+    waiting = f", {len(trials) - len(judged)} not judged" if len(judged) < len(trials) else ""
     hidden = max(0, len(tree.ranking(run)) - SHOWN)
     more = f", {hidden} slower kernels not shown" if hidden else ""
-    yield Text(f"{len(trials)} trials, {failed} did not pass{more}", "dim")
+    yield Text(f"{len(trials)} trials, {failed} did not pass{waiting}{more}", "dim")
     if steps := tree.progress(run):
         yield Text("best so far, round by round: " + ", ".join(f"{best:.2f}x" for best in steps), "dim")
     yield Text()
     for row in _verdict(run, directory):
-        yield Text(row)
+        yield Text(row, no_wrap=True)  # commands and paths, to be copied whole
     yield Text()
     for row in measured(run, retrieval):
         yield Text(row, "dim")
 
 
 def ranking(run: Run) -> Table:
-    """Rank, idea, speed-up with its interval, error, lineage; the second judgement's numbers where it was accepted."""
+    """Rank, idea, speed-up with its interval, error, lineage, by first judgements; `confirmed` is the second's word."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("rank", "trial", "idea", "speed-up", "confirmed", "error", "lineage"):
         table.add_column(name, justify="right" if name in ("rank", "error") else "left", no_wrap=name == "speed-up")
     for rank, trial in enumerate(tree.ranking(run)[:SHOWN], 1):
         second = run.confirmations.get(trial.source_id)
         sure = second is not None and tree.accepted(run, second)
-        evaluation = second if sure else run.evaluation(trial)
+        evaluation = run.evaluation(trial)
         assert evaluation is not None, "only what was judged is ranked"
         table.add_row(
             str(rank),
             short(trial),
-            run.ideas[trial.idea].title if trial.idea else "PyTorch, eager",
+            tree.title(run, trial) if trial.idea else "PyTorch, eager",
             times(evaluation.against("eager")) if trial.idea else "1.00x",
-            "yes" if sure else "no" if second else "",
+            _confirmed(second, sure) if second else "",
             "" if evaluation.error is None else f"{evaluation.error:.3g}",
             " > ".join(map(short, tree.lineage(run, trial))),
             style="bold green" if sure else "" if trial.idea else "dim",
@@ -248,10 +250,15 @@ def ranking(run: Run) -> Table:
     return table
 
 
+def _confirmed(second: Evaluation, sure: bool) -> str:
+    said = times(second.against("eager")) if second.status is Status.PASSED else second.status.replace("_", " ")
+    return said if sure else f"no: {said}"
+
+
 def _verdict(run: Run, directory: Path) -> Iterator[str]:
     kernel, winner = directory / BEST, tree.winner(run)
     if not kernel.exists():
-        yield f"The run is not finished: python -m kernel_agent resume {directory}"
+        yield f"The run is not finished: python -m kernel_agent resume {shlex.quote(str(directory))}"
         return
     if winner.idea:
         evaluation = run.confirmations[winner.source_id]
@@ -266,17 +273,29 @@ def _verdict(run: Run, directory: Path) -> Iterator[str]:
     yield f"    import sys; sys.path.insert(0, {str(directory.resolve())!r})"
     yield f"    from {kernel.stem} import {name}"
     yield f"    model = {name}(...)  # constructed and called as the original is"
+    if winner.idea:
+        yield "it is for inference: it gives no gradients"
 
 
 def measured(run: Run, retrieval: str | None) -> Iterator[str]:
     """How the numbers came about."""
     device = run.description.device
     threads = f", {device.threads} threads" if device.target == "cpu" else ""
-    yield f"measured on {device.name} ({device.target}, {device.arch}{threads}): {_baselines(run.description)}"
+    baselines = f"{_baselines(run.description)} when the run began"
+    yield f"measured on {device.name} ({device.target}, {device.arch}{threads}): {baselines}"
+    if confirmed := run.confirmations.get(tree.winner(run).source_id):
+        own = ", ".join(f"{versus.baseline} {ms(versus.timing.median_us)}" for versus in confirmed.versus)
+        yield f"when the best was confirmed: {own}"
+    if run.description.limit_us:
+        yield "limit: the bytes moved once at the measured copy speed"
     yield (
         "a candidate and eager PyTorch take turns on the same secret inputs; intervals are 95 % of the paired ratio; "
         "outputs are checked against float64, the error is in rounding units of which 64 are allowed"
     )
-    yield "confirmed: judged a second time, with new inputs in fresh processes, and faster beyond the noise again"
+    if run.confirmations:
+        yield (
+            "confirmed: the speed-up when judged a second time, with new inputs in fresh processes; "
+            "the best is the first that was faster beyond the noise again"
+        )
     if retrieval:
         yield f"retrieval: {retrieval}"

@@ -54,9 +54,13 @@ class Bench(Protocol):
         """Judge a candidate: build it, check it, time it against eager PyTorch."""
 
     async def confirm(
-        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+        self,
+        problem: Problem,
+        source: str,
+        baselines: Iterable[str],
+        on_progress: Callable[[str], None] | None = None,
     ) -> Evaluation:
-        """Judge it again with new secret inputs in fresh processes, against eager and compiled PyTorch."""
+        """Judge it again with new secret inputs in fresh processes, against the baselines (`eager` among them)."""
 
 
 class Library(Protocol):
@@ -157,7 +161,8 @@ class Search:
             evaluation = self.run.confirmations.get(trial.source_id)
             if evaluation is None:
                 self.observe(Confirming(trial))
-                evaluation = await self.bench.confirm(self.run.problem, trial.source, self.progress(trial))
+                baselines = self.run.description.baselines
+                evaluation = await self.bench.confirm(self.run.problem, trial.source, baselines, self.progress(trial))
                 self.record(Confirmation(trial.source_id, evaluation))
             accepted = tree.accepted(self.run, evaluation)
             self.observe(Confirmed(trial, evaluation, accepted))

@@ -132,6 +132,17 @@ def round_of(run: Run, trial: Trial) -> int:
     return run.ideas[trial.idea].round if trial.idea else 0
 
 
+def title(run: Run, trial: Trial) -> str:
+    """What a trial is called: by its own kernel where that says so, else by its idea."""
+    return own_title(run.ideas[trial.idea], trial) if trial.idea else "the original"
+
+
+def own_title(idea: Idea, trial: Trial) -> str:
+    """A template writes `# kernel: TITLE` into what it emits: a later attempt's genes are not the idea's own."""
+    told = re.findall(r"^# kernel: (.+)$", trial.source, re.MULTILINE) if idea.change is not None else []
+    return str(told[-1]) if told else idea.title
+
+
 def ideas_of(run: Run, round: int) -> tuple[Idea, ...]:
     """A round's ideas in the order in which they were recorded."""
     return tuple(idea for idea in run.ideas.values() if idea.round == round)

@@ -2,9 +2,10 @@
 
     python tests/scripted_bench.py --log FILE [--delay SECONDS] [--die-at N] [--behave WORD] [--port N]
 
-`--die-at N` kills the process at the N-th evaluation, with `--behave "die once"` only the first time. The environment
-is told as the names of tools. A candidate may order its verdict by a line `# verdict: wrong` or `# speed: 2.5`; a
-refusal by `# refuse: NO_DEVICE`.
+`--die-at N` kills the process at the N-th evaluation, with `--behave "die once"` only the first time; with `--behave
+"die describing"` at each description, and with `--behave ponder` a description takes for ever. The environment is told
+as the names of tools. A candidate may order its verdict by a line `# verdict: wrong` or `# speed: 2.5`; a refusal by
+`# refuse: NO_DEVICE`. A problem with a line `# no compile` has no compiled baseline.
 """
 
 from __future__ import annotations
@@ -93,7 +94,12 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
     ) -> Answer:
         if behave == "malformed":
             return Answer(device={"target": target})
+        if behave == "die describing":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if behave == "ponder":
+            await asyncio.sleep(3600)
         refuse(problem)
+        compiled = [] if "# no compile" in problem else [{"name": "compile", "timing": timing(COMPILE_US)}]
         return Answer(
             problem_id="p1",
             target=target,
@@ -103,10 +109,7 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
             flops=4096.0,
             bytes=32768.0,
             limit_us=3.2,
-            baselines=[
-                {"name": "eager", "timing": timing(EAGER_US), "speedup": None},
-                {"name": "compile", "timing": timing(COMPILE_US), "speedup": None},
-            ],
+            baselines=[{"name": "eager", "timing": timing(EAGER_US)}, *compiled],
             notes=[],
         )
 
@@ -135,9 +138,11 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
         async with device:
             await context.report_progress(1, 2, "timing")
             await asyncio.sleep(delay)
-        entry = {"source": candidate, "fresh": fresh, "pid": os.getpid()}
+        entry = {"source": candidate, "fresh": fresh, "baselines": baselines, "pid": os.getpid()}
         with log.open("a") as file:
             file.write(json.dumps(entry) + "\n")
+        if "# no compile" in problem and "compile" in (baselines or []):
+            return Answer(**verdict("# verdict: run_error", ["eager"]))
         return Answer(**verdict(candidate, baselines or ["eager"]))
 
     return mcp

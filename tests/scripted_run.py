@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from kernel_agent import tree
 from kernel_agent.bench import Bench
 from kernel_agent.events import Event, Progress, TrialJudged
-from kernel_agent.journal import FILE, Journal
+from kernel_agent.journal import Journal, begun
 from kernel_agent.search import Search
 from kernel_agent.settings import Settings, load_settings
 from kernel_agent.types import Brief, Description, Device, Evaluation, Idea, Problem, Timing, Trial, digest
@@ -76,10 +76,14 @@ class InProcessBench:
         return evaluation_of(source, "eager")
 
     async def confirm(
-        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+        self,
+        problem: Problem,
+        source: str,
+        baselines: Iterable[str],
+        on_progress: Callable[[str], None] | None = None,
     ) -> Evaluation:
         self.confirmed.append(source)
-        return evaluation_of(source, "eager", "compile")
+        return evaluation_of(source, *baselines)
 
 
 def evaluation_of(source: str, *baselines: str) -> Evaluation:
@@ -99,11 +103,11 @@ async def main(directory: Path, log: Path) -> None:
             case Progress(message="timing") | TrialJudged(kept=False):
                 print(type(event).__name__, flush=True)
 
-    begun = (directory / FILE).exists()
+    there = begun(directory)
     server = f"python {ROOT / 'tests' / 'scripted_bench.py'} --log {log} --delay 0.01"
-    with Journal.open(directory) if begun else Journal.create(directory) as journal:
+    with Journal.open(directory) if there else Journal.create(directory) as journal:
         async with Bench(server, directory) as bench:
-            if not begun:
+            if not there:
                 journal.begin(PROBLEM, small_settings())
             if not journal.described:
                 journal.describe(await bench.describe(journal.problem))

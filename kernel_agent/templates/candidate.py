@@ -12,14 +12,17 @@ from kernel_agent.templates.program import Program
 
 def assemble(
     problem: str,
-    summary: str,
+    title: str,
     kernel: str,
     program: Program,
     tunables: Mapping[str, tuple[int | str, Sequence[int | str]]],
     flags: Sequence[str],
     target: str,
 ) -> str:
-    """One Python module. `tunables` maps names (macros of the kernel) to their value and the values worth trying."""
+    """One Python module, which says its title in the comment `# kernel: TITLE`.
+
+    `tunables` maps names (macros of the kernel) to their value and the values worth trying.
+    """
     prefix = _unused("kernel", problem)
     names = {name: _unused(name, problem) for name in tunables}
     declared = "".join(
@@ -35,7 +38,7 @@ def assemble(
     return f'''{problem.rstrip()}
 
 
-# {summary}
+# kernel: {title}
 import torch
 from tvm_ffi.cpp import load_inline as _load_inline
 

@@ -73,7 +73,10 @@ class Graph:
     structure: str
 
 
-HELP = "A model could write it: set OPENAI_API_KEY, or name another provider."
+HELP = (
+    "A model could write it: set an API key (OPENAI_API_KEY, GEMINI_API_KEY, ANTHROPIC_API_KEY or OPENROUTER_API_KEY), "
+    "or name another provider."
+)
 
 
 def parse(graph: Mapping[str, Any] | None) -> Graph:

@@ -140,7 +140,10 @@ class Program:
 def build(graph: Graph) -> Program:
     """The row program of a whole module. Raises NotCovered, with a sentence that names what stands in the way."""
     if graph.structure not in STRUCTURES:
-        raise NotCovered(f"templates return {', '.join(STRUCTURES)}, and this module a {graph.structure}. {HELP}")
+        raise NotCovered(
+            f"templates return a tensor, or a tuple or list of nothing else, and this module's output is "
+            f"{graph.structure}. {HELP}"
+        )
     values = lower(graph)
     specs = {node.name: node.spec for node in graph.nodes if node.name in graph.outputs}
     points, columns = _space(values)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
+from typing import Any
 
 import pytest
 
 from kernel_agent import KernelAgent
 from kernel_agent.agent import Seeded, provider_of
 from kernel_agent.errors import KernelAgentError, ServerError, UsageError
-from kernel_agent.events import Confirmed, Event, RunStarted, TrialJudged
-from kernel_agent.journal import FILE, read
+from kernel_agent.events import Confirmed, Event, Notice, RunOpened, RunStarted, TrialJudged
+from kernel_agent.journal import FILE, begun, read
 from kernel_agent.settings import load_settings, rows
 from kernel_agent.tree import Run, brief
 from kernel_agent.types import Brief, Idea
@@ -64,6 +68,7 @@ async def test_code_goes_in_and_a_confirmed_kernel_with_its_results_comes_out(tm
     assert [row["rank"] for row in results["ranking"]] == list(range(1, len(results["ranking"]) + 1))
     assert (directory / "best_kernel.py").read_text() == kernel and "class ModelNew" in kernel
     assert json.loads((directory / "results.json").read_text()) == results
+    assert events[0] == RunOpened(directory) and isinstance(events[1], Notice), "a watcher can tell how to go on"
     started = next(event for event in events if isinstance(event, RunStarted))
     assert (started.proposer, started.kept, started.rounds) == ("templates", 0, 2)
     assert any(isinstance(event, Confirmed) and event.accepted for event in events)
@@ -78,6 +83,42 @@ async def test_a_finished_run_resumed_gives_the_same_and_more_rounds_can_be_aske
     assert all(event.kept for event in events if isinstance(event, TrialJudged))
     _, further = await agent(tmp_path, num_rounds=3).resume(tmp_path / "run")
     assert further["rounds"] == 3 and further["trials"] > results["trials"]
+
+
+async def test_settings_given_on_resuming_are_kept_and_the_target_cannot_be_one_of_them(tmp_path: Path) -> None:
+    await agent(tmp_path, num_rounds=1).generate_kernel(CODE, run_directory=tmp_path / "run")
+    with pytest.raises(UsageError, match=r"is for cpu and stays so: start a new run for cuda\.$"):
+        await agent(tmp_path, target="cuda").resume(tmp_path / "run")
+    _, further = await agent(tmp_path, num_rounds=2, target="cpu").resume(str(tmp_path / "run"))
+    _, plain = await KernelAgent().resume(tmp_path / "run")
+    assert plain == further and plain["rounds"] == 2
+    with pytest.raises(KernelAgentError, match="no command nonsense"):
+        await KernelAgent(mcp_server_path="nonsense").resume(tmp_path / "run")
+    await KernelAgent().resume(tmp_path / "run")  # what could not be used is not kept
+
+
+async def test_the_ranking_is_by_first_judgements_and_the_second_stands_beside(tmp_path: Path) -> None:
+    _, results = await agent(tmp_path, branching_factor=8).generate_kernel(CODE, run_directory=str(tmp_path / "run"))
+    run, rows = read(tmp_path / "run"), results["ranking"]
+    assert [row["speedup"] for row in rows] == sorted((row["speedup"] for row in rows), reverse=True)
+    confirmed = [row for row in rows if row["confirmed"]]
+    assert len(confirmed) == 1 and {row["confirmed"] for row in rows} == {True, None}
+    for row in rows:
+        trial = run.trials[row["trial"]]
+        second = run.confirmations.get(trial.source_id)
+        assert row["speedup"] == run.speedup(trial)
+        assert row["confirmed_speedup"] == (second.speedup if second else None)
+        assert (row["confirmed_speedup_interval"] is None) == (second is None)
+    assert results["speedup"] == confirmed[0]["confirmed_speedup"]
+    assert results["optimization_idea"] == confirmed[0]["idea"] == confirmed[0]["lineage"][-1]
+    named = [(row["idea"], run.trials[row["trial"]].source) for row in rows if row["idea"] != "the original"]
+    assert named and all(f"# kernel: {title}\n" in source for title, source in named)
+    assert len({title for title, _ in named}) == len(named)
+
+
+async def test_a_kernel_is_confirmed_where_the_problem_cannot_be_compiled(tmp_path: Path) -> None:
+    _, results = await agent(tmp_path).generate_kernel(CODE + "# no compile\n")
+    assert results["status"] == "improved" and results["speedup_vs_compile"] is None
 
 
 async def test_a_cancelled_run_keeps_its_journal_and_resumes(tmp_path: Path) -> None:
@@ -120,15 +161,52 @@ async def test_a_single_module_with_shapes_is_enough(tmp_path: Path) -> None:
         (CODE, {"provider": "openai"}, "key"),
         (CODE, {"provider": "custom"}, "model"),
         (CODE, {"mcp_server_path": "nonsense"}, "there is no command nonsense"),
-        (CODE + "# refuse: UNKNOWN_TARGET", {"target": "abacus"}, "ordered"),
+        (CODE, {"mcp_server_path": " "}, "is no command"),
+        (CODE, {"server": "--behave 'not start'"}, "refuses to start"),
+        (CODE, {"server": "--behave 'die describing'"}, "died again"),
+        (CODE, {"server": "--behave malformed"}, "cannot be understood"),
+        (CODE, {"target": "abacus"}, "templates are written for"),
+        (CODE, {"provider": "replay"}, "not among the recorded"),
+        *(
+            (f"{CODE}# refuse: {code}", {"target": "cpu"}, "ordered")
+            for code in ("UNKNOWN_TARGET", "BAD_PROBLEM", "NO_DEVICE", "NO_COMPILER", "INTERNAL")
+        ),
     ],
 )
-async def test_what_cannot_be_done_is_one_sentence(
-    tmp_path: Path, code: str, settings: dict[str, object], words: str
+async def test_what_cannot_be_done_is_one_sentence_and_leaves_no_directory(
+    tmp_path: Path, code: str, settings: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(KernelAgentError, match=words) as caught:
         await agent(tmp_path, **settings).generate_kernel(code)
     assert "\n" not in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+async def test_a_start_that_is_killed_or_stopped_is_resumed(tmp_path: Path, number: signal.Signals) -> None:
+    server = agent(tmp_path, server="--behave ponder").settings.mcp_server_path
+    script = f"""
+import asyncio; from kernel_agent import KernelAgent
+def observe(event): print(type(event).__name__, flush=True)
+agent = KernelAgent(mcp_server_path={server!r}, observe=observe)
+asyncio.run(agent.generate_kernel({CODE!r}, run_directory="runs/one"))
+"""
+    command = [sys.executable, "-c", script]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=PIPE, stderr=DEVNULL, text=True, env=environment) as process:
+        assert process.stdout and process.stdout.readline() == "RunOpened\n"
+        process.send_signal(number)
+    assert begun(tmp_path / "runs" / "one")
+    _, results = await agent(tmp_path).resume("runs/one")
+    assert results["status"] == "improved"
+
+
+@pytest.mark.parametrize(
+    "work", [KernelAgent.resume, lambda agent, path: agent.generate_kernel(CODE, run_directory=path)]
+)
+async def test_a_directory_that_is_no_path_is_one_sentence(tmp_path: Path, work: Any) -> None:
+    with pytest.raises(UsageError, match="directory is a path, not 5"):
+        await work(agent(tmp_path), 5)
 
 
 async def test_a_directory_with_a_run_in_it_is_left_alone(tmp_path: Path) -> None:

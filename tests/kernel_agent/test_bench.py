@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.bench import LOG, Bench
+from kernel_agent.bench import Bench
 from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, UsageError
+from kernel_agent.journal import LOG
 from kernel_agent.types import Evaluation, Problem, Status
 from tests.scripted_run import DESCRIPTION, PROBLEM, ROOT
 
@@ -40,10 +41,19 @@ async def test_a_problem_is_described_with_its_graph_and_a_kernel_judged_twice(t
     async with Bench(server(tmp_path), tmp_path) as bench:
         assert await bench.describe(PROBLEM) == DESCRIPTION
         first = await bench.evaluate(PROBLEM, "# speed: 2", told.append)
-        second = await bench.confirm(PROBLEM, "# speed: 2")
+        second = await bench.confirm(PROBLEM, "# speed: 2", DESCRIPTION.baselines)
     assert first.status is Status.PASSED and first.speedup == 2.0 and first.against("compile") is None
+    only = await confirmed_without_compile(tmp_path)
+    assert only.speedup == 2.0 and only.against("compile") is None
     assert second.against("compile") and [told[0], told[-1]] == ["building", "timing"]
     assert not any(alive(pid) for pid in pids(tmp_path))
+
+
+async def confirmed_without_compile(directory: Path) -> Evaluation:
+    problem = Problem("x", "# no compile", "cpu")
+    async with Bench(server(directory), directory) as bench:
+        baselines = (await bench.describe(problem)).baselines
+        return await bench.confirm(problem, "# speed: 2", baselines)
 
 
 async def test_a_failed_kernel_is_a_result(tmp_path: Path) -> None:
@@ -95,6 +105,13 @@ async def test_an_answer_that_is_not_understood_says_where(tmp_path: Path) -> No
 async def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="there is no command nonsense"):
         async with Bench("nonsense --serve", tmp_path):
+            pass
+
+
+@pytest.mark.parametrize("path", [" ", "'", "python 'half"])
+async def test_what_is_no_command_is_told(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ServerError, match=f"`{path}` is no command"):
+        async with Bench(path, tmp_path):
             pass
 
 

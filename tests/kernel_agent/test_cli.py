@@ -11,6 +11,7 @@ import re
 import select
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
@@ -22,8 +23,10 @@ from typing import Any
 import pytest
 
 from kernel_agent.cli import main
+from kernel_agent.journal import Journal
 from kernel_agent.settings import is_key, rows
 from tests.scripted_openai import Refuse, Say, ScriptedOpenAI, Step
+from tests.scripted_run import DESCRIPTION, PROBLEM, small_settings
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "tests" / "scripted_bench.py"
@@ -148,7 +151,18 @@ BAD: list[tuple[str, int, str]] = [
     ("run binary.py", 2, "not text in UTF-8"),
     ("run syntax.py", 2, "does not parse"),
     ("run empty.py", 2, "holds no `Model`"),
-    ("run shapeless.py", 2, "defines no `get_inputs`"),
+    ("run shapeless.py", 2, "defines no `get_inputs`: add it, or give --input-shapes 64x1024, one for each input"),
+    ("run shapeless.py --input-shapes 4x4 4x4", 2, "takes x, but --input-shapes gives 2"),
+    ("run relu.py --input-shapes 4x4", 2, "leave --input-shapes out"),
+    ("run shapeless.py --input-shapes 4x-4", 2, "sizes joined by x, such as 64x1024, not 4x-4"),
+    ("run minus.py", 2, "nested too deeply"),
+    ("run bom.py --provider openai --target cpu", 4, "set OPENAI_API_KEY"),
+    ("run relu.py --run-directory leftover --server no-such-command", 4, "there is no command no-such-command"),
+    ("resume leftover", 2, "Nothing was recorded in leftover: start again"),
+    ("show leftover", 2, "Nothing was recorded in leftover: start again"),
+    ("resume damaged", 2, "is damaged"),
+    ("show damaged", 2, "is damaged"),
+    ("run relu.py --rund", 2, "see `python -m kernel_agent run --help`"),
     ("run relu.py --rounds 0", 2, "`num_rounds` cannot be used"),
     ("run relu.py --provider clippy", 2, "`provider` cannot be used"),
     ("run relu.py --provider openai --target cpu", 4, "set OPENAI_API_KEY"),
@@ -169,11 +183,58 @@ def test_bad_input_gets_one_clear_sentence(
     (there / "syntax.py").write_text("def f(:\n")
     (there / "empty.py").write_text("x = 1\n")
     (there / "shapeless.py").write_text(MODEL.split("def get_inputs")[0])
+    (there / "minus.py").write_text("x = " + "-" * 20_000 + "1\n")
+    (there / "bom.py").write_text(MODEL, "utf-8-sig")
+    Journal.create(there / "leftover").close()
+    with Journal.create(there / "damaged") as journal:
+        journal.begin(PROBLEM, small_settings())
+        journal._put("description", "{")
+    before = set(there.iterdir())
     assert main(command.split()) == code
+    assert set(there.iterdir()) == before, "what fails at once leaves nothing behind"
     err = capsys.readouterr().err
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert sentence in err
+
+
+MISSING = """
+import runpy, sys
+for name in {missing!r}: sys.modules[name] = None
+sys.argv = {argv!r}
+runpy.run_path({program!r}, run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("missing", ["mcp", "rich", "pydantic", "pydantic_settings"])
+@pytest.mark.parametrize("command", ["kernel_agent run relu.py", "kernel_agent doctor", "test_agent.py relu.py"])
+def test_a_missing_package_is_named_with_what_to_do(there: Path, missing: str, command: str) -> None:
+    program, *argv = command.split()
+    path = ROOT / program / "__main__.py" if program == "kernel_agent" else ROOT / program
+    script = MISSING.format(missing=[missing], argv=[program, *argv], program=str(path))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    if (missing, argv) == ("rich", ["doctor"]):
+        return  # which draws nothing
+    sentence = f"error: The package {missing} is missing in this Python; activate .venv or pip install"
+    assert (done.returncode, done.stderr) == (4, f"{sentence} -r requirements.txt.\n")
+    assert not (there / "runs").exists()
+
+
+def test_a_path_to_copy_is_never_broken_and_broken_results_do_not_hide_the_account(
+    there: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    place = there / ("long" * 50)
+    with Journal.create(place) as journal:
+        journal.begin(PROBLEM, small_settings())
+        journal.describe(DESCRIPTION)
+    assert main(["show", str(place)]) == 0
+    assert f"python -m kernel_agent resume {place}\n" in capsys.readouterr().out
+    (place / "best_kernel.py").touch()
+    for broken in ("{", "[]", "\x00"):
+        (place / "results.json").write_text(broken)
+        assert main(["show", str(place)]) == 0
+        assert f"    import sys; sys.path.insert(0, {str(place)!r})\n" in capsys.readouterr().out
 
 
 async def test_a_refusal_of_the_real_server_is_a_sentence_too(there: Path) -> None:
@@ -221,10 +282,11 @@ def ended(watches: list[int], within_s: float) -> bool:
     return all(select.select([watch], [], [], max(0.0, deadline - time.monotonic()))[0] for watch in watches)
 
 
-async def test_ctrl_c_ends_the_children_and_says_how_to_go_on(there: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_a_stop_ends_the_children_and_says_how_to_go_on(there: Path, number: signal.Signals) -> None:
     async with judging(there) as (process, watches):
         assert watches
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = await asyncio.wait_for(process.communicate(), 5)
         assert process.returncode == 130
         assert ended(watches, 0)
@@ -240,9 +302,63 @@ async def test_a_second_ctrl_c_ends_the_process_at_once(there: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert [row async for row in first(process.stderr, b"again to stop at once")]
         process.send_signal(signal.SIGINT)
-        await asyncio.wait_for(process.communicate(), 1)
+        _, err = await asyncio.wait_for(process.communicate(), 1)
         assert process.returncode == 130
+        assert err.decode() == "stopped; go on with: python -m kernel_agent resume kept\n"
         assert ended(watches, 5)
+
+
+def test_a_run_that_cannot_be_cancelled_in_time_says_how_to_go_on_before_it_ends(there: Path) -> None:
+    with Journal.create(there / "kept") as journal:
+        journal.begin(PROBLEM, small_settings())
+    script = """
+import asyncio, os, pathlib, signal; from kernel_agent import cli
+async def deaf():
+    os.kill(os.getpid(), signal.SIGTERM)
+    while True:
+        try: await asyncio.sleep(3600)
+        except asyncio.CancelledError: pass
+cli.GRACE_S = 0.1
+watched = cli.Watched(); watched.directory = pathlib.Path("kept")
+cli._until_done(deaf(), watched)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-1] == "stopped; go on with: python -m kernel_agent resume kept"
+
+
+async def test_a_server_lost_while_a_resumed_run_is_described_says_how_to_go_on(there: Path) -> None:
+    with Journal.create(there / "kept") as journal:
+        journal.begin(PROBLEM, small_settings())
+    code, _, err = await run("resume", "kept", "--server", f"{bench(there)} --behave 'die describing'")
+    assert code == 4
+    assert re.match("error: The measuring server died again", err)
+    assert err.endswith("\nWhat is recorded is kept; go on with: python -m kernel_agent resume kept\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_a_run_stopped_while_it_is_described_says_how_to_go_on(there: Path, number: signal.Signals) -> None:
+    server = f"{bench(there)} --behave ponder"
+    process = await start("run", "relu.py", "--target", "cpu", "--run-directory", "kept", "--server", server)
+    assert process.stdout is not None
+    assert [row async for row in first(process.stdout, b"tracing")]
+    process.send_signal(number)
+    _, err = await asyncio.wait_for(process.communicate(), 10)
+    assert process.returncode == 130
+    assert err.decode().splitlines()[-1] == "stopped; go on with: python -m kernel_agent resume kept"
+    code, _, err = await run("resume", "kept", "--server", bench(there), "--rounds", "1", "--retrieval", "lexical")
+    assert (code, err) == (0, "")
+
+
+async def test_a_run_stopped_while_its_server_starts_leaves_nothing(there: Path) -> None:
+    process = await start("run", "relu.py", "--target", "cpu", "--server", f"{bench(there)} --behave hang")
+    async with asyncio.timeout(30):
+        while not list(there.glob("runs/*/server.log")):
+            await asyncio.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = await asyncio.wait_for(process.communicate(), 10)
+    assert (process.returncode, err.decode().splitlines()[-1]) == (130, "stopped")
+    assert not (there / "runs").exists()
 
 
 async def test_a_terminal_gets_the_live_table(there: Path) -> None:

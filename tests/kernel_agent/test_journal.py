@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from kernel_agent.errors import UsageError
-from kernel_agent.journal import FILE, Journal, read
+from kernel_agent.errors import KernelAgentError, ServerError, UsageError
+from kernel_agent.journal import FILE, LOG, MANUAL, Journal, read
+from kernel_agent.journal import begun as has_begun
 from kernel_agent.tree import Confirmation, Ideas, Judgement, Run
 from kernel_agent.types import Idea, Trial
-from tests.scripted_run import DESCRIPTION, PROBLEM, evaluation_of, small_settings
+from tests.scripted_run import DESCRIPTION, PROBLEM, ROOT, evaluation_of, small_settings
 
 
 def begun(directory: Path) -> Journal:
@@ -25,7 +30,7 @@ def begun(directory: Path) -> Journal:
     return journal
 
 
-def fill(journal: Journal) -> Run:
+def fill_all(journal: Journal) -> Run:
     run = journal.load()
     idea = Idea("i1", 1, run.reference.id, "title", "why", {"block": [1, 2.5, None, "ä"]}, ("p1",))
     other = Idea("i2", 1, run.reference.id, "other", "why")
@@ -42,7 +47,7 @@ def fill(journal: Journal) -> Run:
 
 def test_a_run_is_read_back_equal(tmp_path: Path) -> None:
     with begun(tmp_path) as journal:
-        run = fill(journal)
+        run = fill_all(journal)
         assert journal.load() == run
     with Journal.open(tmp_path) as journal:
         assert journal.load() == run == read(tmp_path)
@@ -51,7 +56,7 @@ def test_a_run_is_read_back_equal(tmp_path: Path) -> None:
 
 def test_a_record_is_written_once(tmp_path: Path) -> None:
     with begun(tmp_path) as journal:
-        trial = next(iter(fill(journal).trials.values()))
+        trial = next(iter(fill_all(journal).trials.values()))
         journal.append(trial)
         with pytest.raises(sqlite3.IntegrityError):
             journal.append(trial)
@@ -93,11 +98,135 @@ def test_a_run_is_not_begun_over_another(tmp_path: Path) -> None:
         Journal.create(tmp_path)
 
 
-def test_a_run_killed_before_it_began_gives_its_directory_back(tmp_path: Path) -> None:
-    Journal.create(tmp_path).close()
-    with pytest.raises(UsageError, match=r"There is no run|start a new run"):
-        Journal.open(tmp_path)
+def killed_while_beginning(directory: Path) -> None:
+    """What is left where the process dies between the log's first page and the commit: 4096 bytes without a table."""
+    script = f"""
+import os, sqlite3
+rows = sqlite3.connect({str(directory / FILE)!r}, isolation_level=None)
+rows.execute("PRAGMA journal_mode=WAL"); rows.execute("BEGIN"); rows.execute("CREATE TABLE meta (name)"); os._exit(9)
+"""
+    subprocess.run([sys.executable, "-c", script], check=False)
+    assert (directory / FILE).stat().st_size == 4096
+
+
+@pytest.mark.parametrize("leave", [lambda place: Journal.create(place).close(), killed_while_beginning])
+def test_a_run_killed_before_it_began_gives_its_directory_back(tmp_path: Path, leave: Callable[[Path], None]) -> None:
+    leave(tmp_path)
+    for look in (Journal.open, read):
+        with pytest.raises(UsageError, match=r"Nothing was recorded in .*: start again with"):
+            look(tmp_path)
+    assert not has_begun(tmp_path)
     begun(tmp_path).close()
+    assert has_begun(tmp_path)
+
+
+def fails(journal: Journal, *steps: Callable[[Journal], object], by: type[BaseException] = ServerError) -> None:
+    with pytest.raises(by), journal:
+        for step in steps:
+            step(journal)
+        raise by
+
+
+def begin(journal: Journal) -> None:
+    journal.begin(PROBLEM, small_settings())
+    journal.describe(DESCRIPTION)
+    (journal.directory / LOG).write_text("last words")
+
+
+@pytest.mark.parametrize(
+    ("steps", "by"), [((), ServerError), ((begin,), ServerError), ((begin,), OSError), ((), KeyboardInterrupt)]
+)
+def test_what_fails_before_anything_is_recorded_leaves_nothing_that_it_made(
+    tmp_path: Path, steps: tuple[Callable[[Journal], object], ...], by: type[BaseException]
+) -> None:
+    fails(Journal.create(tmp_path / "runs" / "one"), *steps, by=by)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "mine").touch()
+    fails(Journal.create(tmp_path / "here"), *steps, by=by)
+    assert [path.name for path in (tmp_path / "here").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("by", [KeyboardInterrupt, asyncio.CancelledError])
+def test_what_is_stopped_once_it_has_begun_can_be_resumed(tmp_path: Path, by: type[BaseException]) -> None:
+    fails(Journal.create(tmp_path), begin, by=by)
+    Journal.open(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda journal: journal.append(Ideas(1, (Idea("i1", 1, journal.load().reference.id, "t", ""),))),
+        lambda journal: journal.record_call("k", "{}", "reply", {}),
+        lambda journal: (journal.directory / MANUAL).mkdir(),
+    ],
+    ids=["an idea", "a paid reply", "a prompt that waits"],
+)
+def test_what_fails_with_something_worth_resuming_keeps_it(tmp_path: Path, step: Callable[[Journal], object]) -> None:
+    fails(Journal.create(tmp_path), begin, step)
+    fails(Journal.open(tmp_path))
+    with Journal.open(tmp_path) as journal:
+        assert journal.load().problem == PROBLEM
+
+
+DAMAGE = [
+    "DROP TABLE meta",
+    "DROP TABLE records",
+    "DROP TABLE calls",
+    "DELETE FROM meta WHERE name = 'problem'",
+    "UPDATE meta SET value = '[]' WHERE name = 'settings'",
+    "UPDATE meta SET value = '{' WHERE name = 'description'",
+    "UPDATE records SET kind = 'poem' WHERE number = 2",
+    "UPDATE records SET body = '{}' WHERE number = 3",
+    "UPDATE records SET body = x'ff00' WHERE number = 3",
+    "DELETE FROM records WHERE number = 1",
+    "ALTER TABLE records RENAME body TO soul",
+    "UPDATE meta SET value = replace(value, 'eager', 'lazy') WHERE name = 'description'",
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_journal_is_one_sentence(tmp_path: Path, damage: str) -> None:
+    with begun(tmp_path) as journal:
+        fill_all(journal)
+    with closing(sqlite3.connect(tmp_path / FILE)) as rows, rows:
+        rows.execute(damage)
+
+    def resume() -> None:
+        with Journal.open(tmp_path) as journal:
+            assert journal.problem and journal.settings and journal.described
+            journal.load()
+
+    for look in (lambda: read(tmp_path), resume):
+        with pytest.raises(KernelAgentError, match=r"damaged, or not a journal .*: start a new run\.$") as caught:
+            look()
+        assert "\n" not in str(caught.value)
+    assert has_begun(tmp_path)
+
+
+def test_settings_given_later_are_kept_and_a_journal_s_own_keys_never(tmp_path: Path) -> None:
+    with begun(tmp_path) as journal:
+        journal.settings = small_settings(num_rounds=7, openai_api_key="sk-secret")
+    with Journal.open(tmp_path) as journal:
+        assert journal.settings == small_settings(num_rounds=7)
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare to mount something read-only")
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_run_is_shown_from_where_nothing_can_be_written_be_its_log_full_or_not(tmp_path: Path, killed: bool) -> None:
+    with begun(tmp_path) as journal:
+        fill_all(journal)
+        run = read(tmp_path)
+        if killed:
+            shutil.copytree(tmp_path, tmp_path / "copy")
+    place = tmp_path / "copy" if killed else tmp_path
+    assert (place / f"{FILE}-wal").exists() == killed
+    look = f"import pathlib, kernel_agent.journal as j; print(len(j.read(pathlib.Path({str(place)!r})).evaluations))"
+    mount = f"mount --bind {place} {place} && mount -o remount,bind,ro {place} && exec {sys.executable} -c {look!r}"
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True, text=True, cwd=ROOT)
+    if done.returncode == 1 and "unshare" in done.stderr:
+        pytest.skip("unshare is not allowed here")
+    assert done.stdout == f"{len(run.evaluations)}\n", done.stderr
 
 
 def test_a_directory_without_a_run_and_a_broken_journal_are_told_apart(tmp_path: Path) -> None:

@@ -42,9 +42,25 @@ def test_a_single_module_becomes_model_wherever_its_name_stands_as_a_name() -> N
     compile(source, "scaled", "exec")
 
 
-@pytest.mark.parametrize("base", ["nn.Module", "torch.nn.Module", "Module", "nn.Linear"])
-def test_a_module_is_known_by_its_base(base: str) -> None:
-    code = f"class ModelNew({base}):\n    def forward(self, x): return x\n"
+@pytest.mark.parametrize(
+    ("first", "base"),
+    [
+        ("", "nn.Module"),
+        ("", "torch.nn.Module"),
+        ("", "Module"),
+        ("", "nn.Linear"),
+        ("import torch.nn as N", "N.Module"),
+        ("import torch as t", "t.nn.Module"),
+        ("from torch import nn as net", "net.Linear"),
+        ("from torch.nn import Module as Base", "Base"),
+        ("from torch.nn.modules.module import Module as M", "M"),
+        ("import torch\nBase = torch.nn.Module", "Base"),
+        ("import torch as t\nN = t.nn\nBase = N.Module", "Base"),
+        ("\ufefffrom torch import nn", "nn.Module"),
+    ],
+)
+def test_a_module_is_known_by_its_base_under_any_name(first: str, base: str) -> None:
+    code = f"{first}\nclass ModelNew({base}):\n    def forward(self, x): return x\n"
     assert "class Model(" in load_problem(code, "x", "cpu", [(2,)]).source
 
 
@@ -78,13 +94,21 @@ def test_rewriting_keeps_lines_with_odd_characters_and_endings() -> None:
         (SINGLE, {"input_shapes": [(1,), (1,)]}, "takes size, scale, but init_inputs gives 0"),
         (SINGLE, {"input_shapes": [4, 3], "init_inputs": [3]}, "[(16, 1024), (1024,)]"),
         (SINGLE, {"input_shapes": [(1.5,), (1,)], "init_inputs": [3]}, "list of shapes"),
-        (SINGLE, {"input_shapes": [(1,), (1,)], "init_inputs": [object()]}, "init_inputs must be"),
+        (SINGLE, {"input_shapes": [(1,), (1,)], "init_inputs": [object()]}, "init_inputs is a list"),
         ("from a import Model\nclass B(nn.Module): ...\n", {"input_shapes": []}, "rename that"),
         (EXAMPLE, {"input_shapes": [(1,)]}, "leave input_shapes out"),
         (EXAMPLE, {"init_inputs": [1]}, "leave init_inputs out"),
+        ("from flax import nn\nclass B(nn.Module): ...\n", {"input_shapes": []}, "holds no `Model`"),
+        ("x = " + "-" * 20_000 + "1\n", {}, "nested too deeply"),
+        ("x = " + "a." * 5_000 + "a\n", {}, "nested too deeply"),
+        (None, {}, "`code` is text, not None"),
+        (b"x = 1", {}, "`code` is text, not b'x = 1'"),
+        (SINGLE, {"input_shapes": 5, "init_inputs": [3]}, "not 5"),
+        (SINGLE, {"input_shapes": "4x4", "init_inputs": [3]}, "list of shapes"),
+        (SINGLE, {"input_shapes": [(1,), (1,)], "init_inputs": 5}, "not 5"),
     ],
 )
-def test_a_fault_is_one_sentence(code: str, given: dict[str, Any], words: str) -> None:
+def test_a_fault_is_one_sentence(code: Any, given: dict[str, Any], words: str) -> None:
     with pytest.raises(ProblemError) as caught:
         load_problem(code, "the file", "cpu", **given)
     sentence = str(caught.value)

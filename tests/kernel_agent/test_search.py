@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -103,9 +103,13 @@ async def test_a_failure_is_repaired_at_most_so_often_and_each_step_is_a_trial(j
 async def test_the_next_best_is_delivered_where_the_second_judgement_refuses_the_best(journal: Journal) -> None:
     class Stern(InProcessBench):
         async def confirm(
-            self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+            self,
+            problem: Problem,
+            source: str,
+            baselines: Iterable[str],
+            on_progress: Callable[[str], None] | None = None,
         ) -> Evaluation:
-            await super().confirm(problem, source)
+            await super().confirm(problem, source, baselines)
             return evaluation_of("# verdict: wrong" if source == "# speed: 3" else source, "eager", "compile")
 
     bench = Stern()

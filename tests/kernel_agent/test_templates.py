@@ -19,6 +19,7 @@ import tvm_ffi.libinfo
 from kernel_agent.errors import NotCovered
 from kernel_agent.templates import Templates
 from kernel_agent.templates.strides import broadcast, compose, normal, split
+from kernel_agent.tree import own_title
 from kernel_agent.types import Brief, Description, Device, Idea, Outcome, Problem, Status, Trial
 from rag.page import parse
 
@@ -111,6 +112,13 @@ def test_what_no_template_covers_is_refused_by_its_operator(name: str) -> None:
         Templates(described(REFUSED[name]["graph"], CPU))
 
 
+@pytest.mark.parametrize("structure", ["mixed", "dict"])
+def test_outputs_that_are_not_tensors_alone_are_refused(structure: str) -> None:
+    graph = COVERED["softmaxes"]["graph"] | {"output_structure": structure}
+    with pytest.raises(NotCovered, match=f"output is {structure}. .*ANTHROPIC_API_KEY"):
+        Templates(described(graph, CPU))
+
+
 def test_a_module_without_a_graph_is_refused() -> None:
     with pytest.raises(NotCovered, match="traced"):
         Templates(described(None, CPU))
@@ -175,6 +183,19 @@ async def test_a_candidate_is_the_problem_with_one_more_class() -> None:
     methods = [item.name for item in classes["ModelNew"].body if isinstance(item, ast.FunctionDef)]
     assert methods == ["forward"]
     assert re.search(r"^BLOCK = \d+  # tune: \d+(, \d+)+$", candidate, re.MULTILINE)
+
+
+@pytest.mark.parametrize("device", [CPU, GPU], ids=["cpu", "cuda"])
+async def test_each_attempt_says_the_title_of_its_own_genes(device: Device) -> None:
+    brief = first_brief(COVERED["softmaxes"], device)
+    templates = Templates(brief.description)
+    (idea,) = await templates.ideas(brief, 1)
+    titles = []
+    for attempt in range(2):
+        trial = Trial(idea.id, attempt, 0, brief.parent.id, await templates.write(brief, idea, attempt))
+        titles.append(own_title(idea, trial))
+    assert titles == [templates._space.title(genes) for genes in templates._space.variants(idea.change or {})[:2]]
+    assert titles[0] == idea.title != titles[1]
 
 
 async def test_names_of_the_problem_are_left_alone() -> None:

@@ -178,6 +178,19 @@ def test_ideas_that_the_lineage_has_tried_are_refused_and_the_rest_are_bound() -
     assert all(one.round == 2 and one.parent == run.reference.id and one.id for one in found)
 
 
+def test_a_trial_is_called_by_its_own_kernel_where_a_template_wrote_it_and_else_by_its_idea() -> None:
+    run = fresh()
+    genes, words = idea(0, 1, run.reference, "tiles of 256", {"tile": 256}), idea(1, 1, run.reference, "a model's")
+    run.record(Ideas(1, (genes, words)))
+    source = "# kernel: the problem's own comment\n# kernel: tiles of 512\nimport torch\n"
+    titles = []
+    for one, attempt, text in ((genes, 0, "no title"), (genes, 1, source), (words, 0, source)):
+        run.record(trial := Trial(one.id, attempt, 0, run.reference.id, text))
+        titles.append(tree.title(run, trial))
+    assert titles == ["tiles of 256", "tiles of 512", "a model's"]
+    assert tree.title(run, run.reference) == "the original"
+
+
 def test_a_brief_tells_the_lineage_s_lessons_apart_from_other_tries() -> None:
     run = fresh()
     good, bad = idea(0, 1, run.reference, "good"), idea(1, 1, run.reference, "bad")
