@@ -17,7 +17,7 @@ def test_every_setting_stands_in_the_table_with_its_sentence() -> None:
 
 def test_the_files_that_it_names_exist() -> None:
     root = Path(__file__).parent.parent
-    for name in re.findall(r"\b(?:examples|tests|benchmarks|corpus)/[\w/.]+\w", README):
+    for name in re.findall(r"\b(?:examples|tests|benchmarks|corpus)/[\w/.-]+\w", README):
         assert (root / name).exists(), name
 
 
