@@ -201,7 +201,9 @@ class Zygote:
     async def _start(self) -> None:
         self.close()
         ours, theirs = socket.socketpair()
-        path = json.dumps([str(ROOT), *(p for p in sys.path if p and p != str(ROOT))])
+        # The folder that the server was started in is on its path too; children may read what is on theirs.
+        apart = (ROOT, Path.cwd())
+        path = json.dumps([str(ROOT), *(p for p in sys.path if p and Path(p).resolve() not in apart)])
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-s", "-c", BOOTSTRAP, path, str(theirs.fileno())],
             env=scrubbed(os.environ) | self._environment,

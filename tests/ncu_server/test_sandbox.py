@@ -271,8 +271,9 @@ HONEST_WAYS = {
     "threads of Python and torch": [
         ("return out", "import threading\n        t = threading.Thread(target=print)\n        t.start(); t.join()\n"
                        "        return out"),
-        ("super().__init__()", "super().__init__(); torch.randn(500, 500) @ torch.randn(500, 500)\n"
-                               "        torch.set_num_threads(2); torch.randn(1 << 20).sin()"),
+        ("self.bias = nn.Parameter(torch.randn(256))",
+         "self.bias = nn.Parameter(torch.randn(256)); torch.randn(500, 500) @ torch.randn(500, 500)\n"
+         "        torch.set_num_threads(2); torch.randn(1 << 20).sin()"),
     ],
     "pinned threads": [
         ("return out", "import os\n        os.sched_setaffinity(0, os.sched_getaffinity(0))\n        return out"),
