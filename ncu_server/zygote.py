@@ -185,6 +185,9 @@ class Zygote:
         try:
             await send_async(self._live(), message, [theirs.fileno()])
             pid, stood = await forked
+        except OSError as fault:  # it is dying: its end of the channel closed before its exit was seen
+            self.close()
+            raise Lost from fault
         finally:
             theirs.close()
             self._forks.pop(number, None)
@@ -237,14 +240,17 @@ class Zygote:
                 self._introduce(message["forked"], message["pid"], message["walls"])
             elif child := self._children.pop(message["ended"], None):
                 child.ended.set_result((message["code"], message["why"]))
-        for fork in self._forks.values():
-            if not fork.done():
-                fork.set_exception(Lost())
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Tell whoever waits for a fork or for a child's end that both are lost."""
         for child in self._children.values():
             child.closed = True
-            if not child.ended.done():
-                child.ended.set_exception(Lost())
-                child.ended.exception()  # seen: nobody has to ask
+        pending: list[asyncio.Future[Any]] = [*self._forks.values(), *(c.ended for c in self._children.values())]
+        for waiting in pending:
+            if not waiting.done():
+                waiting.set_exception(Lost())
+                waiting.exception()  # seen: nobody has to ask
 
     def _introduce(self, number: int, pid: int, walls: str) -> None:
         waiting = self._forks.get(number)
@@ -268,4 +274,5 @@ class Zygote:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+        self._give_up()
         self._children.clear()
