@@ -169,8 +169,18 @@ class Zygote:
         """Fork a child that serves `role` (see ncu_server.worker.roles) behind the walls of its kind.
 
         Beside its own directory it reaches `readable` and `writable`; no file of its may grow over `file_bytes`.
-        Raises Refusal INTERNAL where the zygote cannot start.
+        A zygote that turns out to be dying is replaced. Raises Refusal INTERNAL where none can start.
         """
+        walls = Walls(KINDS.get(role, "light"), self._device, tuple(readable), tuple(writable), file_bytes)
+        dying = self._process
+        try:
+            return await self._fork(role, walls)
+        except Lost:
+            if self._process is dying:  # another spawn may have replaced it meanwhile
+                self.close()
+            return await self._fork(role, walls)
+
+    async def _fork(self, role: str, walls: Walls) -> Child:
         async with self._starting:
             if self._process is None or self._process.poll() is not None:
                 await self._start()
@@ -180,13 +190,11 @@ class Zygote:
         directory = self._work / f"{role}-{number}"
         forked: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
         self._forks[number] = forked
-        walls = Walls(KINDS.get(role, "light"), self._device, tuple(readable), tuple(writable), file_bytes)
         message = {"fork": number, "role": role, "directory": str(directory), "walls": asdict(walls)}
         try:
             await send_async(self._live(), message, [theirs.fileno()])
             pid, stood = await forked
-        except OSError as fault:  # it is dying: its end of the channel closed before its exit was seen
-            self.close()
+        except OSError as fault:  # its end of the channel is closed already
             raise Lost from fault
         finally:
             theirs.close()
