@@ -28,7 +28,6 @@ PASSED_ON = (
     "XDG_CACHE_HOME",
     "OPENBLAS_CORETYPE",
     "NCU_SERVER_MEMORY_GIB",
-    "NCU_SERVER_CUDA_WALLS",
 )
 PASSED_ON_PREFIXES = ("CUDA_", "NVIDIA_")
 # Caches of compilers and of torch: shared ones would hand data from one candidate to the next, or to the reference.

@@ -58,9 +58,6 @@ PACKAGE = Path(__file__).resolve().parent
 MPS_DIRECTORY = "/tmp/nvidia-mps"
 
 
-CUDA_WALLS = "NCU_SERVER_CUDA_WALLS"
-
-
 @dataclass(frozen=True, slots=True)
 class Walls:
     """What one child may reach beside its own directory. `device` `cpu` hides GPUs and bounds the address space."""
@@ -91,9 +88,6 @@ def raise_walls(walls: Walls, directory: Path) -> list[Standing]:
     """Raise what this machine has around the calling process, which has one thread; say what stands."""
     if walls.kind == "light":
         return []
-    if walls.device != "cpu" and not os.environ.get(CUDA_WALLS):
-        why = f"tried on an H100 one by one only; set {CUDA_WALLS}=1 to raise them around GPU candidates"
-        return [Standing(name, False, why) for name in WALLS]
     found = []
     for name, wall in WALLS.items():
         try:

@@ -1,7 +1,5 @@
 """The cuda target, on a machine that has a device (`-m gpu`)."""
 
-import os
-
 import pytest
 
 from tests.measuring import SCALE_ADD, Server
@@ -98,7 +96,6 @@ SPY = """
         return out"""
 
 
-@pytest.mark.skipif("NCU_SERVER_CUDA_WALLS" not in os.environ, reason="walls around CUDA are raised on demand only")
 @pytest.mark.parametrize("change", [("", ""), ("        return out", SPY.lstrip("\n"))], ids=["honest", "tries them"])
 async def test_cuda_runs_behind_every_wall_of_this_machine(server: Server, change: tuple[str, str]) -> None:
     given = {"candidate": LIGHT.replace(*change), "problem": SCALE_ADD, "target": "cuda", "timeout_s": 240}
