@@ -151,7 +151,7 @@ class Bench:
     async def confirm(
         self, problem: Problem, source: str, baselines: Iterable[str], on_progress: Say | None = None
     ) -> Evaluation:
-        """Judge it again with new secret inputs in fresh processes, against all of the problem's baselines."""
+        """Judge it again with new secret inputs in fresh processes, against the baselines."""
         return await self._judge(problem, source, list(baselines), True, on_progress)
 
     async def _judge(

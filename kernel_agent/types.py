@@ -65,9 +65,14 @@ class Timing:
     samples: int
 
 
+def baseline_title(name: str) -> str:
+    """What a baseline is called before people and models."""
+    return {"eager": "eager PyTorch", "compile": "torch.compile"}.get(name, f"torch.compile {name}")
+
+
 @dataclass(frozen=True, slots=True)
 class Versus:
-    """A candidate against one baseline (`eager`, `compile`): the baseline's time and the paired speed-up."""
+    """A candidate against one baseline (`eager`, a mode of torch.compile): its time and the paired speed-up."""
 
     baseline: str
     timing: Timing
@@ -92,6 +97,11 @@ class Evaluation:
     def against(self, baseline: str) -> Interval | None:
         """The paired speed-up against `baseline`, or None where it was not measured."""
         return next((v.speedup for v in self.versus if v.baseline == baseline), None)
+
+    @property
+    def compiled(self) -> Versus | None:
+        """Against the mode of torch.compile that was measured beside it."""
+        return next((v for v in self.versus if v.baseline != "eager"), None)
 
     @property
     def speedup(self) -> float | None:
@@ -159,6 +169,12 @@ class Description:
     limit_us: float | None
     baselines: Mapping[str, Timing]
     notes: tuple[str, ...] = ()
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """Eager, and the fastest mode of torch.compile where one runs: what a winner is held against."""
+        modes = [name for name in self.baselines if name != "eager"]
+        return ("eager", *sorted(modes, key=lambda name: self.baselines[name].median_us)[:1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,28 +5,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import platform
+import statistics
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ncu_server import answers, authorship, compare, elf, guard, schema
+from ncu_server import answers, authorship, compare, elf, guard, peaks, schema
 from ncu_server.authorship import Authorship, Ownership
 from ncu_server.build import BuildFault
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
+from ncu_server.limit import Work, floor_us, limit_us
 from ncu_server.memory import Shared
 from ncu_server.rig import Rig
-from ncu_server.session import BASELINES, Case, Session, ours
+from ncu_server.session import BASELINES, Case, Session, Sides, ours
 from ncu_server.targets import Probe, Target
-from ncu_server.timing import Samples, alternate
+from ncu_server.telemetry import GAUGES, Gauge
+from ncu_server.timing import Samples, alternate, combined
 from ncu_server.zygote import Child, ChildError, ChildFault, ChildTimeout, Lost
 
 SAMPLING_S = 1.5
 CANDIDATE = "candidate"
+UNORDERED = (
+    "{:.0f} us of a call's device work are outside the caller's stream order: they begin before what is ahead of the "
+    "call is done, or still run when what is behind it begins; launch on the current stream, or join with wait_stream"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,23 @@ class Objection(Exception):  # noqa: N818
         self.status, self.log, self.error, self.facts = status, log, error, facts or {}
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What timing on one input shape gave, and the roofline bound there in microseconds."""
+
+    case: Case
+    samples: Samples
+    limit_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """All input shapes, and what was noticed meanwhile."""
+
+    runs: list[Run]
+    notes: list[str]
+
+
 @dataclass(slots=True)
 class Trial:
     """One candidate before the judge: its child beside what it is held against."""
@@ -61,6 +86,7 @@ class Trial:
     request: Request
     libraries: list[dict[str, str]]
     stages: schema.Stages
+    peaks: Callable[[bool], Awaitable[schema.Peaks]]
 
     async def ask(self, verb: str, fds: list[int], **arguments: Any) -> Any:
         return await self.child.ask(verb, fds, self.request.timeout_s, **arguments)
@@ -122,8 +148,9 @@ async def _tried(
     stages.build_s = round(built.seconds, 3)
     async with lease.alone(report):
         child = await session.candidate(built.directory)
+        reached = functools.partial(peaks.measured, rig.cache, session, probe)
         try:
-            yield Trial(session, child, request, built.libraries, stages)
+            yield Trial(session, child, request, built.libraries, stages, reached)
         finally:
             child.close()
 
@@ -134,21 +161,37 @@ async def _run(trial: Trial, target: Target, probe: Probe, report: Report) -> sc
         error = await _check(trial)
     await report("timing")
     with _clocked(trial.stages, "time_s"):
-        baselines, notes = await trial.session.sides(trial.request.baselines)
-        samples = await _time(trial, baselines, target)
+        timed = await _time(trial)
     await report("attributing")
     author = await _attribute(trial)
     if refusal := author.refusal(trial.request.rules == "strict"):
         raise Objection("rejected", refusal, error, author.facts())
+    shapes = [_shape(one, target.tie) for one in timed.runs]
+    whole = combined([one.samples for one in timed.runs])
     return schema.EvaluateResult(
         status="passed",
         error=error,
-        timing=samples.timing(CANDIDATE),
-        versus=[samples.versus(name, CANDIDATE, target.tie) for name in baselines],
+        timing=whole.timing(CANDIDATE),
+        versus=_versus(whole, target.tie),
+        shapes=shapes if len(shapes) > 1 else [],
+        limit_us=statistics.geometric_mean(shape.limit_us for shape in shapes),
         provenance=provenance(target, probe) | author.facts() | {"walls": trial.child.walls},
-        notes=[*notes, author.why] if author.label == "unknown" else notes,
+        notes=[*timed.notes, author.why] if author.label == "unknown" else timed.notes,
         stages=trial.stages,
     )
+
+
+def _shape(run: Run, tie: float) -> schema.ShapeResult:
+    return schema.ShapeResult(
+        inputs=run.case.variant,
+        timing=run.samples.timing(CANDIDATE),
+        versus=_versus(run.samples, tie),
+        limit_us=run.limit_us,
+    )
+
+
+def _versus(samples: Samples, tie: float) -> list[schema.Versus]:
+    return [samples.versus(name, CANDIDATE, tie) for name in samples.blocks if name != CANDIDATE]
 
 
 @contextlib.contextmanager
@@ -225,12 +268,31 @@ async def _compare(
     return error
 
 
-async def _time(trial: Trial, baselines: dict[str, Child], target: Target) -> Samples:
-    """Take turns with the baselines; then hold the last timed output against the reference's for the same values."""
+async def _time(trial: Trial) -> Timed:
+    """Take turns with the baselines on each input shape; drop what cannot be believed."""
+    session, gauge = trial.session, GAUGES[trial.session.target.device]()
+    names = ["eager", *(n for n in trial.request.baselines if n != "eager")]
+    runs, notes = [], []
+    for case in session.timed:
+        sides = await session.sides(names, case)
+        notes += [note for note in sides.notes if note not in notes]
+        names = list(sides.children)
+        samples = await _time_case(trial, case, sides, gauge)
+        work, reached = await _counted(trial, case)
+        await _believe(trial, case, samples, work, reached)
+        runs.append(Run(case, samples, limit_us(work, reached)))
+    return Timed(runs, [*notes, *gauge.notes()])
+
+
+async def _time_case(trial: Trial, case: Case, sides: Sides, gauge: Gauge) -> Samples:
+    """Measure; then hold the last timed output against the reference's for the same values."""
+    session, timeout_s = trial.session, trial.request.timeout_s
     with _blamed(trial, "in a timed call"):
-        await trial.session.stage(trial.child, trial.request.timeout_s)
-        sides = {**baselines, CANDIDATE: trial.child}
-        samples = await alternate(sides, CANDIDATE, target.tie, SAMPLING_S, trial.request.timeout_s)
+        await session.stage(trial.child, case, timeout_s)
+        everyone = {**sides.children, CANDIDATE: trial.child}
+        samples = await alternate(
+            everyone, CANDIDATE, sides.rotation, session.target.tie, SAMPLING_S, timeout_s, between=gauge
+        )
     if CANDIDATE in samples.overclaimed:
         raise Objection("suspect", "the candidate claims more time inside its calls than passed outside")
     with (
@@ -238,10 +300,35 @@ async def _time(trial: Trial, baselines: dict[str, Child], target: Target) -> Sa
         contextlib.closing(Shared("want")) as want,
         contextlib.closing(Shared("got")) as got,
     ):
-        want.seal(await next(iter(baselines.values())).ask("snapshot", [want.fd]))
+        want.seal(await sides.children["eager"].ask("snapshot", [want.fd]))
         spec = answers.spec(await trial.ask("snapshot", [got.fd]))
-        await _compare(trial, trial.session.drawn, want, got, spec, compare.BOUND + 1, "in a timed call")
+        await _compare(trial, case, want, got, spec, compare.BOUND + 1, "in a timed call")
     return samples
+
+
+async def _counted(trial: Trial, case: Case) -> tuple[Work, schema.Peaks]:
+    try:
+        return await trial.session.work(case), await trial.peaks(False)
+    except ChildError as fault:
+        raise ours(fault) from fault
+
+
+async def _believe(trial: Trial, case: Case, samples: Samples, work: Work, reached: schema.Peaks) -> None:
+    """Nothing reads its inputs faster than the device can; the device is measured anew before that is said."""
+    median_us, cold = samples.timing(CANDIDATE).median_us, samples.cache == "cold"
+    device = trial.session.target.device
+    if median_us >= floor_us(work, reached, device, cold):
+        return
+    try:
+        floor = floor_us(work, await trial.peaks(True), device, cold)
+    except ChildError as fault:
+        raise ours(fault) from fault
+    if median_us < floor:
+        raise Objection(
+            "suspect",
+            f"on inputs {case.name}: {median_us:.1f} us a call, though reading its inputs alone takes {floor:.1f} us "
+            "at the best that this device was seen to do",
+        )
 
 
 async def _attribute(trial: Trial) -> Authorship:
@@ -252,6 +339,8 @@ async def _attribute(trial: Trial) -> Authorship:
             seen = answers.profile(await trial.ask("profile", [inputs.fd], inputs=inputs.spec))
         except ChildFault as fault:
             return authorship.unknown(f"{fault.kind}: {fault.text}")
+    if seen["unordered_us"] > 0:
+        raise Objection("wrong", UNORDERED.format(seen["unordered_us"] / seen["calls"]))
     own = await asyncio.to_thread(_ownership, trial.request.candidate, trial.libraries)
     author = authorship.attribute(seen, trial.session.target.device, own)
     if not author.doubtful:
@@ -285,6 +374,6 @@ def provenance(target: Target, probe: Probe) -> dict[str, str | float]:
         "threads": float(probe.threads),
         "torch": version("torch"),
         "python": platform.python_version(),
-        "protocol": "alternating blocks of at least 5 ms in separate processes, fresh values for each block",
+        "protocol": "alternating blocks of at least 5 ms in separate processes, fresh values for each call",
         "tie": target.tie,
     }

@@ -10,6 +10,7 @@ from pathlib import Path
 from ncu_server.targets.target import Probe, Target
 
 QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader")
+BASELINES = ("eager", "compile", "max-autotune-no-cudagraphs", "max-autotune")
 
 
 def probe() -> Probe:
@@ -58,4 +59,6 @@ def _first_gpu() -> tuple[str, str] | None:
     return (rows[0][0], rows[0][1]) if rows else None
 
 
-TARGET = Target("cuda", "cuda", tie=0.01, builds_disturb=False, probe=probe, environment=environment)
+TARGET = Target(
+    "cuda", "cuda", tie=0.01, builds_disturb=False, probe=probe, environment=environment, baselines=BASELINES
+)

@@ -75,15 +75,15 @@ class Candidate:
     def stage(self, fds: list[int], inputs: Spec, restore: bool) -> None:
         """Set up the rotating inputs for timing; `restore` where calls change them."""
         self._held = []
-        self._stage = Stage(self._model, self._device, read(fds[0], inputs), inputs, restore)
+        self._stage = Stage(self._model, self._device, read(fds[0], inputs), inputs, restore, strict=True)
 
-    def block(self, fds: list[int], nonce: int, count: int) -> list[float]:
-        """Time `count` calls in microseconds; see Stage.block."""
-        return self._stage.block(nonce, count)
+    def block(self, fds: list[int], nonce: int, count: int, group: int = 1, warm: bool = False) -> list[float]:
+        """Time `count` groups of calls in microseconds; see Stage.block."""
+        return self._stage.block(nonce, count, group, warm)
 
     def snapshot(self, fds: list[int]) -> Spec:
         """Write the output of the last timed call."""
-        return self._stage.snapshot(fds[0], strict=True)
+        return self._stage.snapshot(fds[0])
 
     def profile(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """Whose code spends the time of a call; see provenance.profiled. Comes after all timing: it wraps and slows."""
