@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ncu_server.errors import Code, Refusal
-from ncu_server.memory import Shared
+from ncu_server.memory import Practice, Shared
 from ncu_server.targets import Target
 from ncu_server.zygote import Child, ChildDied, ChildError, ChildFault, ChildTimeout, Lost, Zygote
 
@@ -48,6 +48,7 @@ class Session:
         self.parameter_seed = secrets.randbits(31)
         self.arguments = Shared("arguments")
         self.cases: list[Case] = []
+        self._rehearsal: list[Shared] = []
         self.notes: list[str] = []
         self.users = 0
         self._children: list[Child] = []
@@ -69,6 +70,10 @@ class Session:
             self.cases.remove(sharp)
             sharp.close()
             self.notes.append("checked on inputs as drawn only: on sharper ones the reference is not finite")
+        if self.target.warms:
+            self._rehearsal.append(Shared("rehearsal"))
+            seed = secrets.randbits(62)
+            self._rehearsal[-1].seal(await self._trusted(eager, "draw", [self._rehearsal[-1].fd], input_seed=seed))
         words = {a["degenerate"] for a in (first, second)}
         if None not in words:
             self.notes.append(f"degenerate problem: an output of {first['degenerate']} would pass")
@@ -77,6 +82,13 @@ class Session:
     def drawn(self) -> Case:
         """The case whose inputs `get_inputs` gives; timing uses it."""
         return self.cases[0]
+
+    @property
+    def practice(self) -> Practice | None:
+        """What a candidate is called with before it is judged, where a first call compiles."""
+        if not self.target.warms:
+            return None
+        return Practice(self.problem, self.target.device, self.parameter_seed, self.arguments, self._rehearsal)
 
     @property
     def restores(self) -> bool:
@@ -162,6 +174,8 @@ class Session:
         self.arguments.close()
         for case in self.cases:
             case.close()
+        for inputs in self._rehearsal:
+            inputs.close()
 
     async def _spawn(self, role: str) -> Child:
         child = await self._zygote.spawn(role)

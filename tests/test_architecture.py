@@ -38,7 +38,8 @@ LAYERS = {
         {"targets", "sandbox", "lease", "memory", "framing"},
         {"walls"},
         {"landlock", "seccomp", "watch"},
-        {"answers", "guard", "authorship", "elf", "compare", "stats", "schema", "errors"},
+        {"authorship"},
+        {"answers", "guard", "jitted", "elf", "compare", "stats", "schema", "errors"},
     ],
 }
 

@@ -24,7 +24,8 @@ class Target:
     """One language on one device.
 
     `device` names the class in ncu_server.worker.devices; `tie` is the half-width of the band around 1 in which a
-    speed-up counts as a tie; `builds_disturb` says that compiling must not overlap with timing.
+    speed-up counts as a tie; `builds_disturb` says that compiling must not overlap with timing. `warms` says that a
+    first call compiles, so that the build is a call. `environment` holds for all processes of the target.
     """
 
     name: str
@@ -33,3 +34,4 @@ class Target:
     builds_disturb: bool
     probe: Callable[[], Probe]
     environment: Callable[[Probe], dict[str, str]]
+    warms: bool = False
