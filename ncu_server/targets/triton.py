@@ -43,11 +43,17 @@ def _missing() -> tuple[str, str] | None:
         return "the package triton is not installed", "install a CUDA build of torch, which brings it"
     if not any(shutil.which(name) for name in (os.environ.get("CC"), "gcc", "clang") if name):
         return "no C compiler, which Triton builds its launchers with", "install one (apt-get install gcc) or set CC"
-    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
+    if not (_headers() / "Python.h").exists():
         return "no Python.h, which Triton's launchers include", "install Python's headers (apt-get install python3-dev)"
     if not _libcuda():
         return "no libcuda.so.1 in the linker's cache", "run ldconfig, or set TRITON_LIBCUDA_PATH to its folder"
     return None
+
+
+def _headers() -> Path:
+    scheme = sysconfig.get_default_scheme()
+    # Debian's own scheme names a folder that its headers are not in; Triton passes it over as well.
+    return Path(sysconfig.get_path("include", "posix_prefix" if scheme == "posix_local" else scheme))
 
 
 def _libcuda() -> bool:

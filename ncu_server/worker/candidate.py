@@ -62,6 +62,7 @@ class Candidate:
             for fd, spec in zip(fds, inputs, strict=True):
                 self._model(*arrived(fd, spec, self._device.torch_device))
         self._device.settle()
+        torch.cuda.empty_cache()  # else the next outputs might lie where these lay, out of the poison's way
 
     def check(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
         """Run once on poisoned memory from the first state, write what is seen, say whether the call keeps to itself.
