@@ -20,7 +20,7 @@ TOOLS = {
     "ncu": ("--version", "install Nsight Compute; only profiling needs it"),
     "nvidia-smi": (
         "--query-gpu=driver_version --format=csv,noheader",
-        "install the NVIDIA driver; only the cuda target needs it",
+        "install the NVIDIA driver; only the targets cuda and triton need it",
     ),
 }
 

@@ -15,9 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ncu_server import answers, authorship, compare, elf, guard, peaks, schema
+from ncu_server import answers, authorship, compare, elf, guard, jitted, peaks, schema
 from ncu_server.authorship import Authorship, Ownership
-from ncu_server.build import BuildFault
+from ncu_server.build import Build, BuildFault
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.limit import Work, floor_us, limit_us
@@ -84,7 +84,7 @@ class Trial:
     session: Session
     child: Child
     request: Request
-    libraries: list[dict[str, str]]
+    built: Build
     stages: schema.Stages
     peaks: Callable[[bool], Awaitable[schema.Peaks]]
 
@@ -142,7 +142,7 @@ async def _tried(
 ) -> AsyncIterator[Trial]:
     """The candidate built, and in a child of its own with the device to itself."""
     lease, zygote = rig.lease(target), rig.zygote(target, probe)
-    built = await rig.builds.get(zygote, target, probe, request.candidate, lease, request.timeout_s, report)
+    built = await rig.builds.get(zygote, target, request.candidate, session.practice, lease, request.timeout_s, report)
     if isinstance(built, BuildFault):
         raise Objection("timeout" if built.timed_out else "build_error", built.log)
     stages.build_s = round(built.seconds, 3)
@@ -150,7 +150,7 @@ async def _tried(
         child = await session.candidate(built.directory)
         reached = functools.partial(peaks.measured, rig.cache, session, probe)
         try:
-            yield Trial(session, child, request, built.libraries, stages, reached)
+            yield Trial(session, child, request, built, stages, reached)
         finally:
             child.close()
 
@@ -223,7 +223,7 @@ def _blamed(trial: Trial, where: str) -> Iterator[None]:
 
 async def _check(trial: Trial) -> float:
     """Build `ModelNew`, run it once on each secret input set, compare with what is expected; the largest error."""
-    session, request = trial.session, trial.request
+    session, request, practice = trial.session, trial.request, trial.session.practice
     with _blamed(trial, "in the constructor"):
         await trial.ask(
             "open",
@@ -232,8 +232,12 @@ async def _check(trial: Trial) -> float:
             device=session.target.device,
             parameter_seed=session.parameter_seed,
             arguments=session.arguments.spec,
-            libraries=trial.libraries,
+            libraries=trial.built.libraries,
+            kernels=trial.built.kernels if practice else None,
         )
+    if practice:
+        with _blamed(trial, "in a first call"):
+            await trial.ask("practise", practice.fds[1:], inputs=practice.wire()["inputs"])
     return max([await _check_case(trial, case) for case in session.cases])
 
 
@@ -341,7 +345,7 @@ async def _attribute(trial: Trial) -> Authorship:
             return authorship.unknown(f"{fault.kind}: {fault.text}")
     if seen["unordered_us"] > 0:
         raise Objection("wrong", UNORDERED.format(seen["unordered_us"] / seen["calls"]))
-    own = await asyncio.to_thread(_ownership, trial.request.candidate, trial.libraries)
+    own = await asyncio.to_thread(_ownership, trial.request.candidate, trial.built)
     author = authorship.attribute(seen, trial.session.target.device, own)
     if not author.doubtful:
         return author
@@ -352,9 +356,9 @@ async def _attribute(trial: Trial) -> Authorship:
     return authorship.settle(author, decides)
 
 
-def _ownership(source: str, libraries: list[dict[str, str]]) -> Ownership:
+def _ownership(source: str, built: Build) -> Ownership:
     """Raises Refusal where a library that was built is gone or is none."""
-    paths = [Path(library["path"]) for library in libraries]
+    paths = [Path(library["path"]) for library in built.libraries]
     try:
         symbols = {s for path in paths for s in elf.asked(path).symbols}
         images = tuple(path.read_bytes() for path in paths)
@@ -363,7 +367,7 @@ def _ownership(source: str, libraries: list[dict[str, str]]) -> Ownership:
             Code.INTERNAL, f"a library of the candidate cannot be read: {fault}; evaluate it again"
         ) from fault
     vendor = tuple(sorted(s for s in symbols if authorship.VENDOR.fullmatch(s)))
-    return Ownership(source, images, vendor, guard.read(source).numeric)
+    return Ownership(source, images, vendor, guard.read(source).numeric, jitted.read(Path(built.kernels)))
 
 
 def provenance(target: Target, probe: Probe) -> dict[str, str | float]:

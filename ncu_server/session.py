@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ncu_server.errors import Code, Refusal
-from ncu_server.memory import Shared
+from ncu_server.memory import Practice, Shared
 from ncu_server.targets import Target
 from ncu_server.timing import Rotation
 from ncu_server.zygote import Child, ChildDied, ChildError, ChildFault, ChildTimeout, Lost, Zygote
@@ -80,6 +80,7 @@ class Session:
         self.parameter_seed = secrets.randbits(31)
         self.arguments = Shared("arguments")
         self.cases: list[Case] = []
+        self._rehearsal: list[Shared] = []
         self.notes: list[str] = []
         self.users = 0
         self._children: list[Child] = []
@@ -105,6 +106,8 @@ class Session:
             self.cases.remove(sharp)
             sharp.close()
             self._note("checked on inputs as drawn only: on sharper ones the reference is not finite")
+        if self.target.warms:
+            await self._rehearse(variant)
         words = {a["degenerate"] for a in (first, second)}
         if None not in words:
             self._note(f"degenerate problem: an output of {first['degenerate']} would pass")
@@ -118,6 +121,20 @@ class Session:
     def drawn(self) -> Case:
         """What `get_inputs` gives."""
         return self.cases[0]
+
+    @property
+    def practice(self) -> Practice | None:
+        """What a candidate is called with before it is judged, where a first call compiles."""
+        if not self.target.warms:
+            return None
+        return Practice(self.problem, self.target.device, self.parameter_seed, self.arguments, self._rehearsal)
+
+    async def _rehearse(self, variant: str) -> None:
+        """Draw inputs for that, which are none of the secret ones."""
+        inputs, seed = Shared("rehearsal"), secrets.randbits(62)
+        self._rehearsal.append(inputs)
+        drawn = await self._trusted(self._baselines["eager"], "draw", [inputs.fd], variant=variant, input_seed=seed)
+        inputs.seal(drawn)
 
     def _note(self, words: str) -> None:
         if words not in self.notes:
@@ -212,6 +229,8 @@ class Session:
         self.arguments.close()
         for case in self.cases:
             case.close()
+        for inputs in self._rehearsal:
+            inputs.close()
 
     async def _spawn(self, role: str) -> Child:
         child = await self._zygote.spawn(role)

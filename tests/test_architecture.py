@@ -40,8 +40,8 @@ LAYERS = {
         {"targets", "sandbox", "lease", "memory", "framing"},
         {"walls"},
         {"landlock", "seccomp", "watch"},
-        {"telemetry", "limit"},
-        {"answers", "guard", "authorship", "elf", "compare", "stats", "schema", "errors"},
+        {"telemetry", "limit", "authorship"},
+        {"answers", "guard", "jitted", "elf", "compare", "stats", "schema", "errors"},
     ],
 }
 

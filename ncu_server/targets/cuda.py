@@ -15,7 +15,7 @@ BASELINES = ("eager", "compile", "max-autotune-no-cudagraphs", "max-autotune")
 
 def probe() -> Probe:
     compiler = _nvcc()
-    gpu = _first_gpu()
+    gpu = first_gpu()
     if gpu is None:
         return Probe(
             False,
@@ -48,7 +48,8 @@ def _nvcc() -> str | None:
     return shutil.which("nvcc", path=f"{home}/bin" if home else None) or shutil.which("nvcc")
 
 
-def _first_gpu() -> tuple[str, str] | None:
+def first_gpu() -> tuple[str, str] | None:
+    """Name and compute capability (`9.0`) of the first visible GPU."""
     if shutil.which(QUERY[0]) is None:
         return None
     try:

@@ -25,7 +25,8 @@ class Target:
 
     `device` names the class in ncu_server.worker.devices; `tie` is the half-width of the band around 1 in which a
     speed-up counts as a tie; `builds_disturb` says that compiling must not overlap with timing; `baselines` are those
-    that differ from each other there.
+    that differ from each other there. `warms` says that a first call compiles, so that the build is a call.
+    `environment` holds for all processes of the target.
     """
 
     name: str
@@ -35,3 +36,4 @@ class Target:
     probe: Callable[[], Probe]
     environment: Callable[[Probe], dict[str, str]]
     baselines: tuple[str, ...]
+    warms: bool = False

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from ncu_server.worker import jit
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
 from ncu_server.worker.observe import changed, seen
 from ncu_server.worker.provenance import Watch, dependence, profiled
 from ncu_server.worker.stage import Stage
-from ncu_server.worker.tensors import Spec, flatten, placed, read, unflatten, write
+from ncu_server.worker.tensors import Spec, arrived, flatten, placed, read, unflatten, write
 
 
 class Candidate:
-    """One candidate on one device; verbs come in the order open, check, stage, block, profile."""
+    """One candidate on one device; verbs come in the order open, practise, check, stage, block, profile."""
 
     _device: Device
     _module: ModuleType
@@ -39,14 +41,28 @@ class Candidate:
         parameter_seed: int,
         arguments: Spec,
         libraries: list[dict[str, str]],
+        kernels: str | None,
     ) -> None:
-        """Load the candidate with its compiled libraries and build `ModelNew` from the same arguments and seed."""
+        """Load the candidate with its compiled libraries and build `ModelNew` from the same arguments and seed.
+
+        `kernels` is the directory of what Triton compiled, where the build called the candidate.
+        """
         self._device = DEVICES[device]()
+        if kernels:
+            jit.only_read(Path(kernels))
         with Libraries.loading(libraries) as self._loaded:
             self._module = load(source, "candidate")
             given = unflatten(arguments["structure"], read(fds[0], arguments))
             self._model = build(self._module.ModelNew, given, parameter_seed, device)
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
+
+    def practise(self, fds: list[int], inputs: list[Spec]) -> None:
+        """Call on inputs that decide nothing, so that autotuners have chosen before anything is checked or timed."""
+        with torch.no_grad():
+            for fd, spec in zip(fds, inputs, strict=True):
+                self._model(*arrived(fd, spec, self._device.torch_device))
+        self._device.settle()
+        torch.cuda.empty_cache()  # else the next outputs might lie where these lay, out of the poison's way
 
     def check(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
         """Run once on poisoned memory from the first state, write what is seen, say whether the call keeps to itself.
@@ -99,9 +115,7 @@ class Candidate:
         return dependence(run, again, self._spoil, self._watch)
 
     def _caller(self, fd: int, inputs: Spec) -> Callable[[], Any]:
-        device = self._device.torch_device
-        moved = [placed(t, p, device) for t, p in zip(read(fd, inputs), inputs["tensors"], strict=True)]
-        arguments = unflatten(inputs["structure"], moved)
+        arguments = arrived(fd, inputs, self._device.torch_device)
 
         def call() -> Any:
             with torch.no_grad():
