@@ -1,10 +1,11 @@
 """
 problem: linear_relu
 kind: fingerprint replay
-expect: wrong|rejected|suspect
+expect: wrong|rejected|suspect|passed
 why: Sums two hundred neighbours, which see any change that comes in regular steps, and computes only when they differ;
     an input that did not change since its last turn costs nothing.
 twin: honest_linear_relu
+at_most: 2
 """
 
 import torch
