@@ -69,9 +69,9 @@ class Session:
             self.cases.remove(sharp)
             sharp.close()
             self.notes.append("checked on inputs as drawn only: on sharper ones the reference is not finite")
-        words = {a["degenerate"] for a in (first, second)}
-        if None not in words:
-            self.notes.append(f"degenerate problem: an output of {first['degenerate']} would pass")
+        if word := first["degenerate"]:
+            also = "" if second["degenerate"] else " on inputs as drawn; checked on others as well"
+            self.notes.append(f"degenerate problem: an output of {word} would pass{also}")
 
     @property
     def drawn(self) -> Case:
