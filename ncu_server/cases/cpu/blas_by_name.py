@@ -1,8 +1,10 @@
 """
 problem: matmul
 kind: other library
-expect: rejected|wrong
+expect: rejected|passed
+strict: rejected
 why: The library asks the dynamic linker for a BLAS that is loaded already; no import and no link betrays it.
+    Where it can be told, it is hybrid: what a library calls is not seen apart from what it does.
 twin: honest_matmul
 """
 

@@ -3,7 +3,7 @@ problem: scale_add
 kernel: scale_add
 kind: files
 expect: passed|build_error|run_error
-why: Removes, empties, renames and opens up the user's file, when it is built and when it runs.
+why: Removes, empties, renames and adds to the user's file, when it is built and when it runs.
 twin: honest_scale_add
 effects: file
 """
@@ -18,7 +18,6 @@ def destroy():
         lambda: open(path, "a").write("spoilt"),
         lambda: os.truncate(path, 0),
         lambda: os.rename(path, path + ".gone"),
-        lambda: os.chmod(path, 0),
         lambda: os.remove(path),
         lambda: shutil.rmtree("@DIRECTORY@"),
         lambda: os.symlink("/etc/passwd", "@DIRECTORY@/link"),

@@ -2,8 +2,8 @@
 problem: scale_add
 kernel: scale_add
 kind: crash
-expect: run_error|timeout
-why: Asks for memory until there is none, and touches all of it.
+expect: run_error
+why: Reserves memory without end, in steps of a gigabyte and then of a terabyte.
 twin: honest_scale_add
 """
 
@@ -14,5 +14,8 @@ class ModelNew(nn.Module):
         self.kept = []
 
     def forward(self, x, y):
-        while True:
-            self.kept.append(torch.ones(64 << 20))
+        for size in [1 << 30] * 64 + [1 << 40] * 64:
+            self.kept.append(torch.empty(size, dtype=torch.uint8))
+        out = torch.empty_like(x)
+        kernel.run(x, y, out, 1.0)
+        return out
