@@ -3,7 +3,7 @@ problem: scale_add
 kernel: scale_add
 kind: crash
 expect: run_error
-why: Reserves memory without end, in steps of a gigabyte and then of a terabyte.
+why: Reserves memory without end, first in steps of eight terabytes, then of one gigabyte.
 twin: honest_scale_add
 """
 
@@ -14,7 +14,7 @@ class ModelNew(nn.Module):
         self.kept = []
 
     def forward(self, x, y):
-        for size in [1 << 30] * 64 + [1 << 40] * 64:
+        for size in [1 << 43] * 8 + [1 << 30] * 64:
             self.kept.append(torch.empty(size, dtype=torch.uint8))
         out = torch.empty_like(x)
         kernel.run(x, y, out, 1.0)
