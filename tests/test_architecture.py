@@ -40,18 +40,8 @@ LAYERS = {
         {"targets", "sandbox", "lease", "memory", "framing"},
         {"walls"},
         {"landlock", "seccomp", "watch"},
-        {
-            "answers",
-            "guard",
-            "authorship",
-            "elf",
-            "compare",
-            "stats",
-            "schema",
-            "errors",
-            "casebook",
-            "canaries",
-        },
+        {"casebook", "canaries"},
+        {"answers", "guard", "authorship", "elf", "compare", "stats", "schema", "errors"},
     ],
 }
 

@@ -120,15 +120,6 @@ def profiled(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, c
     return _summed(events, watch) | {"own_started": watch.started, "own_done": watch.done}
 
 
-def larger(seen: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """`seen`, where an operator or a kernel that took longer a call in `other` counts as long as there."""
-    merged = dict(seen)
-    for kind in ("ops", "kernels"):
-        scaled = {name: us * seen["calls"] / other["calls"] for name, us in other[kind].items()}
-        merged[kind] = {n: max(seen[kind].get(n, 0.0), scaled.get(n, 0.0)) for n in {**seen[kind], **scaled}}
-    return merged
-
-
 def _collect(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, cuda: bool, calls: int) -> list[Any]:
     config = ProfilerConfig(
         ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig(profile_all_threads=True), ""
@@ -209,6 +200,15 @@ def _self_times(events: list[Any]) -> list[tuple[str, float, bool, int]]:
             for _, around in stack:
                 around[2] = True
     return [(name, max(0.0, us), launches, start) for name, us, launches, start in out]
+
+
+def larger(seen: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """`seen`, where an operator or a kernel that took longer a call in `other` counts as long as there."""
+    merged = dict(seen)
+    for kind in ("ops", "kernels"):
+        scaled = {name: us * seen["calls"] / other["calls"] for name, us in other[kind].items()}
+        merged[kind] = {n: max(seen[kind].get(n, 0.0), scaled.get(n, 0.0)) for n in {**seen[kind], **scaled}}
+    return merged
 
 
 def dependence(
