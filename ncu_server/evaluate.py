@@ -360,14 +360,15 @@ def _ownership(source: str, built: Build) -> Ownership:
     """Raises Refusal where a library that was built is gone or is none."""
     paths = [Path(library["path"]) for library in built.libraries]
     try:
-        symbols = {s for path in paths for s in elf.asked(path).symbols}
+        asked = [elf.asked(path).symbols for path in paths]
         images = tuple(path.read_bytes() for path in paths)
     except (OSError, ValueError) as fault:
         raise Refusal(
             Code.INTERNAL, f"a library of the candidate cannot be read: {fault}; evaluate it again"
         ) from fault
-    vendor = tuple(sorted(s for s in symbols if authorship.VENDOR.fullmatch(s)))
-    return Ownership(source, images, vendor, guard.read(source).numeric, jitted.read(Path(built.kernels)))
+    vendor = {name for symbols, image in zip(asked, images, strict=True) for name in authorship.vendors(symbols, image)}
+    numeric, kernels = guard.read(source).numeric, jitted.read(Path(built.kernels))
+    return Ownership(source, images, tuple(sorted(vendor)), numeric, kernels)
 
 
 def provenance(target: Target, probe: Probe) -> dict[str, str | float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -163,7 +162,5 @@ async def _served(ctx: Context[State, Any], timeout_s: float | None) -> AsyncIte
 
 
 def main() -> None:
-    """Serve on stdio; `--help` says what for."""
-    about = "Serves an MCP client on stdin and stdout. Tools: check_environment, describe_problem, evaluate_kernel."
-    argparse.ArgumentParser("ncu_server", description=about).parse_args()
+    """Serve on stdio."""
     make_server().run("stdio")

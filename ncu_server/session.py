@@ -102,15 +102,16 @@ class Session:
         fds = [drawn.inputs.fd, sharp.inputs.fd]
         sharp.inputs.seal(await self._trusted(eager, "sharpen", fds, inputs=drawn.inputs.spec, input_seed=seed))
         second = await self._expect(eager, sharp)
-        if (first["finite"] and not second["finite"]) or second["effects"] != first["effects"]:
+        usable = (second["finite"] or not first["finite"]) and second["effects"] == first["effects"]
+        if not usable:
             self.cases.remove(sharp)
             sharp.close()
             self._note("checked on inputs as drawn only: on sharper ones the reference is not finite")
         if self.target.warms:
             await self._rehearse(variant)
-        words = {a["degenerate"] for a in (first, second)}
-        if None not in words:
-            self._note(f"degenerate problem: an output of {first['degenerate']} would pass")
+        if word := first["degenerate"]:
+            also = "" if second["degenerate"] or not usable else " on inputs as drawn; checked on others as well"
+            self._note(f"degenerate problem: an output of {word} would pass{also}")
 
     @property
     def timed(self) -> list[Case]:

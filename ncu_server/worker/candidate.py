@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,9 +15,11 @@ from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
 from ncu_server.worker.observe import changed, seen
-from ncu_server.worker.provenance import Watch, dependence, profiled
+from ncu_server.worker.provenance import Watch, dependence, larger, profiled
 from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import Spec, arrived, flatten, placed, read, unflatten, write
+
+AGAIN, HELD_S, HELD_BYTES = 4, 0.1, 256 << 20  # calls whose outputs are held at once, and when that is enough
 
 
 class Candidate:
@@ -82,11 +85,23 @@ class Candidate:
         self._device.settle()
         self._device.poison(False)
         spec = write(fds[1], seen(out, arguments, self._model, **effects), strict=True)
-        tensors = [t for t in flatten(out)[1] if t.numel()]
-        fresh = not {t.data_ptr() for t in tensors} & {t.data_ptr() for t in self._held}
-        self._held += tensors
         kept = set(changed(base, flatten(arguments)[1])) <= set(effects["inputs"])
-        return {"seen": spec, "kept": kept, "fresh": fresh}
+        return {"seen": spec, "kept": kept, "fresh": self._fresh(out, arguments)}
+
+    def _fresh(self, out: Any, arguments: Any) -> bool:
+        """Whether `out`, and a few more outputs where they are small and soon there, lie in memory of their own."""
+        began = time.monotonic()
+        for _ in range(AGAIN):
+            tensors = [t for t in flatten(out)[1] if t.numel()]
+            if {t.data_ptr() for t in tensors} & {t.data_ptr() for t in self._held}:
+                return False
+            self._held += tensors
+            if sum(t.numel() * t.element_size() for t in self._held) > HELD_BYTES or time.monotonic() - began > HELD_S:
+                break
+            with torch.no_grad():
+                out = self._model(*arguments)
+        self._device.settle()
+        return True
 
     def stage(self, fds: list[int], inputs: Spec, restore: bool) -> None:
         """Set up the rotating inputs for timing; `restore` where calls change them."""
@@ -102,12 +117,16 @@ class Candidate:
         return self._stage.snapshot(fds[0])
 
     def profile(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
-        """Whose code spends the time of a call; see provenance.profiled. Comes after all timing: it wraps and slows."""
+        """Whose code spends the time of a call; see provenance.profiled. Comes after all timing: it wraps and slows.
+
+        Profiled once before its functions are wrapped as well, since a candidate can tell that they are.
+        """
+        cuda = self._device.torch_device == "cuda"
+        call = self._caller(fds[0], inputs)
+        unaware = profiled(call, self._device.settle, Watch(), cuda)
         self._watch = Watch()
         self._watch.over(self._loaded, self._module, self._model)
-        return profiled(
-            self._caller(fds[0], inputs), self._device.settle, self._watch, self._device.torch_device == "cuda"
-        )
+        return larger(profiled(call, self._device.settle, self._watch, cuda), unaware)
 
     def silence(self, fds: list[int], inputs: Spec) -> float:
         """Share of the output that the candidate's own kernels decide; see provenance.dependence."""

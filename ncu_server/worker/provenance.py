@@ -42,7 +42,7 @@ from torch.autograd import (
 from ncu_server.worker.tensors import flatten
 
 # Calls are profiled until this much time has gone, so that a share rests on many short calls or on one long one.
-SECONDS = 0.3
+SECONDS = 0.2
 MAX_CALLS = 20
 LEAD_CYCLES = 1_000_000  # half a millisecond
 SPIN = "spin_kernel"  # torch.cuda._sleep's
@@ -120,7 +120,7 @@ def _replace(old: Any, new: Any, known: list[Any]) -> None:
 
 
 def profiled(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, cuda: bool) -> dict[str, Any]:
-    """Profile `run` for about 0.3 s, at least once and at most 20 times, and sum up what was seen.
+    """Profile `run` for about 0.2 s, at least once and at most 20 times, and sum up what was seen.
 
     Times are microseconds. `ops` (operators that ran on the host and launched nothing) and `kernels` map a name to its
     self time over all `calls`; `own_us` is the time in functions of the candidate's libraries without what ATen did for
@@ -254,6 +254,15 @@ def _self_times(events: list[Any]) -> list[tuple[str, float, bool, int]]:
             for _, around in stack:
                 around[2] = True
     return [(name, max(0.0, us), launches, start) for name, us, launches, start in out]
+
+
+def larger(seen: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """`seen`, where an operator or a kernel that took longer a call in `other` counts as long as there."""
+    merged = dict(seen)
+    for kind in ("ops", "kernels"):
+        scaled = {name: us * seen["calls"] / other["calls"] for name, us in other[kind].items()}
+        merged[kind] = {n: max(seen[kind].get(n, 0.0), scaled.get(n, 0.0)) for n in {**seen[kind], **scaled}}
+    return merged
 
 
 def dependence(

@@ -10,7 +10,7 @@ import torch
 
 from ncu_server.worker import trace
 from ncu_server.worker.devices import DEVICES, Device
-from ncu_server.worker.inputs import sharper
+from ncu_server.worker.inputs import holed, sharper, stretched
 from ncu_server.worker.modules import build, load, seed
 from ncu_server.worker.observe import changed, same, seen
 from ncu_server.worker.stage import Stage
@@ -56,9 +56,24 @@ class Reference:
         return write(fds[0], list(inputs))
 
     def sharpen(self, fds: list[int], inputs: Spec, input_seed: int) -> Spec:
-        """Write a sharper set made of the first memfd's to the second; see ncu_server.worker.inputs."""
+        """Write a sharper set made of the first memfd's to the second; see ncu_server.worker.inputs.
+
+        Where a constant would pass for the reference's output on it, a set on which none would is looked for.
+        """
         drawn = unflatten(inputs["structure"], read(fds[0], inputs))
-        return write(fds[1], sharper(drawn, torch.Generator().manual_seed(input_seed)))
+        generator = torch.Generator().manual_seed(input_seed)
+        sets = [sharper(drawn, generator), stretched(drawn), holed(drawn, generator)]
+        return write(fds[1], next((made for made in sets if self._tells(fds[1], made)), sets[0]))
+
+    def _tells(self, fd: int, made: list[Any]) -> bool:
+        """Whether no constant would pass for what the reference gives; false where these inputs are none for it."""
+        arguments = self._arguments(fd, write(fd, made))
+        try:
+            tensors = flatten(self._run(self._model, arguments)[0])[1]
+        except (RuntimeError, ValueError, IndexError):
+            return False
+        units = [_unit(t, t.double()) if t.is_floating_point() else None for t in tensors]
+        return (_finite(tensors) or not _finite(flatten(made)[1])) and _degenerate(tensors, units) is None
 
     def work(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """Shapes, parameters and counted work; see ncu_server.worker.trace."""
@@ -96,7 +111,7 @@ class Reference:
             "units": units,
             "effects": effects,
             "fresh": not _is_state(out, model),
-            "finite": all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point()),
+            "finite": _finite(tensors) or not _finite(flatten(before)[1]),
             "note": note,
             "degenerate": _degenerate(expected, units),
         }
@@ -198,6 +213,10 @@ def _degenerate(expected: list[torch.Tensor], units: list[float | None]) -> str 
         if all(_passes(t, u, centre) for t, u in zip(expected, units, strict=True)):
             return word
     return None
+
+
+def _finite(tensors: list[torch.Tensor]) -> bool:
+    return all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point())
 
 
 def _passes(tensor: torch.Tensor, unit: float | None, centre: float | None) -> bool:
