@@ -16,7 +16,8 @@ LAYERS = {
     "kernel_agent": [
         {"__main__"},
         {"cli"},
-        {"doctor", "report"},
+        {"verdict"},
+        {"doctor", "report", "flags"},
         {"agent"},
         {"search"},
         {"thinker", "templates", "bench"},
