@@ -101,7 +101,7 @@ async def _judge(rig: Rig, target: Target, probe: Probe, request: Request, repor
             provenance=objection.facts,
             stages=stages,
         )
-    return result.model_copy(update={"notes": [*session.notes, *result.notes]})
+    return result.model_copy(update={"notes": [*session.notes, *rig.lease(target).notes, *result.notes]})
 
 
 @contextlib.asynccontextmanager

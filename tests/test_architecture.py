@@ -38,7 +38,7 @@ LAYERS = {
         {"worker"},
         {"targets", "sandbox", "lease", "memory", "framing"},
         {"walls"},
-        {"landlock", "seccomp", "watch"},
+        {"landlock", "seccomp", "watch", "tickets"},
         {"answers", "guard", "authorship", "elf", "compare", "stats", "schema", "errors"},
     ],
 }
