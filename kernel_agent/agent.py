@@ -88,7 +88,7 @@ class KernelAgent:
         with Journal.create(new) as journal:
             async with self._hands(journal, self.settings) as (model, bench):
                 if not problem.target:
-                    problem = load_problem(code, name, await _found_target(bench), input_shapes, init_inputs)
+                    problem = load_problem(code, name, await found_target(bench), input_shapes, init_inputs)
                 journal.begin(problem, self.settings)
                 self._observe(RunOpened(journal.directory))
                 return await self._run(journal, self.settings, model, bench)
@@ -237,7 +237,7 @@ def _ends(interval: Interval | None) -> list[float] | None:
     return [interval.low, interval.high] if interval else None
 
 
-async def _found_target(bench: Bench) -> str:
+async def found_target(bench: Bench) -> str:
     """cuda where the server sees a device, else cpu."""
     targets = (await bench.environment()).targets
     return "cuda" if any(target.name == "cuda" and target.available for target in targets) else "cpu"

@@ -111,6 +111,31 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
+class Against:
+    """One row of a verdict: `verdict` is faster, slower or inconclusive, as the interval lies to the tie's band."""
+
+    baseline: str
+    timing: Timing
+    speedup: Interval
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judge's whole answer on one candidate, for whoever asked for that one. `stages` are seconds by name."""
+
+    status: Status
+    log: str = ""
+    timing: Timing | None = None
+    versus: tuple[Against, ...] = ()
+    error: float | None = None
+    provenance: JSON = field(default_factory=dict)
+    leads: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    stages: JSON = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Idea:
     """One transformation of one parent. `change` holds a template's genes, or None where a model writes the code."""
 

@@ -87,6 +87,7 @@ class Trial:
     built: Build
     stages: schema.Stages
     peaks: Callable[[bool], Awaitable[schema.Peaks]]
+    uuid: str | None
 
     async def ask(self, verb: str, fds: list[int], **arguments: Any) -> Any:
         return await self.child.ask(verb, fds, self.request.timeout_s, **arguments)
@@ -127,7 +128,7 @@ async def _judge(rig: Rig, target: Target, probe: Probe, request: Request, repor
             provenance=objection.facts,
             stages=stages,
         )
-    return result.model_copy(update={"notes": [*session.notes, *result.notes]})
+    return result.model_copy(update={"notes": [*session.notes, *rig.lease(target).notes, *result.notes]})
 
 
 @contextlib.asynccontextmanager
@@ -150,7 +151,7 @@ async def _tried(
         child = await session.candidate(built.directory)
         reached = functools.partial(peaks.measured, rig.cache, session, probe)
         try:
-            yield Trial(session, child, request, built, stages, reached)
+            yield Trial(session, child, request, built, stages, reached, probe.uuid)
         finally:
             child.close()
 
@@ -274,7 +275,7 @@ async def _compare(
 
 async def _time(trial: Trial) -> Timed:
     """Take turns with the baselines on each input shape; drop what cannot be believed."""
-    session, gauge = trial.session, GAUGES[trial.session.target.device]()
+    session, gauge = trial.session, GAUGES[trial.session.target.device](trial.uuid)
     names = ["eager", *(n for n in trial.request.baselines if n != "eager")]
     runs, notes = [], []
     for case in session.timed:

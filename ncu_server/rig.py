@@ -18,6 +18,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Lease
 from ncu_server.session import Session
 from ncu_server.targets import TARGETS, Probe, Target
+from ncu_server.tickets import Tickets
 from ncu_server.zygote import Zygote
 
 KEPT_SESSIONS = 2
@@ -66,7 +67,10 @@ class Rig:
 
     def lease(self, target: Target) -> Lease:
         """The lease of the device that a target runs on."""
-        return self._leases.setdefault(target.device, Lease(len(os.sched_getaffinity(0))))
+        device = probed(target.name).uuid or target.device
+        if device not in self._leases:
+            self._leases[device] = Lease(len(os.sched_getaffinity(0)), Tickets(device))
+        return self._leases[device]
 
     @contextlib.asynccontextmanager
     async def session(self, problem: str, target: Target, probe: Probe, fresh: bool = False) -> AsyncIterator[Session]:

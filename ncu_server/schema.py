@@ -164,6 +164,7 @@ class WallResult(BaseModel):
     name: str
     stands: bool
     why: str
+    targets: list[str] = Field(description="the available targets on which that is so")
 
 
 class EnvironmentResult(BaseModel):

@@ -32,7 +32,7 @@ class Gauge(Protocol):
 class CpuGauge:
     """The load of the machine: one busy process is ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, uuid: str | None) -> None:
         self._load = 0.0
 
     def __call__(self) -> None:
@@ -46,9 +46,10 @@ class CpuGauge:
 
 
 class CudaGauge:
-    """NVML on the first visible device. Where NVML does not answer, `notes` says so."""
+    """NVML on one device. Where NVML does not answer, `notes` says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, uuid: str | None) -> None:
+        self._uuid = uuid
         self._clocks: list[int] = []
         self._reasons = 0
         self._others = 0
@@ -56,7 +57,8 @@ class CudaGauge:
 
     def __call__(self) -> None:
         try:
-            handle = _device()
+            pynvml.nvmlInit()
+            handle = pynvml.nvmlDeviceGetHandleByUUID(self._uuid)
             self._clocks.append(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
             self._reasons |= pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
             self._others = max(self._others, len(_strangers(handle)))
@@ -77,16 +79,7 @@ class CudaGauge:
         return said
 
 
-GAUGES: dict[str, Callable[[], Gauge]] = {"cpu": CpuGauge, "cuda": CudaGauge}
-
-
-def _device() -> Any:
-    """The device that CUDA calls 0."""
-    pynvml.nvmlInit()
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    if first.startswith(("GPU-", "MIG-")):
-        return pynvml.nvmlDeviceGetHandleByUUID(first)
-    return pynvml.nvmlDeviceGetHandleByIndex(int(first) if first.isdigit() else 0)
+GAUGES: dict[str, Callable[[str | None], Gauge]] = {"cpu": CpuGauge, "cuda": CudaGauge}
 
 
 def _strangers(handle: Any) -> set[int]:

@@ -18,7 +18,8 @@ LAYERS = {
     "kernel_agent": [
         {"__main__"},
         {"cli"},
-        {"doctor", "report"},
+        {"verdict"},
+        {"doctor", "report", "flags"},
         {"agent"},
         {"search"},
         {"thinker", "templates", "bench"},
@@ -41,7 +42,7 @@ LAYERS = {
         {"worker"},
         {"targets", "sandbox", "lease", "memory", "framing"},
         {"walls"},
-        {"landlock", "seccomp", "watch"},
+        {"landlock", "seccomp", "watch", "tickets"},
         {"casebook", "canaries"},
         {"telemetry", "limit", "authorship"},
         {"answers", "guard", "jitted", "elf", "compare", "stats", "schema", "errors"},

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What this machine has for a target; `reason` and `fix` say what is missing and what to do about it."""
+    """What this machine has for a target; `reason` and `fix` say what is missing and what to do about it.
+
+    `uuid` tells the device from others of its kind, where there may be several.
+    """
 
     available: bool
     device: str
@@ -17,6 +20,7 @@ class Probe:
     compiler: str | None = None
     reason: str | None = None
     fix: str | None = None
+    uuid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ def probe() -> Probe:
     if gpu is None:
         fix = "run on a machine with an NVIDIA GPU and driver, or use --target cpu"
         return Probe(False, "none", "none", 0, None, "no CUDA device is visible", fix)
-    name, capability = gpu
+    name, capability, uuid = gpu
     arch = f"sm_{capability.replace('.', '')}"
     if missing := _missing():
         return Probe(False, name, arch, 0, None, *missing)
-    return Probe(True, name, arch, 0, f"triton {version('triton')}")
+    return Probe(True, name, arch, 0, f"triton {version('triton')}", uuid=uuid)
 
 
 def environment(found: Probe) -> dict[str, str]:

@@ -132,7 +132,7 @@ def test_a_cache_is_cold_where_it_is_flushed_or_outgrown() -> None:
 
 
 def test_a_load_that_leaves_no_core_for_timing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    gauge = CpuGauge()
+    gauge = CpuGauge(None)
     monkeypatch.setattr(os, "getloadavg", lambda: (500.0, 0.0, 0.0))
     gauge()
     assert "load 500.0" in gauge.notes()[0]
