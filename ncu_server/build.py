@@ -42,6 +42,7 @@ class BuildFault:
     """Why a candidate could not be built: the compiler's words, or the exception that its import raised."""
 
     log: str
+    seconds: float
     timed_out: bool = False
 
 
@@ -79,18 +80,19 @@ class Builds:
                 if practice:
                     await _warm(child, practice, lease, timeout_s, report)
             except ChildFault as fault:
-                return BuildFault(compiler_words(fault, directory))
+                return BuildFault(compiler_words(fault, directory), time.monotonic() - began)
             except ChildTimeout:
-                return BuildFault(f"the build took longer than {timeout_s:.0f} s", timed_out=True)
+                return BuildFault(f"the build took longer than {timeout_s:.0f} s", timeout_s, timed_out=True)
             except ChildDied as died:
-                return BuildFault(f"while it was imported to be built, {died}")
+                return BuildFault(f"while it was imported to be built, {died}", time.monotonic() - began)
             finally:
                 child.close()
+            seconds = time.monotonic() - began
         try:
             libraries = LIBRARIES.validate_python(answer["libraries"])
         except (ValidationError, KeyError, TypeError):
-            return BuildFault("the build's process answered nonsense")
-        built = Build(libraries, directory, time.monotonic() - began)
+            return BuildFault("the build's process answered nonsense", seconds)
+        built = Build(libraries, directory, seconds)
         self._done[key] = built
         return built
 

@@ -115,10 +115,10 @@ async def evaluate(rig: Rig, request: Request, report: Report) -> schema.Evaluat
 async def _judge(rig: Rig, target: Target, probe: Probe, request: Request, report: Report) -> schema.EvaluateResult:
     stages = schema.Stages()
     try:
-        async with (
-            rig.session(request.problem, target, probe, request.fresh) as session,
-            _tried(rig, session, target, probe, request, stages, report) as trial,
-        ):
+        async with contextlib.AsyncExitStack() as stack:
+            with _clocked(stages, "prepare_s"):
+                session = await stack.enter_async_context(rig.session(request.problem, target, probe, request.fresh))
+            trial = await stack.enter_async_context(_tried(rig, session, target, probe, request, stages, report))
             result = await _run(trial, target, probe, report)
     except Objection as objection:
         return schema.EvaluateResult(
@@ -143,28 +143,38 @@ async def _tried(
 ) -> AsyncIterator[Trial]:
     """The candidate built, and in a child of its own with the device to itself."""
     lease, zygote = rig.lease(target), rig.zygote(target, probe)
-    built = await rig.builds.get(zygote, target, request.candidate, session.practice, lease, request.timeout_s, report)
+    with _clocked(stages, "queue_s"):
+        built = await rig.builds.get(
+            zygote, target, request.candidate, session.practice, lease, request.timeout_s, report
+        )
+    stages.build_s = min(round(built.seconds, 3), stages.queue_s)  # less where it was built for an earlier call
+    stages.queue_s -= stages.build_s
     if isinstance(built, BuildFault):
         raise Objection("timeout" if built.timed_out else "build_error", built.log)
-    stages.build_s = round(built.seconds, 3)
-    async with lease.alone(report):
-        child = await session.candidate(built.directory)
-        reached = functools.partial(peaks.measured, rig.cache, session, probe)
-        try:
-            yield Trial(session, child, request, built, stages, reached, probe.uuid)
-        finally:
-            child.close()
+    async with contextlib.AsyncExitStack() as stack:
+        with _clocked(stages, "queue_s"):
+            await stack.enter_async_context(lease.alone(report))
+        with _clocked(stages, "held_s"):
+            child = await session.candidate(built.directory)
+            reached = functools.partial(peaks.measured, rig.cache, session, probe)
+            try:
+                yield Trial(session, child, request, built, stages, reached, probe.uuid)
+            finally:
+                child.close()
 
 
 async def _run(trial: Trial, target: Target, probe: Probe, report: Report) -> schema.EvaluateResult:
     await report("checking")
+    with _clocked(trial.stages, "open_s"):
+        await _open(trial)
     with _clocked(trial.stages, "check_s"):
         error = await _check(trial)
     await report("timing")
     with _clocked(trial.stages, "time_s"):
         timed = await _time(trial)
     await report("attributing")
-    author = await _attribute(trial)
+    with _clocked(trial.stages, "attribute_s"):
+        author = await _attribute(trial)
     if refusal := author.refusal(trial.request.rules == "strict"):
         raise Objection("rejected", refusal, error, author.facts())
     shapes = [_shape(one, target.tie) for one in timed.runs]
@@ -201,7 +211,7 @@ def _clocked(stages: schema.Stages, name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        setattr(stages, name, round(time.monotonic() - began, 3))
+        setattr(stages, name, round(getattr(stages, name) + time.monotonic() - began, 3))
 
 
 @contextlib.contextmanager
@@ -223,7 +233,12 @@ def _blamed(trial: Trial, where: str) -> Iterator[None]:
 
 
 async def _check(trial: Trial) -> float:
-    """Build `ModelNew`, run it once on each secret input set, compare with what is expected; the largest error."""
+    """Run the candidate once on each secret input set, compare with what is expected; the largest error."""
+    return max([await _check_case(trial, case) for case in trial.session.cases])
+
+
+async def _open(trial: Trial) -> None:
+    """Load the candidate, build `ModelNew`, and where a first call compiles let it make that call."""
     session, request, practice = trial.session, trial.request, trial.session.practice
     with _blamed(trial, "in the constructor"):
         await trial.ask(
@@ -239,7 +254,6 @@ async def _check(trial: Trial) -> float:
     if practice:
         with _blamed(trial, "in a first call"):
             await trial.ask("practise", practice.fds[1:], inputs=practice.wire()["inputs"])
-    return max([await _check_case(trial, case) for case in session.cases])
 
 
 async def _check_case(trial: Trial, case: Case) -> float:

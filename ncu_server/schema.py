@@ -52,11 +52,16 @@ class ShapeResult(BaseModel):
 
 
 class Stages(BaseModel):
-    """Where the time of this call went, in seconds."""
+    """Where the time of this call went, in seconds; `held_s`, from open to attribute, had the device to itself."""
 
+    prepare_s: float = Field(default=0.0, description="until the problem's secret inputs and expected values are there")
     build_s: float = 0.0
+    queue_s: float = Field(default=0.0, description="waiting for a core to build on and for the device")
+    open_s: float = Field(default=0.0, description="starting the candidate's process, loading, its constructor")
     check_s: float = 0.0
     time_s: float = 0.0
+    attribute_s: float = 0.0
+    held_s: float = 0.0
 
 
 class EvaluateResult(BaseModel):
