@@ -22,6 +22,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.rig import Rig
 from ncu_server.session import BASELINES
+from ncu_server.trial import Request
 
 HEARTBEAT_S = 5.0
 INSTRUCTIONS = """Judges GPU and CPU kernels for PyTorch modules. Work in this order:
@@ -123,7 +124,7 @@ def _add_tools(mcp: MCPServer[State]) -> None:
     ) -> schema.EvaluateResult:
         """Build, check and time one candidate against the reference, each in a process of its own, on secret inputs."""
         state = ctx.request_context.lifespan_context
-        request = evaluate.Request(candidate, problem, target, tuple(baselines), fresh, timeout_s, rules)
+        request = Request(candidate, problem, target, tuple(baselines), fresh, timeout_s, rules)
         async with _served(ctx, None) as report:
             return await evaluate.evaluate(state.rig, request, report)
 

@@ -35,6 +35,8 @@ LAYERS = {
         {"server", "selftest"},
         {"evaluate", "describe", "environment"},
         {"rig"},
+        {"race"},
+        {"trial"},
         {"baselines", "peaks"},
         {"session", "build"},
         {"timing"},
