@@ -62,6 +62,13 @@ async def test_work_done_by_torch_is_rejected_at_any_size(server: Server, candid
     assert "aten::" in result["log"]
 
 
+async def test_a_candidate_that_knows_when_its_kernel_is_watched_is_rejected(server: Server) -> None:
+    aware = HONEST.replace("class ModelNew", "REAL = (kernel.run,)\n\nclass ModelNew").replace(
+        CALL, f"if kernel.run is REAL[0]: {TORCH}\n        {CALL}"
+    )
+    assert (await judged(server, aware))[0] == "rejected"
+
+
 async def test_numpy_behind_a_decoy_is_rejected(server: Server) -> None:
     result = await server.evaluate("import numpy as np\n" + NUMPY, problem=BIG)
     assert (result["status"], result["provenance"]["label"]) == ("rejected", "library"), result["log"]
