@@ -58,6 +58,7 @@ class Builds:
             began = time.monotonic()
             directory = str(self._work / f"build-{key}")
             child = await zygote.spawn("builder", writable=[directory])
+            child.scrap = [Path(directory)]
             environment = target.environment(probe)
             try:
                 answer = await child.ask(
@@ -69,6 +70,8 @@ class Builds:
                 return BuildFault(f"the build took longer than {timeout_s:.0f} s", timed_out=True)
             except ChildDied as died:
                 return BuildFault(f"while it was imported to be built, {died}")
+            else:
+                child.scrap = []
             finally:
                 child.close()
         try:
