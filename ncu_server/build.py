@@ -77,6 +77,7 @@ class Builds:
             began = time.monotonic()
             directory = str(self._work / f"build-{key}")
             child = await zygote.spawn("builder", writable=[directory])
+            child.scrap = [Path(directory)]
             try:
                 answer = await child.ask("build", timeout_s=timeout_s, source=source, directory=directory)
                 if practice:
@@ -87,6 +88,8 @@ class Builds:
                 return BuildFault(f"the build took longer than {timeout_s:.0f} s", timeout_s, timed_out=True)
             except ChildDied as died:
                 return BuildFault(f"while it was imported to be built, {died}", time.monotonic() - began)
+            else:
+                child.scrap = []
             finally:
                 child.close()
             seconds = time.monotonic() - began

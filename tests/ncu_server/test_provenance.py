@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.measuring import HONEST, SCALE_ADD, Server
+from tests.measuring import HONEST, QUICK, SCALE_ADD, Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -108,6 +108,10 @@ async def test_a_kernel_is_credited_wherever_the_candidate_keeps_it(server: Serv
     kept = HONEST.replace("class ModelNew", f"{KEPT[keep]}\n\nclass ModelNew").replace("kernel.run(x", "run(x")
     mixed = kept.replace("return out", HALF)
     assert await judged(server, mixed) == ("passed", "hybrid")
+
+
+async def test_a_kernel_in_a_library_of_torch_s_load_inline_is_credited_too(server: Server) -> None:
+    assert await judged(server, QUICK.replace("return out", HALF)) == ("passed", "hybrid")
 
 
 async def test_half_and_half_is_hybrid_and_only_the_strict_rules_reject_it(server: Server) -> None:
