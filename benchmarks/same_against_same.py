@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,11 @@ from typing import Any
 
 from benchmarks.candidates import FAMILIES, candidate, problem
 from benchmarks.serving import ROOT, keep, machine, served, table
-from ncu_server import evaluate, schema
+from ncu_server import peaks, schema
+from ncu_server.build import Build
+from ncu_server.race import CANDIDATE, timed
 from ncu_server.rig import Rig
+from ncu_server.trial import Request, Trial, opened
 
 SPREAD, SHORT_US = 0.03, 50.0
 # expression, rows and columns of x, columns of y (its rows are x's columns where the two are multiplied)
@@ -82,16 +86,18 @@ async def against_itself(rig: Rig, target_name: str, text: str) -> schema.Versus
     """The reference's own code in a candidate's place."""
     target, probe = rig.target(target_name)
     twin = text + "\n\nModelNew = Model\n"
-    request = evaluate.Request(twin, text, target_name, ("eager",), False, 120.0)
+    request = Request(twin, text, target_name, ("eager",), False, 120.0)
     async with rig.session(text, target, probe) as session, rig.lease(target).alone():
         with tempfile.TemporaryDirectory(dir=rig.work) as nothing_built:
             child = await session.candidate(nothing_built)
             with contextlib.closing(child):
-                trial = evaluate.Trial(session, child, request, [], schema.Stages())
-                await evaluate._open(trial)
-                baselines, _ = await session.sides(request.baselines)
-                samples = await evaluate._time(trial, baselines, target)
-    return samples.versus("eager", evaluate.CANDIDATE, target.tie)
+                reached = functools.partial(peaks.measured, rig.cache, session, probe)
+                trial = Trial(
+                    session, child, request, Build([], nothing_built, 0.0), schema.Stages(), reached, probe.uuid
+                )
+                await opened(trial)
+                raced = await timed(trial)
+    return raced.runs[0].samples.versus("eager", CANDIDATE, target.tie)
 
 
 async def references(target: str, runs: int, shrink: int) -> list[Trials]:

@@ -1,6 +1,68 @@
-"""`python -m ncu_server`: serve on stdio."""
+"""`python -m ncu_server`: serve on stdio, or `selftest`."""
 
-from ncu_server.server import main
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ncu_server import casebook, selftest, server
+from ncu_server.errors import Refusal
+from ncu_server.rig import probed
+from ncu_server.targets import TARGETS
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve an MCP client; `selftest` ends 0 only where every verdict is as expected, 2 where none can be given."""
+    given = _parser().parse_args(arguments)
+    if given.command is None:
+        server.main()
+        return
+    try:
+        sys.exit(asyncio.run(_selftest(given)))
+    except Refusal as refusal:
+        print(refusal.sentence, file=sys.stderr)
+        sys.exit(2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    about = "Serves an MCP client on stdin and stdout. Tools: check_environment, describe_problem, evaluate_kernel."
+    parser = argparse.ArgumentParser("ncu_server", description=about)
+    words = "judge the shipped cheats and honest kernels on this machine; ends 0 where all come out as they should"
+    test = parser.add_subparsers(dest="command").add_parser("selftest", help=words, description=words)
+    test.add_argument("names", nargs="*", metavar="NAME", help="cases by name or shell pattern; all by default")
+    test.add_argument("--target", choices=sorted(TARGETS), help="only this one; by default all that this machine has")
+    test.add_argument("--rules", choices=("default", "strict"), default="default", help="rules to judge by")
+    test.add_argument("--json", action="store_true", help="one JSON object a line instead of the table")
+    test.add_argument("--cases", type=Path, default=casebook.HERE, help="a directory of cases of your own")
+    return parser
+
+
+async def _selftest(given: argparse.Namespace) -> int:
+    wanted = selftest.chosen(casebook.cases(given.cases), given.target, given.names)
+    absent = {t: probed(t).reason for t in {c.target for c in wanted} if t in TARGETS and not probed(t).available}
+    absent |= {c.target: "this version has no such target" for c in wanted if c.target not in TARGETS}
+    here = [c for c in wanted if c.target not in absent]
+    say = print if not given.json else _silent
+    for target, reason in sorted(absent.items()):
+        print(f"{target}: not judged here: {reason}", file=sys.stderr)
+    if not here:
+        return 2
+    say(selftest.HEAD)
+    failed = 0
+    async for outcome in selftest.outcomes(here, given.rules):
+        failed += outcome.fault is not None
+        print(json.dumps(outcome.facts()) if given.json else outcome.row(), flush=True)
+    say(f"{len(here) - failed} of {len(here)} as they should be")
+    return 1 if failed else 0
+
+
+def _silent(line: str) -> None:
+    """Instead of print where the output is data."""
+
 
 if __name__ == "__main__":
     main()

@@ -13,9 +13,11 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from ncu_server import jitted
 from ncu_server.lease import Lease, Report
-from ncu_server.targets import Probe, Target
-from ncu_server.zygote import ChildDied, ChildFault, ChildTimeout, Zygote
+from ncu_server.memory import Practice
+from ncu_server.targets import Target
+from ncu_server.zygote import Child, ChildDied, ChildFault, ChildTimeout, Zygote
 
 LOG_LENGTH = 6000
 LIBRARIES = TypeAdapter(list[dict[str, str]])
@@ -29,6 +31,11 @@ class Build:
     directory: str
     seconds: float
 
+    @property
+    def kernels(self) -> str:
+        """Where Triton keeps what it compiled."""
+        return str(Path(self.directory) / jitted.KEPT_IN)
+
 
 @dataclass(frozen=True, slots=True)
 class BuildFault:
@@ -40,7 +47,8 @@ class BuildFault:
 
 
 class Builds:
-    """Remembers what it built, so that the same source is compiled once for a target."""
+    """Remembers what it built, so that the same source is compiled once for a target (and problem, where the build
+    calls it)."""
 
     def __init__(self, work: Path) -> None:
         self._work = work
@@ -48,10 +56,18 @@ class Builds:
         self._pool = Lease(len(os.sched_getaffinity(0)))
 
     async def get(
-        self, zygote: Zygote, target: Target, probe: Probe, source: str, lease: Lease, timeout_s: float, report: Report
+        self,
+        zygote: Zygote,
+        target: Target,
+        source: str,
+        practice: Practice | None,
+        lease: Lease,
+        timeout_s: float,
+        report: Report,
     ) -> Build | BuildFault:
-        """Build `source`, or give what was built before."""
-        key = hashlib.sha256(f"{target.name}\0{source}".encode()).hexdigest()[:20]
+        """Build `source`, with the calls of `practice` where there is one, or give what was built before."""
+        called_for = practice.problem if practice else ""
+        key = hashlib.sha256(f"{target.name}\0{called_for}\0{source}".encode()).hexdigest()[:20]
         if key in self._done:
             return self._done[key]
         async with self._room(target, lease, report):
@@ -59,11 +75,10 @@ class Builds:
             began = time.monotonic()
             directory = str(self._work / f"build-{key}")
             child = await zygote.spawn("builder", writable=[directory])
-            environment = target.environment(probe)
             try:
-                answer = await child.ask(
-                    "build", timeout_s=timeout_s, source=source, directory=directory, environment=environment
-                )
+                answer = await child.ask("build", timeout_s=timeout_s, source=source, directory=directory)
+                if practice:
+                    await _warm(child, practice, lease, timeout_s, report)
             except ChildFault as fault:
                 return BuildFault(compiler_words(fault, directory), time.monotonic() - began)
             except ChildTimeout:
@@ -85,6 +100,16 @@ class Builds:
     async def _room(self, target: Target, lease: Lease, report: Report) -> AsyncIterator[None]:
         async with (lease if target.builds_disturb else self._pool).shared(report):
             yield
+
+
+async def _warm(child: Child, practice: Practice, lease: Lease, timeout_s: float, report: Report) -> None:
+    """Let the child call what it built, on the device but never beside a timing; alone where others leave no room."""
+    with contextlib.suppress(ChildDied):  # what ends it ends the run as well, and is judged there
+        async with lease.shared(report):
+            done = await child.ask("warm", practice.fds, timeout_s, **practice.wire())
+        if not done:
+            async with lease.alone(report):
+                await child.ask("warm", practice.fds, timeout_s, **practice.wire())
 
 
 def compiler_words(fault: ChildFault, directory: str) -> str:

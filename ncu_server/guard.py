@@ -69,13 +69,30 @@ class Source:
         return None
 
     def assigned(self) -> Iterator[str]:
-        """Paths of the attributes that the source assigns, deletes or sets by setattr."""
+        """Paths of the attributes that the source assigns, deletes, sets by setattr or in a namespace's dictionary; `*`
+        stands for a name that is made at run time."""
         for node in ast.walk(self.tree):
             match node:
                 case ast.Attribute(ctx=ast.Store() | ast.Del()):
                     yield self.path(node) or ""
-                case ast.Call(func=ast.Name(id="setattr"), args=[value, ast.Constant(value=str(attr)), *_]):
-                    yield f"{self.path(value)}.{attr}"
+                case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[value, name, *_]):
+                    yield f"{self.path(value)}.{_constant(name)}"
+                case ast.Subscript(value=space, slice=name, ctx=ast.Store() | ast.Del()) if owner := _owner(space):
+                    yield f"{self.path(owner)}.{_constant(name)}"
+                case ast.Call(func=ast.Attribute(value=space, attr="update")) if owner := _owner(space):
+                    yield f"{self.path(owner)}.*"
+
+
+def _constant(name: ast.expr) -> str:
+    return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else "*"
+
+
+def _owner(space: ast.expr) -> ast.expr | None:
+    """What a dictionary of attributes belongs to: M of `vars(M)` or `M.__dict__`."""
+    match space:
+        case ast.Call(func=ast.Name(id="vars"), args=[owner]) | ast.Attribute(value=owner, attr="__dict__"):
+            return owner
+    return None
 
 
 Pattern = Callable[[Source], bool]
@@ -94,7 +111,7 @@ BUILDERS = {"load_inline", "load", "build_inline", "build", "jit", "njit", "auto
 JUDGING = re.compile(
     r"torch\.(allclose|isclose|equal|eq|testing(\..+)?|Tensor\.(allclose|isclose|equal|eq|__eq__|__ne__)"
     r"|cuda\.(synchronize|Event(\..+)?|Stream\.synchronize)|(autograd\.)?profiler(\..+)?)"
-    r"|time\.(perf_counter|perf_counter_ns|monotonic|monotonic_ns|time|time_ns)|ncu_server(\..+)?"
+    r"|time\.(perf_counter|perf_counter_ns|monotonic|monotonic_ns|time|time_ns|\*)|ncu_server(\..+)?"
 )
 NUMERIC = ("numpy", "scipy", "cupy", "numexpr", "jax", "tensorflow", "mkl", "sklearn")
 MOVEMENT = {
@@ -186,6 +203,10 @@ def _takes_reference(source: Source) -> bool:
 
 def _patches_the_judge(source: Source) -> bool:
     return any(JUDGING.fullmatch(path) for path in source.assigned())
+
+
+def _asks_for_watchers(source: Source) -> bool:
+    return any(re.search(r"\._?(is_)?_?profiler_(enabled|type)$", path) for path in source.paths)
 
 
 def _patches_torch(source: Source) -> bool:
@@ -282,6 +303,11 @@ REJECT = (
         _patches_the_judge,
         "the candidate replaces functions that compare or time (of torch, time or the judge)",
     ),
+    Rule(
+        "asks for watchers",
+        _asks_for_watchers,
+        "the candidate asks whether it is being profiled, which only a kernel that then behaves otherwise has to know",
+    ),
 )
 
 LEADS = (
@@ -342,7 +368,7 @@ LEADS = (
     Rule("patches torch", _patches_torch, "assigns to attributes of torch"),
     Rule(
         "profiler",
-        _on("torch.profiler", "torch.autograd.profiler", "torch.autograd._profiler_enabled"),
+        _on("torch.profiler", "torch.autograd.profiler"),
         "can tell whether it is being profiled",
     ),
     Rule("lying tensors", _subclasses_tensor, "defines a tensor class with behaviour of its own"),

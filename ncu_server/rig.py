@@ -18,6 +18,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Lease
 from ncu_server.session import Session
 from ncu_server.targets import TARGETS, Probe, Target
+from ncu_server.tickets import Tickets
 from ncu_server.zygote import Zygote
 
 KEPT_SESSIONS = 2
@@ -59,13 +60,17 @@ class Rig:
                 # tvm_ffi asks torch.cuda.is_available() when imported; without NVML that would initialise CUDA, and a
                 # process that did so cannot fork workers.
                 "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+                **target.environment(probe),
             }
             self._zygotes[target.name] = Zygote(self.work, environment, target.device)
         return self._zygotes[target.name]
 
     def lease(self, target: Target) -> Lease:
         """The lease of the device that a target runs on."""
-        return self._leases.setdefault(target.device, Lease(len(os.sched_getaffinity(0))))
+        device = probed(target.name).uuid or target.device
+        if device not in self._leases:
+            self._leases[device] = Lease(len(os.sched_getaffinity(0)), Tickets(device))
+        return self._leases[device]
 
     @contextlib.asynccontextmanager
     async def session(self, problem: str, target: Target, probe: Probe, fresh: bool = False) -> AsyncIterator[Session]:

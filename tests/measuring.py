@@ -1,7 +1,10 @@
 """A small problem, an honest kernel for it, and a real server over stdio to judge it."""
 
+import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +56,29 @@ class ModelNew(nn.Module):
         return out
 '''
 
+QUICK = '''
+import torch, torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+SOURCE = r"""
+#include <Python.h>
+static PyObject* run(PyObject*, PyObject* args) {
+  unsigned long long x, y, b, o; double s; long long m, n;
+  if (!PyArg_ParseTuple(args, "KKKKdLL", &x, &y, &b, &o, &s, &m, &n)) return nullptr;
+  for (long long i = 0; i < m; ++i) ((float*)o)[i] = ((float*)x)[i] * (float)s + ((float*)y)[i] + ((float*)b)[i % n];
+  Py_RETURN_NONE;
+}
+static PyMethodDef methods[] = {{"run", run, METH_VARARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "quick", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_quick() { return PyModule_Create(&module); }
+"""
+kernel = load_inline("quick", SOURCE, no_implicit_headers=True, extra_cflags=["-O3"])
+
+''' + HONEST[HONEST.index("class ModelNew") :].replace(
+    "kernel.run(x, y, self.bias.detach(), out, self.scale)",
+    "kernel.run(*(t.data_ptr() for t in (x, y, self.bias, out)), self.scale, x.numel(), 256)",
+)
+"""HONEST without the headers that take the compiler two seconds."""
+
 
 def server_parameters(cache: Path) -> StdioServerParameters:
     passed_on = {k: v for k, v in os.environ.items() if not k.endswith("_KEY")}
@@ -80,6 +106,26 @@ class Server:
         answer = await self.call(tool, **arguments)
         assert answer.is_error
         return str(getattr(answer.content[0], "text", "")).partition(f"{tool}: ")[2]
+
+
+@asynccontextmanager
+async def opened(parameters: StdioServerParameters) -> AsyncIterator[Server]:
+    """A server for a fixture: opened and closed by one task of its own, as the SDK asks."""
+    client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+    done = asyncio.Event()
+
+    async def hold() -> None:
+        async with Client(parameters) as found:
+            client.set_result(found)
+            await done.wait()
+
+    task = asyncio.create_task(hold())
+    await asyncio.wait((task, client), return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        await task
+    yield Server(await client)
+    done.set()
+    await task
 
 
 def descendants(pid: int) -> set[int]:

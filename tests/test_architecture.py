@@ -9,14 +9,17 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PARTS = ("kernel_agent", "ncu_server", "rag")
-FILES = sorted(p for part in PARTS for p in (ROOT / part).rglob("*.py"))
+# The cases of the judge are data: candidates and problems, as anybody might write them.
+CASES = ROOT / "ncu_server" / "cases"
+FILES = sorted(p for part in PARTS for p in (ROOT / part).rglob("*.py") if CASES not in p.parents)
 TREES = {p: ast.parse(p.read_text()) for p in FILES}
 # A module imports only from rows below its own; modules of one row never import one another.
 LAYERS = {
     "kernel_agent": [
         {"__main__"},
         {"cli"},
-        {"doctor", "report"},
+        {"verdict"},
+        {"doctor", "report", "flags"},
         {"agent"},
         {"search"},
         {"thinker", "templates", "bench"},
@@ -29,16 +32,22 @@ LAYERS = {
     ],
     "ncu_server": [
         {"__main__"},
-        {"server"},
+        {"server", "selftest"},
         {"evaluate", "describe", "environment"},
         {"rig"},
-        {"session", "build", "timing"},
+        {"race"},
+        {"trial"},
+        {"baselines", "peaks"},
+        {"session", "build"},
+        {"timing"},
         {"zygote"},
         {"worker"},
         {"targets", "sandbox", "lease", "memory", "framing"},
         {"walls"},
-        {"landlock", "seccomp", "watch"},
-        {"answers", "guard", "authorship", "elf", "compare", "stats", "schema", "errors"},
+        {"landlock", "seccomp", "watch", "tickets"},
+        {"casebook", "canaries"},
+        {"telemetry", "limit", "authorship"},
+        {"answers", "guard", "jitted", "elf", "compare", "stats", "schema", "errors"},
     ],
 }
 

@@ -1,4 +1,5 @@
-"""The secret input sets of a problem: as `get_inputs` draws them, and sharper ones in the same range."""
+"""The secret input sets of a problem: as `get_inputs` draws them, and sharper ones in the same range; for a problem to
+which a constant would be the answer, ones outside it."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import torch
 from ncu_server.worker.tensors import mapped
 
 ROW_SCALES = (1.0, 0.5, 0.25, 0.0625)
+STRETCH = 32.0
 
 
 def sharper(inputs: list[Any], generator: torch.Generator) -> list[Any]:
@@ -30,4 +32,25 @@ def sharper(inputs: list[Any], generator: torch.Generator) -> list[Any]:
         return ((tensor - pivot) * factor.to(tensor.dtype) + pivot).clamp_(low, high)
 
     changed: list[Any] = mapped(inputs, pull)
+    return changed
+
+
+def stretched(inputs: list[Any]) -> list[Any]:
+    """Floats many times as far from zero as drawn, so that a branch which no drawn value takes is taken."""
+    changed: list[Any] = mapped(inputs, lambda t: t * STRETCH if t.is_floating_point() else t)
+    return changed
+
+
+def holed(inputs: list[Any], generator: torch.Generator) -> list[Any]:
+    """NaN in some rows of the floats: where all numbers give the same output, it shows whether they are read at all."""
+
+    def punch(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point() or not tensor.numel():
+            return tensor
+        made = tensor.clone()
+        rows = made if made.dim() else made[None]
+        rows[torch.randint(len(rows), (max(1, len(rows) // 4),), generator=generator)] = torch.nan
+        return made
+
+    changed: list[Any] = mapped(inputs, punch)
     return changed

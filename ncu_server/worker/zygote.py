@@ -67,7 +67,9 @@ def _bound(children: dict[int, int], over: dict[int, str], cap: int) -> None:
 
 def _warm() -> None:
     import ncu_server.worker.roles  # noqa: F401  everything a child needs, torch and tvm_ffi among it
+    from ncu_server.worker import jit
 
+    jit.ask_programs()
     installed()
     gc.collect()
     gc.freeze()

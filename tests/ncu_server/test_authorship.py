@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ncu_server.authorship import Ownership, attribute, settle
+from ncu_server.authorship import Ownership, attribute, settle, vendors
 
 OWN = Ownership("", images=(b"..\0_ZN2my4gemmEPKf\0_Z4k_mmPKfS0_\0plain\0",))
 
@@ -58,7 +58,20 @@ def test_kernels_that_could_not_be_watched_count_by_the_time_outside_torch() -> 
     assert attribute(seen(ops={"aten::relu": 900.0}, outside_us=9000.0), "cpu", OWN).label == "custom"
     numpy = Ownership("", numeric=("numpy",))
     assert attribute(seen(outside_us=9000.0), "cpu", numpy).label == "library"
-    assert attribute(seen(outside_us=90.0), "cpu", numpy).label == "custom"
+
+
+def test_what_numpy_does_unseen_is_settled_by_the_output() -> None:
+    author = attribute(seen(outside_us=90.0), "cpu", Ownership("", numeric=("numpy",)))
+    assert author.doubtful
+    labels = [settle(author, decides).label for decides in (0.01, 0.5, 1.0)]
+    assert labels == ["library", "hybrid", "custom"]
+    assert not attribute(seen(outside_us=90.0), "cpu", Ownership("")).doubtful
+
+
+def test_a_function_asked_for_by_name_counts_like_one_that_is_linked() -> None:
+    image = b"\0scipy_cblas_sgemm64_\0my_cblas_thing\0libopenblas.so\0cublasSgemm_v2\0a.sgemm_\0"
+    assert vendors(("dlsym", "malloc"), image) == {"scipy_cblas_sgemm64_", "cublasSgemm_v2"}
+    assert vendors(("malloc", "cblas_sgemm"), image) == {"cblas_sgemm"}
 
 
 def test_short_times_are_no_evidence_and_the_output_decides() -> None:

@@ -108,6 +108,15 @@ async def test_one_output_buffer_for_all_calls_is_wrong(server: Server) -> None:
     assert (await verdict(server, given, candidate("pass", loop, FORWARD.format("x"))))["status"] == "passed"
 
 
+async def test_outputs_that_take_turns_are_wrong(server: Server) -> None:
+    given = problem("pass", "return x * 2", "[torch.randn(32, 256)]")
+    loop = "for (int64_t i = 0; i < n; ++i) o[i] = x[i] * 2;"
+    forward = "self.ring.reverse(); kernel.run(x, x, self.ring[0]); return self.ring[0]"
+    turns = candidate("self.ring = [torch.empty(32, 256) for _ in range(2)]", loop, forward)
+    result = await verdict(server, given, turns)
+    assert result["status"] == "wrong" and "earlier call" in result["log"]
+
+
 async def test_a_reference_that_changes_its_input_asks_the_same_of_the_candidate(server: Server) -> None:
     given = problem("pass", "return x.mul_(2) + 1", "[torch.randn(32, 256)]")
     loop = "for (int64_t i = 0; i < n; ++i) o[i] = x[i] * 2;"
@@ -148,8 +157,34 @@ async def test_a_lower_precision_is_told_apart_and_an_honest_bfloat16_kernel_pas
     assert (await verdict(server, half, honest))["status"] == "passed"
 
 
-async def test_a_degenerate_problem_is_named(server: Server) -> None:
-    given = problem("pass", "return (x - x) * 1e-3", "[torch.randn(32, 256)]")
-    loop = "for (int64_t i = 0; i < n; ++i) o[i] = 0;"
-    result = await verdict(server, given, candidate("pass", loop, FORWARD.format("x")))
+@pytest.mark.parametrize(
+    ("formula", "kernel", "constant"),
+    [
+        ("torch.relu(x - 12)", "x[i] > 12 ? x[i] - 12 : 0", "0"),
+        ("(x > 50).float()", "x[i] > 50", "0"),
+        ("(x - x) * 1e-3", "(x[i] - x[i]) * 1e-3f", "0"),
+        ("torch.sigmoid(x + 40)", "1 / (1 + std::exp(-x[i] - 40))", "1"),
+    ],
+)
+async def test_a_degenerate_problem_is_named_and_a_constant_does_not_pass(
+    server: Server, formula: str, kernel: str, constant: str
+) -> None:
+    given = problem("pass", f"return {formula}", "[torch.randn(32, 256)]")
+    honest = candidate("pass", f"for (int64_t i = 0; i < n; ++i) o[i] = {kernel};", FORWARD.format("x"))
+    result = await verdict(server, given, honest)
+    assert result["status"] == "passed", result["log"]
     assert any("degenerate" in note for note in result["notes"])
+    lazy = candidate("pass", f"for (int64_t i = 0; i < n; ++i) o[i] = {constant};", FORWARD.format("x"))
+    assert (await verdict(server, given, lazy))["status"] == "wrong"
+
+
+async def test_a_mean_of_a_softmax_is_no_constant_where_its_input_is_no_number(server: Server) -> None:
+    given = problem("pass", "return torch.softmax(x, 1).mean(1)", "[torch.randn(32, 256)]")
+    most = "float m = x[r * c]; for (int64_t i = 0; i < c; ++i) m = std::fmax(m, x[r * c + i]); double s = 0, t = 0;"
+    sums = "for (int64_t i = 0; i < c; ++i) s += std::exp(x[r * c + i] - m);"
+    means = "for (int64_t i = 0; i < c; ++i) t += std::exp(x[r * c + i] - m) / s; o[r] = t / c;"
+    forward = "out = torch.empty(x.shape[0]); kernel.run(x, x, out); return out"
+    honest = candidate("pass", f"for (int64_t r = 0; r < n / c; ++r) {{ {most} {sums} {means} }}", forward)
+    assert (await verdict(server, given, honest))["status"] == "passed"
+    lazy = candidate("pass", "for (int64_t r = 0; r < n / c; ++r) o[r] = 1.f / c;", forward)
+    assert (await verdict(server, given, lazy))["status"] == "wrong"

@@ -52,6 +52,14 @@ def test_a_builder_imported_under_another_name_counts() -> None:
         "import sys\nBase = [m.Model for m in sys.modules.values() if hasattr(m, 'Model')][0]",
         "import sys\nBase = getattr(sys.modules['problem'], 'Model')",
         "from problem import Model",
+        "import time\nvars(time)['perf_counter_ns'] = None",
+        "import time\nfor n in ('time', 'monotonic'):\n    vars(time)[n] = None",
+        "import time as t\nt.__dict__.update(time=None)",
+        "import time\nsetattr(time, 'perf' + '_counter', None)",
+        "vars(torch.testing)['assert_close'] = None",
+        "print(torch.autograd._profiler_enabled())",
+        "from torch._C._autograd import _profiler_type as kind",
+        "watched = getattr(torch.autograd.profiler, '_is_profiler_enabled')",
     ],
 )
 def test_what_can_never_be_honest_is_rejected(line: str) -> None:
@@ -115,7 +123,7 @@ def test_what_only_looks_like_it_is_not_rejected(line: str) -> None:
         ("defaults of torch", "torch.set_default_dtype(torch.bfloat16)"),
         ("defaults of torch", "torch.backends.cuda.matmul.allow_tf32 = True"),
         ("patches torch", "torch.nn.functional.gelu = None"),
-        ("profiler", "torch.autograd._profiler_enabled()"),
+        ("profiler", "torch.profiler.record_function('mine')"),
         ("lying tensors", "class Lie(torch.Tensor): pass"),
         ("torch computes", "class Other(nn.Module):\n    def forward(self, x): return torch.relu(x)"),
         ("torch computes", "class Other(nn.Module):\n    def forward(self, x): return x @ x"),

@@ -42,6 +42,14 @@ async def test_a_kernel_of_its_own_is_custom_with_all_of_the_share(server: Serve
     assert (result["provenance"]["label"], result["provenance"]["own_share"]) == ("custom", 1.0)
 
 
+@pytest.mark.parametrize("place", ['{"run": kernel.run}', "[kernel.run]", '({"runs": [kernel.run]},)'])
+async def test_a_kernel_is_seen_wherever_it_is_kept(server: Server, place: str) -> None:
+    path = {"{": '["run"]', "[": "[0]", "(": '[0]["runs"][0]'}[place[0]]
+    kept = HONEST.replace("class ModelNew", f"import gc\nKEPT = {place}\ngc.collect()\n\nclass ModelNew")
+    kept = kept.replace(CALL, CALL.replace("kernel.run", f"KEPT{path}")).replace("return out", "return out * 1.0")
+    assert (await judged(server, kept))[1] == "hybrid"
+
+
 @pytest.mark.parametrize(
     ("candidate", "problem"),
     [(DECOY, BIG), (ONE_ROW, BIG), (THREAD, BIG), (FALLBACK, SCALE_ADD), (DECOY, SCALE_ADD), (ABSENT, SCALE_ADD)],

@@ -1,0 +1,40 @@
+"""
+problem: square_matmul
+kind: failed launch
+expect: wrong
+why: Asks for more shared memory than there is; the launch fails, the error is cleared, memory is returned as it was.
+twin: honest_matmul
+"""
+
+import torch
+import torch.nn as nn
+import tvm_ffi.cpp
+
+SOURCE = r"""
+#include <cuda_runtime.h>
+using V = tvm::ffi::TensorView;
+__global__ void matmul(const float* a, const float* b, float* o, int k, int n) {
+  extern __shared__ float tile[];
+  const int row = blockIdx.y * 16 + threadIdx.y, column = blockIdx.x * 16 + threadIdx.x;
+  float sum = 0;
+  for (int t = 0; t < k; ++t) sum += a[row * k + t] * b[t * n + column];
+  tile[0] = sum;
+  o[row * n + column] = sum;
+}
+void run(V a, V b, V o) {
+  auto stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(kDLCUDA, a.device().device_id));
+  const int m = a.size(0), k = a.size(1), n = b.size(1);
+  matmul<<<dim3(n / 16, m / 16), dim3(16, 16), 300 << 10, stream>>>((const float*)a.data_ptr(),
+                                                                    (const float*)b.data_ptr(), (float*)o.data_ptr(), k,
+                                                                    n);
+  cudaGetLastError();
+}
+"""
+kernel = tvm_ffi.cpp.load_inline("matmul", cuda_sources=SOURCE, functions=["run"], extra_cuda_cflags=["-O3"])
+
+
+class ModelNew(nn.Module):
+    def forward(self, a, b):
+        out = torch.empty(a.shape[0], b.shape[1], device=a.device)
+        kernel.run(a, b, out)
+        return out

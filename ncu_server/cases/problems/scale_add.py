@@ -1,0 +1,21 @@
+"""x * scale + y"""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x, y):
+        return x * self.scale + y
+
+
+def get_inputs():
+    return [torch.randn(512, 512), torch.randn(512, 512)]
+
+
+def get_init_inputs():
+    return [1.7]
