@@ -43,6 +43,8 @@ class Job:
 class Bench:
     """The candidates of one run."""
 
+    families = FAMILIES
+
     def __init__(self, target: str, megabytes: float) -> None:
         self.target = target
         self._rows = {
