@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ncu_server.worker import trace
+from ncu_server.worker.budget import alike, degenerate, finite, stored, truth, unit
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.inputs import holed, sharper, stretched
 from ncu_server.worker.modules import build, load, seed
@@ -16,7 +17,6 @@ from ncu_server.worker.observe import changed, same, seen
 from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, unflatten, write
 
-FRUGAL_BYTES = 1 << 30  # float64 beyond it is kept as float32
 NEEDED = ("Model", "get_inputs", "get_init_inputs")
 
 
@@ -72,8 +72,8 @@ class Reference:
             tensors = flatten(self._run(self._model, arguments)[0])[1]
         except (RuntimeError, ValueError, IndexError):
             return False
-        units = [_unit(t, t.double()) if t.is_floating_point() else None for t in tensors]
-        return (_finite(tensors) or not _finite(flatten(made)[1])) and _degenerate(tensors, units) is None
+        units = [unit(t, t) for t in tensors]
+        return (finite(tensors) or not finite(flatten(made)[1])) and degenerate(tensors, units) is None
 
     def work(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """Shapes, parameters and counted work; see ncu_server.worker.trace."""
@@ -101,19 +101,19 @@ class Reference:
         structure, tensors = flatten(seen(out, arguments, model, **effects))
         exact, note = self._exact(fds[0], inputs, effects)
         expected, units = [], []
-        for got, want in zip(tensors, exact, strict=True):
-            truth = torch.where(torch.isfinite(got), want, got.double()) if got.is_floating_point() else got
-            units.append(_unit(got, truth) if got.is_floating_point() else None)
-            expected.append(_stored(truth))
+        for got in tensors:
+            right = truth(got, exact.pop(0))
+            units.append(unit(got, right))
+            expected.append(stored(right))
         return {
             "stored": write(fds[1], unflatten(structure, expected)),
             "tensors": _described(tensors, len(flatten(out)[1]), effects),
             "units": units,
             "effects": effects,
             "fresh": not _is_state(out, model),
-            "finite": _finite(tensors) or not _finite(flatten(before)[1]),
+            "finite": finite(tensors) or not finite(flatten(before)[1]),
             "note": note,
-            "degenerate": _degenerate(expected, units),
+            "degenerate": degenerate(expected, units),
         }
 
     def stage(self, fds: list[int], inputs: Spec, restore: bool) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Reference:
         """Raises ValueError for a model whose second call says something else: nothing can be compared with it."""
         again, _ = self._run(self._model, self._arguments(fd, inputs))
         for one, other in zip(flatten(out)[1], flatten(again)[1], strict=True):
-            if not _alike(one, other):
+            if not alike(one, other):
                 raise ValueError(
                     "two calls on the same inputs differ; make the model deterministic (no random numbers)"
                 )
@@ -176,20 +176,6 @@ def variants(module: ModuleType) -> list[str]:
     return ["get_inputs", *(n for n, f in vars(module).items() if n.startswith("get_inputs_") and callable(f))]
 
 
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Equal, or apart by no more than the order of additions can explain (1e-3 of the rms)."""
-    if not one.is_floating_point():
-        return bool(torch.equal(one, other))
-    a, b = one.double().nan_to_num(), other.double().nan_to_num()
-    return bool((a - b).abs().max() <= 1e-3 * a.square().mean().sqrt() + 1e-30) if a.numel() else True
-
-
-def _stored(truth: torch.Tensor) -> torch.Tensor:
-    """What is kept of the truth: where it is large, rounded to float32, which moves it by less than a unit."""
-    large = truth.dtype is torch.float64 and truth.numel() * truth.element_size() > FRUGAL_BYTES
-    return truth.float() if large else truth
-
-
 def _described(tensors: list[torch.Tensor], outputs: int, effects: dict[str, Any]) -> list[dict[str, Any]]:
     """Name, shape and dtype of each tensor that is seen."""
     names = [f"output {i}" for i in range(outputs)]
@@ -205,32 +191,3 @@ def _is_state(out: Any, model: torch.nn.Module) -> bool:
     """Whether an output is a parameter or buffer itself, which then is the same memory at every call."""
     own = {t.data_ptr() for t in (*model.parameters(), *model.buffers())}
     return any(t.data_ptr() in own for t in flatten(out)[1])
-
-
-def _degenerate(expected: list[torch.Tensor], units: list[float | None]) -> str | None:
-    """The constant that would pass for all outputs, in words; None where none would."""
-    for word, centre in (("zeros", 0.0), ("one constant", None)):
-        if all(_passes(t, u, centre) for t, u in zip(expected, units, strict=True)):
-            return word
-    return None
-
-
-def _finite(tensors: list[torch.Tensor]) -> bool:
-    return all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point())
-
-
-def _passes(tensor: torch.Tensor, unit: float | None, centre: float | None) -> bool:
-    if tensor.numel() == 0:
-        return True
-    middle = tensor.double().mean() if centre is None else centre
-    return float((tensor.double() - middle).abs().max()) <= 64 * (unit or 0.0)
-
-
-def _unit(got: torch.Tensor, truth: torch.Tensor) -> float:
-    finite = torch.isfinite(truth) & torch.isfinite(got)
-    limits = torch.finfo(got.dtype)
-    if not bool(finite.any()):
-        return float(limits.eps)
-    own = float((got.double() - truth)[finite].abs().max())
-    rms = float(truth[finite].square().mean().sqrt())
-    return max(own, float(limits.eps) * rms, float(limits.tiny))
