@@ -15,7 +15,7 @@ def arguments() -> list[str]:
     """The command line of `kernel-agent run` that this one stands for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", nargs="?", default=str(EXAMPLE), help="PyTorch code in KernelBench's form")
-    parser.add_argument("--target", help="cuda or cpu; by default cuda where there is a device")
+    parser.add_argument("--target", help="cuda, triton or cpu; by default cuda where there is a device")
     parser.add_argument("--rounds", default="3", help="rounds of ideas")
     given = parser.parse_args()
     target = ["--target", given.target] if given.target else []

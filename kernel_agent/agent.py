@@ -16,7 +16,7 @@ from kernel_agent import tree
 from kernel_agent.errors import NotCovered, Unavailable, UsageError
 from kernel_agent.events import Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.journal import Journal
-from kernel_agent.problem import load_problem
+from kernel_agent.problem import Shapes, load_problem
 from kernel_agent.settings import Settings, load_settings
 from kernel_agent.types import Brief, Description, Evaluation, Idea, Interval, Trial
 from rag import Answer, LibraryError, Query
@@ -70,7 +70,7 @@ class KernelAgent:
     async def generate_kernel(
         self,
         code: str,
-        input_shapes: Sequence[Sequence[int]] | None = None,
+        input_shapes: Shapes | Sequence[Shapes] | None = None,
         *,
         name: str = "kernel",
         init_inputs: Sequence[Any] | None = None,
@@ -88,7 +88,7 @@ class KernelAgent:
         with Journal.create(new) as journal:
             async with self._hands(journal, self.settings) as (model, bench):
                 if not problem.target:
-                    problem = load_problem(code, name, await _found_target(bench), input_shapes, init_inputs)
+                    problem = load_problem(code, name, await found_target(bench), input_shapes, init_inputs)
                 journal.begin(problem, self.settings)
                 self._observe(RunOpened(journal.directory))
                 return await self._run(journal, self.settings, model, bench)
@@ -181,20 +181,21 @@ def results(run: tree.Run, directory: Path) -> dict[str, Any]:
     winner = tree.winner(run)
     evaluation = run.confirmations[winner.source_id] if winner.idea else run.evaluation(winner)
     assert evaluation is not None and evaluation.timing is not None, "a winner has passed"
-    eager, compiled = evaluation.against("eager"), evaluation.against("compile")
+    eager, compiled = evaluation.against("eager"), evaluation.compiled
     times = {versus.baseline: versus.timing.median_us for versus in evaluation.versus}
     time_us, idea = evaluation.timing.median_us, run.ideas[winner.idea] if winner.idea else None
     return {
         "status": "improved" if idea else "no_improvement",
         "speedup": eager.median if eager else None,
         "speedup_interval": _ends(eager),
-        "speedup_vs_compile": compiled.median if compiled else None,
-        "speedup_vs_compile_interval": _ends(compiled),
+        "speedup_vs_compile": compiled.speedup.median if compiled else None,
+        "speedup_vs_compile_interval": _ends(compiled.speedup if compiled else None),
+        "compile_mode": compiled.baseline if compiled else None,
         "optimization_idea": tree.title(run, winner) if idea else None,
         "error": evaluation.error,
         "time_us": time_us,
         "reference_us": times.get("eager"),
-        "compile_us": times.get("compile"),
+        "compile_us": compiled.timing.median_us if compiled else None,
         "gbps": run.description.bytes / time_us / 1e3,
         "tflops": run.description.flops / time_us / 1e6,
         "run_directory": str(directory),
@@ -236,7 +237,7 @@ def _ends(interval: Interval | None) -> list[float] | None:
     return [interval.low, interval.high] if interval else None
 
 
-async def _found_target(bench: Bench) -> str:
+async def found_target(bench: Bench) -> str:
     """cuda where the server sees a device, else cpu."""
     targets = (await bench.environment()).targets
     return "cuda" if any(target.name == "cuda" and target.available for target in targets) else "cpu"

@@ -44,6 +44,7 @@ REFUSALS: dict[str, type[KernelAgentError]] = {
     "UNKNOWN_TARGET": UsageError,
     "NO_DEVICE": Unavailable,
     "NO_COMPILER": Unavailable,
+    "NO_ROOM": Unavailable,
 }
 
 T = TypeVar("T")
@@ -81,6 +82,7 @@ class Wall:
     name: str
     stands: bool
     why: str
+    targets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class Bench:
 
     async def environment(self) -> Environment:
         """What the server's machine can do."""
-        return _read(Environment, await self._call("check_environment", {}))
+        return understood(Environment, await self._call("check_environment", {}))
 
     async def describe(self, problem: Problem, on_progress: Say | None = None) -> Description:
         """Trace the problem, count its work and time its baselines.
@@ -139,7 +141,7 @@ class Bench:
         uri = answer.get("graph_uri")
         answer["graph"] = None if uri is None else await self._graph(uri)
         answer["baselines"] = {row["name"]: row["timing"] for row in answer.get("baselines", ())}
-        description = _read(Description, answer)
+        description = understood(Description, answer)
         if "eager" not in description.baselines:
             raise ServerError("The measuring server did not time eager PyTorch, which everything is compared with.")
         return description
@@ -151,27 +153,31 @@ class Bench:
     async def confirm(
         self, problem: Problem, source: str, baselines: Iterable[str], on_progress: Say | None = None
     ) -> Evaluation:
-        """Judge it again with new secret inputs in fresh processes, against all of the problem's baselines."""
+        """Judge it again with new secret inputs in fresh processes, against the baselines."""
         return await self._judge(problem, source, list(baselines), True, on_progress)
+
+    async def verdict(
+        self, problem: Problem, source: str, baselines: Iterable[str], rules: str, on_progress: Say | None = None
+    ) -> dict[str, Any]:
+        """The server's whole answer on one candidate, as it came; `rules` are `default` or `strict`."""
+        return await self._answer(problem, source, on_progress, baselines=list(baselines), rules=rules)
 
     async def _judge(
         self, problem: Problem, source: str, baselines: list[str], fresh: bool, on_progress: Say | None
     ) -> Evaluation:
-        arguments = {
-            "candidate": source,
-            "problem": problem.source,
-            "target": problem.target,
-            "baselines": baselines,
-            "fresh": fresh,
-            "timeout_s": self._timeout_s,
-        }
-        answer = await self._call("evaluate_kernel", arguments, on_progress)
+        answer = await self._answer(problem, source, on_progress, baselines=baselines, fresh=fresh)
         remarks = [str(remark) for key in ("notes", "leads") for remark in answer.get(key) or ()]
         answer["log"] = "\n".join([str(answer.get("log") or ""), *remarks]).strip()
-        evaluation = _read(Evaluation, answer)
+        evaluation = understood(Evaluation, answer)
         if evaluation.status is Status.PASSED and evaluation.speedup is None:
             raise ServerError("The measuring server passed a kernel without timing it against eager PyTorch.")
         return evaluation
+
+    async def _answer(
+        self, problem: Problem, source: str, on_progress: Say | None, **more: list[str] | str | bool
+    ) -> dict[str, Any]:
+        asked = {"candidate": source, "problem": problem.source, "target": problem.target, "timeout_s": self._timeout_s}
+        return await self._call("evaluate_kernel", asked | more, on_progress)
 
     async def _graph(self, uri: str) -> Any:
         client = await asyncio.shield(self._line)
@@ -317,7 +323,8 @@ def _answer(tool: str, result: CallToolResult) -> dict[str, Any]:
     return dict(result.structured_content)
 
 
-def _read(kind: type[T], answer: dict[str, Any]) -> T:
+def understood(kind: type[T], answer: dict[str, Any]) -> T:
+    """An answer as a value of ours. Raises ServerError where it is none."""
     try:
         return TypeAdapter(kind).validate_python(answer)
     except ValidationError as error:

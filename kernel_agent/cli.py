@@ -1,4 +1,4 @@
-"""The command line: run, resume, show, doctor."""
+"""The command line: run, resume, show, evaluate, doctor."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_agent.errors import KernelAgentError, ProblemError, Unavailable, UsageError
+from kernel_agent.flags import given, input_shapes, parsed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,99 +24,24 @@ if TYPE_CHECKING:
     from kernel_agent.events import Event, Observer
 
 INTERRUPTED = 130
+NOT_PASSED = 6
 GRACE_S = 5.0
 """Seconds a run has to end its children after Ctrl-C."""
 
-SHORT = {
-    "num_rounds": "--rounds",
-    "branching_factor": "--ideas",
-    "implementations_per_idea": "--implementations",
-    "model_name": "--model",
-    "mcp_server_path": "--server",
-}
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence, as everything else here does."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.")
-
-
-def parser() -> Parser:
-    """The four commands; the flags of `run` and `resume` are the settings."""
-    top = Parser(
-        "python -m kernel_agent",
-        description="Give it PyTorch code, get back a kernel that is checked, measured and faster.",
-    )
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    form: dict[str, Any] = {"epilog": _keys(), "allow_abbrev": False}
-    run = commands.add_parser("run", help="find a faster kernel for the module in FILE", **form)
-    run.add_argument("file", metavar="FILE", type=Path, help="PyTorch source: Model, get_inputs, get_init_inputs")
-    run.add_argument(
-        "--input-shapes", nargs="+", metavar="64x1024", type=_shape, help="inputs, where FILE has no get_inputs"
-    )
-    run.add_argument(
-        "--run-directory", metavar="DIR", type=Path, help="where the run is kept (default: a new one in runs_dir)"
-    )
-    resume = commands.add_parser("resume", help="carry on a run that was stopped", **form)
-    show = commands.add_parser("show", help="the account of a run, finished or not")
-    for command in (resume, show):
-        command.add_argument("directory", metavar="DIR", type=Path, help="the run's directory")
-    doctor = commands.add_parser("doctor", help="what this machine can do, and what to do about what it cannot", **form)
-    for command in (run, resume, doctor):
-        _add_settings(command)
-    return top
-
-
-def _add_settings(command: argparse.ArgumentParser) -> None:
-    from kernel_agent.settings import is_key, rows
-
-    group = command.add_argument_group("settings", "also read from the environment and .env")
-    for row in rows():
-        if is_key(row.name):
-            continue
-        flags = [f"--{row.name.replace('_', '-')}", *([SHORT[row.name]] if row.name in SHORT else [])]
-        default = f" (default: {row.default})" if row.default else ""
-        among = f" One of {row.type}." if ", " in row.type else ""
-        sentence = f"{row.sentence}{among}{default}".replace("%", "%%")
-        group.add_argument(*flags, dest=row.name, metavar="NAME" if among else row.type.upper(), help=sentence)
-
-
-def _keys() -> str:
-    from kernel_agent.settings import is_key, rows
-
-    names = ", ".join(row.variable for row in rows() if is_key(row.name))
-    return f"Keys are taken from the environment or .env alone: {names}."
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    try:
-        shape = tuple(int(size) for size in text.split("x"))
-    except ValueError:
-        shape = (-1,)
-    if min(shape) < 0:
-        raise argparse.ArgumentTypeError(f"a shape is sizes joined by x, such as 64x1024, not {text}")
-    return shape
-
-
-def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    top = parser()
-    arguments, rest = top.parse_known_args(argv)
-    if rest:
-        raise UsageError(f"Unrecognized arguments: {' '.join(rest)}; see `{top.prog} {arguments.command} --help`.")
-    return arguments
-
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 done, 2 usage, 3 not covered, 4 unavailable, 5 budget, 130 stopped."""
+    """Run a command and return its exit code.
+
+    0 done, 2 usage, 3 not covered, 4 unavailable, 5 budget, 6 a kernel that did not pass, 130 stopped.
+    """
     watched = Watched()
     try:
-        arguments = _parsed(argv)
+        arguments = parsed(argv)
         commands: dict[str, Callable[[argparse.Namespace, Watched], int]] = {
             "run": _run,
             "resume": _resume,
             "show": _show,
+            "evaluate": _evaluate,
             "doctor": _doctor,
         }
         return commands[arguments.command](arguments, watched)
@@ -188,7 +114,7 @@ def _run(arguments: argparse.Namespace, watched: Watched) -> int:
     with _display() as observer:
         agent = _agent(arguments, watched.to(observer))
         work = agent.generate_kernel(
-            code, arguments.input_shapes, name=arguments.file.stem, run_directory=arguments.run_directory
+            code, input_shapes(arguments), name=arguments.file.stem, run_directory=arguments.run_directory
         )
         _until_done(work, watched)
     return _account(watched)
@@ -217,7 +143,7 @@ def _doctor(arguments: argparse.Namespace, watched: Watched) -> int:
     from kernel_agent.doctor import examine, lines
     from kernel_agent.settings import load_settings
 
-    settings = load_settings(**_given(arguments))
+    settings = load_settings(**given(arguments))
 
     async def work() -> bool:
         able = False
@@ -230,9 +156,32 @@ def _doctor(arguments: argparse.Namespace, watched: Watched) -> int:
     return 0 if _until_done(work(), watched) else Unavailable.exit_code
 
 
-def _source(file: Path) -> str:
+def _evaluate(arguments: argparse.Namespace, watched: Watched) -> int:
+    from kernel_agent.bench import understood
+    from kernel_agent.problem import load_problem
+    from kernel_agent.settings import load_settings
+    from kernel_agent.types import Status, Verdict
+    from kernel_agent.verdict import judge, lines
+
+    settings = load_settings(**given(arguments))
+    problem = load_problem(
+        _source(arguments.problem), arguments.problem.stem, settings.target or "", input_shapes(arguments)
+    )
+    candidate = _source(arguments.candidate, stdin=True)
+    with _stage() as say:
+        judging = judge(settings, problem, candidate, arguments.baselines, arguments.rules, say)
+        problem, answer = _until_done(judging, watched)
+    verdict = understood(Verdict, answer)
+    for row in [json.dumps(answer, indent=2)] if arguments.json else lines(verdict, problem):
+        print(row)
+    return 0 if verdict.status is Status.PASSED else NOT_PASSED
+
+
+def _source(file: Path, stdin: bool = False) -> str:
     try:
-        return file.read_text("utf-8-sig")
+        return (
+            sys.stdin.buffer.read().decode("utf-8-sig") if stdin and str(file) == "-" else file.read_text("utf-8-sig")
+        )
     except FileNotFoundError:
         raise UsageError(f"There is no file {file}.") from None
     except OSError as error:
@@ -241,16 +190,10 @@ def _source(file: Path) -> str:
         raise UsageError(f"{file} is not text in UTF-8.") from None
 
 
-def _given(arguments: argparse.Namespace) -> dict[str, Any]:
-    from kernel_agent.settings import is_key, rows
-
-    return {row.name: getattr(arguments, row.name, None) for row in rows() if not is_key(row.name)}
-
-
 def _agent(arguments: argparse.Namespace, observer: Observer) -> Any:
     from kernel_agent.agent import KernelAgent
 
-    return KernelAgent(observe=observer, **_given(arguments))
+    return KernelAgent(observe=observer, **given(arguments))
 
 
 def _console() -> Console:
@@ -258,6 +201,16 @@ def _console() -> Console:
 
     terminal = Console(highlight=False)
     return terminal if terminal.is_terminal else Console(highlight=False, width=160, no_color=True)
+
+
+@contextlib.contextmanager
+def _stage() -> Iterator[Callable[[str], None]]:
+    """Shows on stderr, where that is a terminal, what is being done; stdout is for the verdict alone."""
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    with console.status("starting") as status:
+        yield status.update
 
 
 @contextlib.contextmanager

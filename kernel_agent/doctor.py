@@ -57,7 +57,8 @@ async def _measuring(settings: Settings) -> AsyncIterator[Check]:
         here = tool.path is not None
         yield Check(tool.name, here or None, f"{tool.path} ({tool.version})" if here else "not found", tool.fix)
     for wall in found.walls:
-        yield Check(f"wall: {wall.name}", wall.stands or None, wall.why)
+        on = f" (on {', '.join(wall.targets)})" if wall.targets else ""
+        yield Check(f"wall: {wall.name}", wall.stands or None, f"{wall.why}{on}")
 
 
 def _proposer(settings: Settings) -> Check:

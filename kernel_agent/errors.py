@@ -8,6 +8,8 @@ KernelAgentError
     ServerError              the measuring server failed or is missing      exit 4
     ProviderError            the model's endpoint refused or failed         exit 4
   BudgetSpent                a hard limit was reached                       exit 5
+
+`evaluate` ends with exit 6 where the kernel did not pass, which is no fault of ours.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 from kernel_agent.errors import ProblemError
 from kernel_agent.types import Problem
 
+Shapes = Sequence[Sequence[int]]
 FORM = "define `Model` (a torch.nn.Module), `get_inputs` and `get_init_inputs`"
 
 
@@ -18,14 +19,15 @@ def load_problem(
     code: str,
     name: str,
     target: str,
-    input_shapes: Sequence[Sequence[int]] | None = None,
+    input_shapes: Shapes | Sequence[Shapes] | None = None,
     init_inputs: Sequence[Any] | None = None,
 ) -> Problem:
     """The problem that `code` states.
 
     KernelBench's form is taken as it is. Of any other source the one module, whatever its name, becomes `Model`; its
     inputs are float32 normal values of `input_shapes`, one shape for each argument of `forward`, and `init_inputs` are
-    the constructor's arguments (literals). Raises ProblemError with one sentence where that cannot be done.
+    the constructor's arguments (literals). A list of such lists gives several sets of shapes, all of which a kernel has
+    to be right on. Raises ProblemError with one sentence where that cannot be done.
     """
     texts: dict[str, object] = {"code": code, "name": name}
     for what, given in texts.items():
@@ -41,7 +43,7 @@ def _load(
     code: str,
     name: str,
     target: str,
-    input_shapes: Sequence[Sequence[int]] | None,
+    input_shapes: Shapes | Sequence[Shapes] | None,
     init_inputs: Sequence[Any] | None,
 ) -> Problem:
     tree = _parse(code, name)
@@ -144,19 +146,31 @@ def _rename(code: str, tree: ast.Module, module: ast.ClassDef, name: str) -> str
     return "\n".join(lines)
 
 
-def _get_inputs(module: ast.ClassDef, name: str, shapes: Sequence[Sequence[int]] | None) -> str:
+def _get_inputs(module: ast.ClassDef, name: str, shapes: Shapes | Sequence[Shapes] | None) -> str:
     if shapes is None:
         raise ProblemError(
             f"{name} defines no `get_inputs`: add it, or give input_shapes, one for each input of forward."
         )
-    listed = isinstance(shapes, (list, tuple))
-    if not listed or not all(
-        isinstance(shape, (list, tuple)) and all(_is_size(size) for size in shape) for shape in shapes
-    ):
-        raise ProblemError(f"input_shapes is a list of shapes such as [(16, 1024), (1024,)], not {shapes!r}.")
-    _match(module, "forward", len(shapes), "input_shapes")
-    inputs = ", ".join(f"torch.randn({tuple(shape)!r})" for shape in shapes)
-    return f"import torch  # noqa: E402\n\n\ndef get_inputs():\n    return [{inputs}]\n"
+    sets = list(shapes) if _nested(shapes) else [shapes]
+    functions = []
+    for number, one in enumerate(sets, 1):
+        if not isinstance(one, (list, tuple)) or not all(_is_shape(shape) for shape in one):
+            raise ProblemError(f"input_shapes is a list of shapes such as [(16, 1024), (1024,)], not {one!r}.")
+        _match(module, "forward", len(one), "input_shapes")
+        inputs = ", ".join(f"torch.randn({tuple(shape)!r})" for shape in one)
+        suffix = "" if number == 1 else f"_{number}"
+        functions.append(f"def get_inputs{suffix}():\n    return [{inputs}]\n")
+    return "\n\n".join(["import torch  # noqa: E402\n", *functions])
+
+
+def _nested(shapes: object) -> bool:
+    """Whether these are several sets of shapes."""
+    rows = [one for one in shapes if isinstance(one, (list, tuple))] if isinstance(shapes, (list, tuple)) else []
+    return bool(rows) and all(one and all(isinstance(shape, (list, tuple)) for shape in one) for one in rows)
+
+
+def _is_shape(shape: object) -> bool:
+    return isinstance(shape, (list, tuple)) and all(_is_size(size) for size in shape)
 
 
 def _is_size(size: object) -> bool:

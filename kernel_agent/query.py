@@ -24,6 +24,9 @@ FAMILIES = (
 )
 """Operator families in the corpus's words, by the ATen operator's name; what fits none is pointwise."""
 
+LANGUAGES = {"cpu": "cpp", "triton": "cuda"}
+"""The corpus's word for what a target is written in; its pages for CUDA are about the device that Triton writes for."""
+
 BALANCE = 20.0
 """Operations a byte above which work is bound by arithmetic: float32 peak over memory bandwidth is about 20 on an H100
 (67 TFLOP/s over 3.35 TB/s) and 10 to 20 on CPUs."""
@@ -53,7 +56,7 @@ def query(brief: Brief, idea: Idea | None = None) -> Query:
     return Query(
         text=" ".join([limit, *operators, brief.description.device.arch, *own]),
         arch=brief.description.device.arch,
-        language={"cpu": "cpp"}.get(target, target),
+        language=LANGUAGES.get(target, target),
         families=families(brief.description.graph),
         bottleneck=limit,
     )

@@ -27,7 +27,7 @@ from kernel_agent.events import (
     TrialStarted,
 )
 from kernel_agent.tree import Run
-from kernel_agent.types import Description, Evaluation, Idea, Interval, Status, Trial
+from kernel_agent.types import Description, Evaluation, Idea, Interval, Status, Trial, baseline_title
 
 BEST = "best_kernel.py"
 SHOWN = 12
@@ -87,7 +87,7 @@ def _title(event: RunStarted) -> str:
 
 
 def _baselines(description: Description) -> str:
-    parts = [f"{name} {ms(timing.median_us)}" for name, timing in description.baselines.items()]
+    parts = [f"{baseline_title(name)} {ms(timing.median_us)}" for name, timing in description.baselines.items()]
     limit = [f"limit {ms(description.limit_us)}"] if description.limit_us else []
     return ", ".join(parts + limit)
 
@@ -262,8 +262,10 @@ def _verdict(run: Run, directory: Path) -> Iterator[str]:
         return
     if winner.idea:
         evaluation = run.confirmations[winner.source_id]
-        compiled = evaluation.against("compile")
-        against = f"{times(compiled)} against torch.compile" if compiled else "torch.compile was not measured"
+        compiled = evaluation.compiled
+        against = "torch.compile was not measured"
+        if compiled:
+            against = f"{times(compiled.speedup)} against {baseline_title(compiled.baseline)}"
         yield f"{times(evaluation.against('eager'))} against eager PyTorch, {against}"
     else:
         yield "Nothing was faster than the original beyond the noise, so the original is delivered."
@@ -284,10 +286,10 @@ def measured(run: Run, retrieval: str | None) -> Iterator[str]:
     baselines = f"{_baselines(run.description)} when the run began"
     yield f"measured on {device.name} ({device.target}, {device.arch}{threads}): {baselines}"
     if confirmed := run.confirmations.get(tree.winner(run).source_id):
-        own = ", ".join(f"{versus.baseline} {ms(versus.timing.median_us)}" for versus in confirmed.versus)
+        own = ", ".join(f"{baseline_title(v.baseline)} {ms(v.timing.median_us)}" for v in confirmed.versus)
         yield f"when the best was confirmed: {own}"
     if run.description.limit_us:
-        yield "limit: the bytes moved once at the measured copy speed"
+        yield "limit: the bytes moved once at the measured copy speed, or matrix operations at the measured rate"
     yield (
         "a candidate and eager PyTorch take turns on the same secret inputs; intervals are 95 % of the paired ratio; "
         "outputs are checked against float64, the error is in rounding units of which 64 are allowed"

@@ -161,8 +161,8 @@ class Search:
             evaluation = self.run.confirmations.get(trial.source_id)
             if evaluation is None:
                 self.observe(Confirming(trial))
-                baselines = self.run.description.baselines
-                evaluation = await self.bench.confirm(self.run.problem, trial.source, baselines, self.progress(trial))
+                rivals = self.run.description.rivals
+                evaluation = await self.bench.confirm(self.run.problem, trial.source, rivals, self.progress(trial))
                 self.record(Confirmation(trial.source_id, evaluation))
             accepted = tree.accepted(self.run, evaluation)
             self.observe(Confirmed(trial, evaluation, accepted))

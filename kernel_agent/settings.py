@@ -78,7 +78,8 @@ class Settings(BaseSettings):
     implementations_per_idea: int = Field(default=2, ge=1, le=32, description="Implementations written for each idea.")
     target: str | None = Field(
         default=None,
-        description="What to write for, `cuda` or `cpu`; unset, cuda where the server sees a device, else cpu.",
+        description="What to write for: `cuda`, `triton` or `cpu`; "
+        "unset, cuda where the server sees a device, else cpu.",
     )
     max_repairs: int = Field(default=1, ge=0, le=10, description="Repairs tried on an implementation that fails.")
     retrieval: Literal["auto", "lexical", "hybrid"] = Field(

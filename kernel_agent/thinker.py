@@ -18,7 +18,7 @@ from kernel_agent.llm import Malformed, Model, Talk
 from kernel_agent.prompts.facts import facts
 from kernel_agent.types import Brief, Evaluation, Idea, Problem, Status, Trial, digest
 
-LANGUAGES = {"cpu": "C++", "cuda": "CUDA C++"}
+LANGUAGES = {"cpu": "C++", "cuda": "CUDA C++", "triton": "Triton"}
 MEANINGS = {
     Status.REJECTED: "The source breaks the rules; it was not run.",
     Status.BUILD_ERROR: "It does not compile or import.",

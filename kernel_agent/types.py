@@ -65,9 +65,14 @@ class Timing:
     samples: int
 
 
+def baseline_title(name: str) -> str:
+    """What a baseline is called before people and models."""
+    return {"eager": "eager PyTorch", "compile": "torch.compile"}.get(name, f"torch.compile {name}")
+
+
 @dataclass(frozen=True, slots=True)
 class Versus:
-    """A candidate against one baseline (`eager`, `compile`): the baseline's time and the paired speed-up."""
+    """A candidate against one baseline (`eager`, a mode of torch.compile): its time and the paired speed-up."""
 
     baseline: str
     timing: Timing
@@ -94,10 +99,40 @@ class Evaluation:
         return next((v.speedup for v in self.versus if v.baseline == baseline), None)
 
     @property
+    def compiled(self) -> Versus | None:
+        """Against the mode of torch.compile that was measured beside it."""
+        return next((v for v in self.versus if v.baseline != "eager"), None)
+
+    @property
     def speedup(self) -> float | None:
         """The median paired speed-up against eager PyTorch."""
         found = self.against("eager")
         return found.median if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """One row of a verdict: `verdict` is faster, slower or inconclusive, as the interval lies to the tie's band."""
+
+    baseline: str
+    timing: Timing
+    speedup: Interval
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judge's whole answer on one candidate, for whoever asked for that one. `stages` are seconds by name."""
+
+    status: Status
+    log: str = ""
+    timing: Timing | None = None
+    versus: tuple[Against, ...] = ()
+    error: float | None = None
+    provenance: JSON = field(default_factory=dict)
+    leads: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    stages: JSON = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +194,12 @@ class Description:
     limit_us: float | None
     baselines: Mapping[str, Timing]
     notes: tuple[str, ...] = ()
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """Eager, and the fastest mode of torch.compile where one runs: what a winner is held against."""
+        modes = [name for name in self.baselines if name != "eager"]
+        return ("eager", *sorted(modes, key=lambda name: self.baselines[name].median_us)[:1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class Profile(BaseModel):
     ops: dict[str, float]
     kernels: dict[str, float]
     own_us: float
+    unordered_us: float
     outside_us: float
     own_done: int
     own_started: int

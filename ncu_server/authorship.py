@@ -21,8 +21,10 @@ candidate is at least hybrid.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from ncu_server.jitted import Jitted
 
 Label = Literal["custom", "hybrid", "library", "unknown"]
 CUSTOM, LIBRARY = 0.95, 0.05
@@ -145,8 +147,9 @@ NEUTRAL_KERNEL = re.compile(r"Memcpy|Memset|direct_copy_kernel|FillFunctor|spin_
 # Names that only libraries bear; those of the second row are words that a kernel of one's own may well bear.
 LIBRARY_KERNEL = re.compile(
     r"\bat::|\bat_cuda_detail::|\bc10::|pytorch_flash|cublas|cudnn|cusparse|cusolver|nccl|nvjet|xmma|Cijk_|splitKreduce"
-    r"|\b(ampere|hopper|volta|turing|maxwell|sm\d\d)_|gemmk1_kernel|gemv2[TN]_kernel|\btriton_(poi|red|per|tem|for|mm)_"
+    r"|\b(ampere|hopper|volta|turing|maxwell|sm\d\d)_|gemmk1_kernel|gemv2[TN]_kernel"
 )
+INDUCTOR_KERNEL = re.compile(r"\btriton_(poi|red|per|tem|for|mm)_")
 COMMON_KERNEL = re.compile(r"cutlass|gemm|gemv|flash_(fwd|bwd)|fmha|convolve|winograd|dot_kernel|_fft|cub::|thrust::")
 VENDOR = re.compile(
     r"cblas_\w+|[sdczh]b?gemm\w*|[sdcz](gemv|symm|syrk|trsm|trmm|axpy|dot)_|mkl_\w+|MKL_\w+|dnnl\w*|openblas\w*|cublas\w+"
@@ -169,17 +172,20 @@ def vendors(asked: tuple[str, ...], image: bytes) -> set[str]:
 class Ownership:
     """What tells the candidate's own from the rest: its source, its built libraries, what they ask of other libraries.
 
-    `vendor` are undefined symbols of BLAS and its like in its libraries; `numeric` as in guard.Reading.
+    `vendor` are undefined symbols of BLAS and its like in its libraries; `numeric` as in guard.Reading; `jitted` are
+    the kernels that Triton compiled in its build.
     """
 
     source: str
     images: tuple[bytes, ...] = ()
     vendor: tuple[str, ...] = ()
     numeric: tuple[str, ...] = ()
+    jitted: Jitted = field(default_factory=Jitted)
 
     def owns(self, kernel: str) -> bool:
-        """Whether a kernel, by its demangled name, is the candidate's: a symbol of its libraries, or else in its source
-        (Triton, NVRTC) and not of a library's naming. What bears no library's name is taken for its own."""
+        """Whether a kernel, by its demangled name, is the candidate's: a symbol of its libraries, what Triton compiled
+        from it, or else in its source (NVRTC) and not of a library's naming. What bears no library's name is taken for
+        its own."""
         name = kernel.replace("(anonymous namespace)::", "").removeprefix("void ")
         parts = re.split(r"[<(]", name, maxsplit=1)[0].strip().split("::")
         if parts[0] in ("at", "at_cuda_detail", "c10"):
@@ -188,6 +194,10 @@ class Ownership:
         if any(symbol in image or b"\0%s\0" % parts[-1].encode() in image for image in self.images):
             return True
         if LIBRARY_KERNEL.search(kernel):
+            return False
+        if parts[-1] in self.jitted.own:
+            return True
+        if parts[-1] in self.jitted.foreign or INDUCTOR_KERNEL.search(kernel):
             return False
         return not COMMON_KERNEL.search(kernel) or bool(re.search(rf"\b{re.escape(parts[-1])}\s*[(<\[]", self.source))
 

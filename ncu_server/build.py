@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import os
@@ -13,11 +14,14 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from ncu_server import jitted
 from ncu_server.lease import Lease, Report
-from ncu_server.targets import Probe, Target
-from ncu_server.zygote import ChildDied, ChildFault, ChildTimeout, Zygote
+from ncu_server.memory import Practice
+from ncu_server.targets import Target
+from ncu_server.zygote import Child, ChildDied, ChildFault, ChildTimeout, Zygote
 
 LOG_LENGTH = 6000
+GONE_S = 5.0
 LIBRARIES = TypeAdapter(list[dict[str, str]])
 
 
@@ -29,17 +33,24 @@ class Build:
     directory: str
     seconds: float
 
+    @property
+    def kernels(self) -> str:
+        """Where Triton keeps what it compiled."""
+        return str(Path(self.directory) / jitted.KEPT_IN)
+
 
 @dataclass(frozen=True, slots=True)
 class BuildFault:
     """Why a candidate could not be built: the compiler's words, or the exception that its import raised."""
 
     log: str
+    seconds: float
     timed_out: bool = False
 
 
 class Builds:
-    """Remembers what it built, so that the same source is compiled once for a target."""
+    """Remembers what it built, so that the same source is compiled once for a target (and problem, where the build
+    calls it)."""
 
     def __init__(self, work: Path) -> None:
         self._work = work
@@ -47,10 +58,18 @@ class Builds:
         self._pool = Lease(len(os.sched_getaffinity(0)))
 
     async def get(
-        self, zygote: Zygote, target: Target, probe: Probe, source: str, lease: Lease, timeout_s: float, report: Report
+        self,
+        zygote: Zygote,
+        target: Target,
+        source: str,
+        practice: Practice | None,
+        lease: Lease,
+        timeout_s: float,
+        report: Report,
     ) -> Build | BuildFault:
-        """Build `source`, or give what was built before."""
-        key = hashlib.sha256(f"{target.name}\0{source}".encode()).hexdigest()[:20]
+        """Build `source`, with the calls of `practice` where there is one, or give what was built before."""
+        called_for = practice.problem if practice else ""
+        key = hashlib.sha256(f"{target.name}\0{called_for}\0{source}".encode()).hexdigest()[:20]
         if key in self._done:
             return self._done[key]
         async with self._room(target, lease, report):
@@ -58,24 +77,27 @@ class Builds:
             began = time.monotonic()
             directory = str(self._work / f"build-{key}")
             child = await zygote.spawn("builder", writable=[directory])
-            environment = target.environment(probe)
+            child.scrap = [Path(directory)]
             try:
-                answer = await child.ask(
-                    "build", timeout_s=timeout_s, source=source, directory=directory, environment=environment
-                )
+                answer = await child.ask("build", timeout_s=timeout_s, source=source, directory=directory)
+                if practice:
+                    await _warm(child, practice, lease, timeout_s, report)
             except ChildFault as fault:
-                return BuildFault(compiler_words(fault, directory))
+                return BuildFault(compiler_words(fault, directory), time.monotonic() - began)
             except ChildTimeout:
-                return BuildFault(f"the build took longer than {timeout_s:.0f} s", timed_out=True)
+                return BuildFault(f"the build took longer than {timeout_s:.0f} s", timeout_s, timed_out=True)
             except ChildDied as died:
-                return BuildFault(f"while it was imported to be built, {died}")
+                return BuildFault(f"while it was imported to be built, {died}", time.monotonic() - began)
+            else:
+                child.scrap = []
             finally:
                 child.close()
+            seconds = time.monotonic() - began
         try:
             libraries = LIBRARIES.validate_python(answer["libraries"])
         except (ValidationError, KeyError, TypeError):
-            return BuildFault("the build's process answered nonsense")
-        built = Build(libraries, directory, time.monotonic() - began)
+            return BuildFault("the build's process answered nonsense", seconds)
+        built = Build(libraries, directory, seconds)
         self._done[key] = built
         return built
 
@@ -83,6 +105,21 @@ class Builds:
     async def _room(self, target: Target, lease: Lease, report: Report) -> AsyncIterator[None]:
         async with (lease if target.builds_disturb else self._pool).shared(report):
             yield
+
+
+async def _warm(child: Child, practice: Practice, lease: Lease, timeout_s: float, report: Report) -> None:
+    """Let the child call what it built, on the device but never beside a timing; alone where others left no room.
+
+    What else befalls it befalls the run as well, and is judged there.
+    """
+    for held in (lease.shared, lease.alone):
+        async with held(report):
+            with contextlib.suppress(ChildDied):
+                if not await child.ask("warm", practice.fds, timeout_s, **practice.wire()):
+                    continue
+            child.close()
+            await asyncio.wait({child.ended}, timeout=GONE_S)  # leaving the device takes its time too
+            return
 
 
 def compiler_words(fault: ChildFault, directory: str) -> str:

@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -20,7 +21,7 @@ TOOLS = {
     "ncu": ("--version", "install Nsight Compute; only profiling needs it"),
     "nvidia-smi": (
         "--query-gpu=driver_version --format=csv,noheader",
-        "install the NVIDIA driver; only the cuda target needs it",
+        "install the NVIDIA driver; only the targets cuda and triton need it",
     ),
 }
 
@@ -38,16 +39,22 @@ def check() -> schema.EnvironmentResult:
 
 
 def _walls() -> list[schema.WallResult]:
-    """Those of the run; those of the build as well where they differ in standing."""
-    device = next((TARGETS[n].device for n in TARGETS if n != "cpu" and probed(n).available), "cpu")
+    """The walls of each available target; targets whose wall stands alike share a row."""
+    names = [name for name in TARGETS if probed(name).available] or ["cpu"]
+    found = {device: _around(device) for device in dict.fromkeys(TARGETS[name].device for name in names)}
+    rows: dict[walls.Standing, list[str]] = {}
+    for name in names:
+        for standing in found[TARGETS[name].device]:
+            rows.setdefault(standing, []).append(name)
+    return [schema.WallResult(name=s.name, stands=s.stands, why=s.why, targets=on) for s, on in rows.items()]
+
+
+def _around(device: str) -> list[walls.Standing]:
+    """The walls of the run; those of the build as well where they differ in standing."""
     run, build = walls.standing("run", device), walls.standing("build", device)
     stands = {s.name: s.stands for s in run}
-    found = [schema.WallResult(name=s.name, stands=s.stands, why=s.why) for s in run]
-    return found + [
-        schema.WallResult(name=f"{s.name} (build)", stands=s.stands, why=s.why)
-        for s in build
-        if s.stands != stands.get(s.name)
-    ]
+    apart = [replace(s, name=f"{s.name} (build)") for s in build if s.stands != stands.get(s.name)]
+    return [*run, *apart]
 
 
 def _target(name: str) -> schema.TargetResult:

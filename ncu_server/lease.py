@@ -1,20 +1,26 @@
-"""One lease a device: timing has it alone; work that would disturb timing shares it. First come, first served."""
+"""One lease a device: timing has it alone; work that would disturb timing shares it. First come, first served.
+
+Inside a server turns are given here; with the other servers of the machine a holder queues through `Tickets`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
-Report = Callable[[str], Awaitable[None]]
+from ncu_server.tickets import Report, Tickets
+
+__all__ = ["Lease", "Report"]
 
 
 class Lease:
-    """Shared by at most `width` holders at a time, or held by one alone."""
+    """Shared by at most `width` holders at a time, or held by one alone; without tickets, in this server only."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, tickets: Tickets | None = None) -> None:
         self._width = width
+        self._tickets = tickets
         self._sharing = 0
         self._alone = False
         self._queue: deque[tuple[bool, asyncio.Future[None]]] = deque()
@@ -44,9 +50,16 @@ class Lease:
             self._withdraw(alone, turn)
             raise
         try:
-            yield
+            async with self._tickets.held(alone, report) if self._tickets else contextlib.nullcontext():
+                yield
         finally:
             self._release(alone)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a result has to say of who keeps away from the device."""
+        fault = self._tickets.fault if self._tickets else None
+        return [f"other servers on this machine were not waited for: {fault}"] if fault else []
 
     def _withdraw(self, alone: bool, turn: asyncio.Future[None]) -> None:
         if turn.done() and not turn.cancelled():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from dataclasses import dataclass
 from typing import Any
 
 F_ADD_SEALS = 1033
@@ -32,3 +33,31 @@ class Shared:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Practice:
+    """Calls of a candidate that decide nothing: what constructs it, and inputs that are not the secret ones.
+
+    `problem` is the problem's source.
+    """
+
+    problem: str
+    device: str
+    parameter_seed: int
+    arguments: Shared
+    inputs: list[Shared]
+
+    @property
+    def fds(self) -> list[int]:
+        """Of the arguments, then of the inputs."""
+        return [self.arguments.fd, *(i.fd for i in self.inputs)]
+
+    def wire(self) -> dict[str, Any]:
+        """What is sent along with the descriptors."""
+        return {
+            "device": self.device,
+            "parameter_seed": self.parameter_seed,
+            "arguments": self.arguments.spec,
+            "inputs": [i.spec for i in self.inputs],
+        }

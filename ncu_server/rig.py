@@ -18,9 +18,11 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Lease
 from ncu_server.session import Session
 from ncu_server.targets import TARGETS, Probe, Target
+from ncu_server.tickets import Tickets
 from ncu_server.zygote import Zygote
 
 KEPT_SESSIONS = 2
+MIN_ROOM = 512 << 20
 
 
 class Rig:
@@ -47,6 +49,15 @@ class Rig:
             raise Refusal(code, f"target {name!r} is not available here: {probe.reason}; {probe.fix}")
         return TARGETS[name], probe
 
+    async def require_room(self) -> None:
+        """Raises Refusal NO_ROOM where the disk is full and stays so when what ended children wrote has gone."""
+        if not _room(self.cache):
+            for zygote in self._zygotes.values():
+                await zygote.cleared()
+        if not _room(self.cache):
+            sentence = f"less than {MIN_ROOM >> 20} MiB are free for builds and caches in {self.cache}"
+            raise Refusal(Code.NO_ROOM, f"{sentence}; make room there, or set XDG_CACHE_HOME to a place that has some")
+
     def zygote(self, target: Target, probe: Probe) -> Zygote:
         """The warm process for a target."""
         if target.name not in self._zygotes:
@@ -59,13 +70,17 @@ class Rig:
                 # tvm_ffi asks torch.cuda.is_available() when imported; without NVML that would initialise CUDA, and a
                 # process that did so cannot fork workers.
                 "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+                **target.environment(probe),
             }
             self._zygotes[target.name] = Zygote(self.work, environment, target.device)
         return self._zygotes[target.name]
 
     def lease(self, target: Target) -> Lease:
         """The lease of the device that a target runs on."""
-        return self._leases.setdefault(target.device, Lease(len(os.sched_getaffinity(0))))
+        device = probed(target.name).uuid or target.device
+        if device not in self._leases:
+            self._leases[device] = Lease(len(os.sched_getaffinity(0)), Tickets(device))
+        return self._leases[device]
 
     @contextlib.asynccontextmanager
     async def session(self, problem: str, target: Target, probe: Probe, fresh: bool = False) -> AsyncIterator[Session]:
@@ -123,6 +138,11 @@ class Rig:
 def probed(name: str) -> Probe:
     """What this machine has of a target; asked once a server."""
     return TARGETS[name].probe()
+
+
+def _room(place: Path) -> bool:
+    disk = os.statvfs(place)
+    return disk.f_bavail * disk.f_frsize >= MIN_ROOM and (disk.f_favail > 0 or disk.f_files == 0)
 
 
 def problem_id(problem: str, target: str) -> str:

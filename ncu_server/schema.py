@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 Status = Literal["rejected", "build_error", "run_error", "timeout", "wrong", "suspect", "passed"]
 Rules = Literal["default", "strict"]
+Cache = Literal["cold", "resident"]
 
 
 class Interval(BaseModel):
@@ -25,23 +26,42 @@ class Timing(BaseModel):
     low_us: float
     high_us: float
     samples: int
+    cache: Cache = Field(
+        description="cold: a call's inputs come from memory (flushed, or rotated beyond the last-level cache); "
+        "resident: kernels under 20 us whose rotating inputs fit in that cache"
+    )
+    warm_us: float = Field(description="median with the same inputs call after call and nothing flushed")
 
 
 class Versus(BaseModel):
     """The candidate against one baseline, measured side by side."""
 
-    baseline: str = Field(description="`eager` (the module as it is) or `compile` (torch.compile, default mode)")
+    baseline: str = Field(description="`eager` (the module as it is), or torch.compile: `compile` (default mode) etc.")
     timing: Timing
     speedup: Interval = Field(description="baseline's time over the candidate's, paired block by block")
     verdict: Literal["faster", "slower", "inconclusive"]
 
 
-class Stages(BaseModel):
-    """Where the time of this call went, in seconds."""
+class ShapeResult(BaseModel):
+    """The candidate on the inputs of one `get_inputs` function, where a problem has several."""
 
+    inputs: str
+    timing: Timing
+    versus: list[Versus]
+    limit_us: float
+
+
+class Stages(BaseModel):
+    """Where the time of this call went, in seconds; `held_s`, from open to attribute, had the device to itself."""
+
+    prepare_s: float = Field(default=0.0, description="until the problem's secret inputs and expected values are there")
     build_s: float = 0.0
+    queue_s: float = Field(default=0.0, description="waiting for a core to build on and for the device")
+    open_s: float = Field(default=0.0, description="starting the candidate's process, loading, its constructor")
     check_s: float = 0.0
     time_s: float = 0.0
+    attribute_s: float = 0.0
+    held_s: float = 0.0
 
 
 class EvaluateResult(BaseModel):
@@ -54,8 +74,13 @@ class EvaluateResult(BaseModel):
         default=None,
         description="largest error against float64 in units of the reference's own rounding error; at most 64 passes",
     )
-    timing: Timing | None = None
+    timing: Timing | None = Field(default=None, description="the geometric mean where there are several input shapes")
     versus: list[Versus] = []
+    shapes: list[ShapeResult] = Field(default=[], description="each input shape, where there are several")
+    limit_us: float | None = Field(
+        default=None,
+        description="bytes that must move over the measured copy bandwidth, or matrix operations over their rate",
+    )
     provenance: dict[str, str | float] = Field(
         default={},
         description="device, versions and protocol behind the numbers; label (custom, hybrid or library) with "
@@ -63,6 +88,16 @@ class EvaluateResult(BaseModel):
     )
     notes: list[str] = []
     stages: Stages = Stages()
+
+
+class Peaks(BaseModel):
+    """What a device was measured to reach: a copy's bytes read plus written, square matrix products in TFLOP/s."""
+
+    copy_gbps: float
+    last_cache_bytes: float
+    fp32_tflops: float
+    tf32_tflops: float | None = None
+    bf16_tflops: float | None = None
 
 
 class DeviceResult(BaseModel):
@@ -73,6 +108,7 @@ class DeviceResult(BaseModel):
     arch: str
     threads: int = Field(description="CPU threads that both sides run with; 0 where the device is a GPU")
     copy_gbps: float | None = None
+    peaks: Peaks
 
 
 class BaselineResult(BaseModel):
@@ -98,9 +134,10 @@ class DescribeResult(BaseModel):
     flops: float = Field(
         description="operations: matrix products and convolutions counted, one an element for the rest"
     )
-    bytes: float = Field(description="inputs, parameters and outputs, each once")
-    limit_us: float | None = Field(description="bytes over the measured copy bandwidth")
+    bytes: float = Field(description="what must be read of inputs and parameters, and outputs, each once")
+    limit_us: float = Field(description="bytes over the measured copy bandwidth, or matrix operations over their rate")
     baselines: list[BaselineResult]
+    fair_baseline: str = Field(description="the fastest of the baselines, which is the one to beat")
     notes: list[str] = []
 
 
@@ -132,6 +169,7 @@ class WallResult(BaseModel):
     name: str
     stands: bool
     why: str
+    targets: list[str] = Field(description="the available targets on which that is so")
 
 
 class EnvironmentResult(BaseModel):

@@ -14,8 +14,9 @@ from ncu_server import schema
 from ncu_server.canaries import Canaries
 from ncu_server.casebook import Case
 from ncu_server.errors import Code, Refusal
-from ncu_server.evaluate import Request, evaluate
+from ncu_server.evaluate import evaluate
 from ncu_server.rig import Rig
+from ncu_server.trial import Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from ncu_server import describe, environment, evaluate, schema
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.rig import Rig
+from ncu_server.session import BASELINES
+from ncu_server.trial import Request
 
 HEARTBEAT_S = 5.0
 INSTRUCTIONS = """Judges GPU and CPU kernels for PyTorch modules. Work in this order:
@@ -35,7 +37,7 @@ Problem = Annotated[
     Field(description="PyTorch source that defines `Model`, `get_inputs` and `get_init_inputs` (KernelBench's form)"),
 ]
 TargetName = Annotated[str, Field(description="`cpu` (C++ with OpenMP) or `cuda` (CUDA C++)")]
-Baselines = Annotated[list[str], Field(min_length=1, description="any of `eager`, `compile`")]
+Baselines = Annotated[list[str], Field(description=f"any of {', '.join(f'`{name}`' for name in BASELINES)}")]
 
 
 @dataclass(slots=True)
@@ -87,15 +89,17 @@ def _add_tools(mcp: MCPServer[State]) -> None:
         ctx: Context[State, Any],
         problem: Problem,
         target: TargetName,
-        baselines: Baselines = ["eager", "compile"],  # noqa: B006
+        baselines: Annotated[
+            list[str] | None, Field(description="as for evaluate_kernel; by default all that differ on the target")
+        ] = None,
         timeout_s: Annotated[
             float, Field(gt=0, le=3600, description="limit for the whole call, queueing included")
         ] = 900,
     ) -> schema.DescribeResult:
-        """Trace a PyTorch module, count its bytes and FLOPs, and time it eager and through torch.compile."""
+        """Trace a PyTorch module, count its bytes and FLOPs, and time it eager and in the modes of torch.compile."""
         state = ctx.request_context.lifespan_context
         async with _served(ctx, timeout_s) as report:
-            result, graph = await describe.describe(state.rig, problem, target, tuple(baselines), report)
+            result, graph = await describe.describe(state.rig, problem, target, tuple(baselines or ()), report)
             if graph:
                 state.graphs[result.problem_id] = graph
             return result
@@ -120,7 +124,7 @@ def _add_tools(mcp: MCPServer[State]) -> None:
     ) -> schema.EvaluateResult:
         """Build, check and time one candidate against the reference, each in a process of its own, on secret inputs."""
         state = ctx.request_context.lifespan_context
-        request = evaluate.Request(candidate, problem, target, tuple(baselines), fresh, timeout_s, rules)
+        request = Request(candidate, problem, target, tuple(baselines), fresh, timeout_s, rules)
         async with _served(ctx, None) as report:
             return await evaluate.evaluate(state.rig, request, report)
 

@@ -8,11 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ncu_server.errors import Code, Refusal
-from ncu_server.memory import Shared
+from ncu_server.memory import Practice, Shared
 from ncu_server.targets import Target
+from ncu_server.timing import Rotation
 from ncu_server.zygote import Child, ChildDied, ChildError, ChildFault, ChildTimeout, Lost, Zygote
 
-BASELINES = ("eager", "compile")
+# torch.compile's mode by baseline; the module as it is has none.
+BASELINES: dict[str, str | None] = {
+    "eager": None,
+    "compile": "default",
+    "max-autotune-no-cudagraphs": "max-autotune-no-cudagraphs",
+    "max-autotune": "max-autotune",
+}
 PREPARE_TIMEOUT_S = 300.0
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
@@ -20,15 +27,31 @@ COMPILE_TIMEOUT_S = 600.0
 
 @dataclass(slots=True)
 class Case:
-    """One secret input set and what is expected of it. `units` are the error budgets; None asks for equality."""
+    """One secret input set and what is expected of it. `units` are the error budgets; None asks for equality.
 
-    name: str
+    `variant` is the problem's function that gave the inputs, `drawn` says that they are as it gave them.
+    """
+
+    variant: str
+    drawn: bool
     inputs: Shared
     expected: Shared
     tensors: list[dict[str, Any]] = field(default_factory=list)
     units: list[float | None] = field(default_factory=list)
     effects: dict[str, Any] = field(default_factory=dict)
     fresh: bool = True
+    work: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """In words, for the candidate's log."""
+        which = "" if self.variant == "get_inputs" else f" of {self.variant}"
+        return ("as drawn" if self.drawn else "sharper") + which
+
+    @property
+    def restores(self) -> bool:
+        """Whether calls change their inputs, as the reference's do."""
+        return bool(self.effects["inputs"])
 
     @property
     def names(self) -> list[str]:
@@ -40,6 +63,15 @@ class Case:
         self.expected.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Baselines that are staged on one case, how their inputs rotate, and which do not run."""
+
+    children: dict[str, Child]
+    rotation: Rotation
+    notes: list[str]
+
+
 class Session:
     """Holds what the judge needs of one problem; the candidate's side never sees it, but for inputs and arguments."""
 
@@ -48,20 +80,25 @@ class Session:
         self.parameter_seed = secrets.randbits(31)
         self.arguments = Shared("arguments")
         self.cases: list[Case] = []
+        self._rehearsal: list[Shared] = []
         self.notes: list[str] = []
         self.users = 0
         self._children: list[Child] = []
         self._baselines: dict[str, Child] = {}
-        self._compiled: set[str] = set()
+        self._compiled: set[tuple[str, str]] = set()
 
     async def prepare(self) -> None:
         """Draw inputs and compute what is expected. Raises Refusal BAD_PROBLEM with the problem's own fault."""
-        eager = await self._open("eager")
-        drawn = self._case("as drawn")
-        seed = secrets.randbits(62)
-        drawn.inputs.seal(await self._trusted(eager, "draw", [drawn.inputs.fd], input_seed=seed))
+        opened = await self._open("eager")
+        for variant in opened["variants"]:
+            await self._prepare(variant)
+
+    async def _prepare(self, variant: str) -> None:
+        eager, seed = self._baselines["eager"], secrets.randbits(62)
+        drawn = self._case(variant, True)
+        drawn.inputs.seal(await self._trusted(eager, "draw", [drawn.inputs.fd], variant=variant, input_seed=seed))
         first = await self._expect(eager, drawn)
-        sharp = self._case("sharper")
+        sharp = self._case(variant, False)
         fds = [drawn.inputs.fd, sharp.inputs.fd]
         sharp.inputs.seal(await self._trusted(eager, "sharpen", fds, inputs=drawn.inputs.spec, input_seed=seed))
         second = await self._expect(eager, sharp)
@@ -69,23 +106,43 @@ class Session:
         if not usable:
             self.cases.remove(sharp)
             sharp.close()
-            self.notes.append("checked on inputs as drawn only: on sharper ones the reference is not finite")
+            self._note("checked on inputs as drawn only: on sharper ones the reference is not finite")
+        if self.target.warms:
+            await self._rehearse(variant)
         if word := first["degenerate"]:
             also = "" if second["degenerate"] or not usable else " on inputs as drawn; checked on others as well"
-            self.notes.append(f"degenerate problem: an output of {word} would pass{also}")
+            self._note(f"degenerate problem: an output of {word} would pass{also}")
+
+    @property
+    def timed(self) -> list[Case]:
+        """The inputs as drawn, one case for each of the problem's functions that give inputs."""
+        return [case for case in self.cases if case.drawn]
 
     @property
     def drawn(self) -> Case:
-        """The case whose inputs `get_inputs` gives; timing uses it."""
+        """What `get_inputs` gives."""
         return self.cases[0]
 
     @property
-    def restores(self) -> bool:
-        """Whether calls change their inputs, as the reference's do."""
-        return bool(self.drawn.effects["inputs"])
+    def practice(self) -> Practice | None:
+        """What a candidate is called with before it is judged, where a first call compiles."""
+        if not self.target.warms:
+            return None
+        return Practice(self.problem, self.target.device, self.parameter_seed, self.arguments, self._rehearsal)
 
-    def _case(self, name: str) -> Case:
-        self.cases.append(Case(name, Shared("inputs"), Shared("expected")))
+    async def _rehearse(self, variant: str) -> None:
+        """Draw inputs for that, which are none of the secret ones."""
+        inputs, seed = Shared("rehearsal"), secrets.randbits(62)
+        self._rehearsal.append(inputs)
+        drawn = await self._trusted(self._baselines["eager"], "draw", [inputs.fd], variant=variant, input_seed=seed)
+        inputs.seal(drawn)
+
+    def _note(self, words: str) -> None:
+        if words not in self.notes:
+            self.notes.append(words)
+
+    def _case(self, variant: str, drawn: bool) -> Case:
+        self.cases.append(Case(variant, drawn, Shared("inputs"), Shared("expected")))
         return self.cases[-1]
 
     async def _expect(self, eager: Child, case: Case) -> dict[str, Any]:
@@ -94,8 +151,8 @@ class Session:
         case.expected.seal(answer["stored"])
         case.tensors, case.units = answer["tensors"], answer["units"]
         case.effects, case.fresh = answer["effects"], answer["fresh"]
-        if answer["note"] and answer["note"] not in self.notes:
-            self.notes.append(answer["note"])
+        if answer["note"]:
+            self._note(answer["note"])
         return answer
 
     async def baseline(self, name: str) -> Child:
@@ -108,38 +165,48 @@ class Session:
         """Ask the eager reference about its inputs; ChildFault passes through."""
         return await self._baselines["eager"].ask(verb, [self.drawn.inputs.fd], PREPARE_TIMEOUT_S, **arguments)
 
-    async def stage(self, child: Child, timeout_s: float) -> None:
-        """Let a child set up its inputs for timing."""
-        inputs = self.drawn.inputs
-        await child.ask("stage", [inputs.fd], timeout_s, inputs=inputs.spec, restore=self.restores)
+    async def work(self, case: Case) -> dict[str, Any]:
+        """What a case must move and compute at least; counted at first use. ChildFault passes through."""
+        if not case.work:
+            eager = self._baselines["eager"]
+            case.work = await eager.ask("work", [case.inputs.fd], PREPARE_TIMEOUT_S, inputs=case.inputs.spec)
+        return case.work
+
+    async def peaks(self) -> Any:
+        """What the device reaches; ChildError passes through."""
+        return await self._baselines["eager"].ask("peaks", timeout_s=PREPARE_TIMEOUT_S)
+
+    async def stage(self, child: Child, case: Case, timeout_s: float) -> Any:
+        """Let a child set up a case's inputs for timing."""
+        inputs = case.inputs
+        return await child.ask("stage", [inputs.fd], timeout_s, inputs=inputs.spec, restore=case.restores)
 
     @property
     def broken(self) -> bool:
         """Whether a process of this session has ended, so that it must be prepared anew."""
         return any(child.closed for child in self._children)
 
-    async def sides(self, names: Sequence[str]) -> tuple[dict[str, Child], list[str]]:
+    async def sides(self, names: Sequence[str], case: Case) -> Sides:
         """The baselines, staged for timing; a torch.compile that does not run is left out, with a note of why."""
         staged: dict[str, Child] = {}
-        notes = []
+        rotation, notes = Rotation(1, True, False), []
         for name in names:
             try:
-                staged[name] = await self._staged(name)
+                staged[name], rotation = await self._staged(name, case)
             except ChildError as fault:
                 if name == "eager":
                     raise ours(fault) from fault
-                notes.append(f"torch.compile does not run on this problem: {str(fault).splitlines()[0]}")
+                notes.append(f"{name}: torch.compile does not run on this problem: {str(fault).splitlines()[0]}")
                 self._drop(name)
-        return staged, notes
+        return Sides(staged, rotation, notes)
 
-    async def _staged(self, name: str) -> Child:
+    async def _staged(self, name: str, case: Case) -> tuple[Child, Rotation]:
         child = await self.baseline(name)
-        if name == "compile" and name not in self._compiled:
-            await self.stage(child, COMPILE_TIMEOUT_S)
+        if BASELINES[name] and (name, case.variant) not in self._compiled:
+            await self.stage(child, case, COMPILE_TIMEOUT_S)
             await child.ask("block", timeout_s=COMPILE_TIMEOUT_S, nonce=0, count=1)
-            self._compiled.add(name)
-        await self.stage(child, PREPARE_TIMEOUT_S)
-        return child
+            self._compiled.add((name, case.variant))
+        return child, Rotation(**await self.stage(child, case, PREPARE_TIMEOUT_S))
 
     def _drop(self, name: str) -> None:
         if child := self._baselines.pop(name, None):
@@ -154,7 +221,7 @@ class Session:
 
     async def candidate(self, built: str) -> Child:
         """A new child for a candidate, which may read the directory `built`; the caller closes it."""
-        room = RUN_FILE_BYTES + 2 * self.drawn.expected.spec["bytes"]
+        room = RUN_FILE_BYTES + 2 * max(case.expected.spec["bytes"] for case in self.cases)
         return await self._zygote.spawn("candidate", readable=[built], file_bytes=room)
 
     def close(self) -> None:
@@ -163,13 +230,15 @@ class Session:
         self.arguments.close()
         for case in self.cases:
             case.close()
+        for inputs in self._rehearsal:
+            inputs.close()
 
     async def _spawn(self, role: str) -> Child:
         child = await self._zygote.spawn(role)
         self._children.append(child)
         return child
 
-    async def _open(self, name: str) -> Child:
+    async def _open(self, name: str) -> Any:
         child = await self._spawn("reference")
         memory = self.arguments if name == "eager" else Shared("unused")
         opened = await self._trusted(
@@ -179,14 +248,14 @@ class Session:
             source=self.problem,
             device=self.target.device,
             parameter_seed=self.parameter_seed,
-            compiled=name == "compile",
+            mode=BASELINES[name],
         )
         if name == "eager":
             self.arguments.seal(opened["arguments"])
         else:
             memory.close()
         self._baselines[name] = child
-        return child
+        return opened
 
     async def _trusted(self, child: Child, verb: str, fds: list[int], **arguments: Any) -> Any:
         try:

@@ -1,7 +1,10 @@
 """A small problem, an honest kernel for it, and a real server over stdio to judge it."""
 
+import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +56,36 @@ class ModelNew(nn.Module):
         return out
 '''
 
+QUICK = '''
+import torch, torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+SOURCE = r"""
+#include <Python.h>
+#include <cstdint>
+static long long told(PyObject* tensor, const char* method) {
+  PyObject* found = PyObject_CallMethod(tensor, method, nullptr);
+  long long number = PyLong_AsLongLong(found);
+  Py_DECREF(found);
+  return number;
+}
+static PyObject* run(PyObject*, PyObject* args) {
+  PyObject *x, *y, *b, *o; double s;
+  if (!PyArg_ParseTuple(args, "OOOOd", &x, &y, &b, &o, &s)) return nullptr;
+  const float *p = (const float*)told(x, "data_ptr"), *q = (const float*)told(y, "data_ptr");
+  const float* c = (const float*)told(b, "data_ptr"); float* d = (float*)told(o, "data_ptr");
+  int64_t m = told(x, "numel"), n = told(b, "numel");
+  for (int64_t i = 0; i < m; ++i) d[i] = p[i] * (float)s + q[i] + c[i % n];
+  Py_RETURN_NONE;
+}
+static PyMethodDef methods[] = {{"run", run, METH_VARARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "quick", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_quick() { return PyModule_Create(&module); }
+"""
+kernel = load_inline("quick", SOURCE, no_implicit_headers=True, extra_cflags=["-O3"])
+
+''' + HONEST[HONEST.index("class ModelNew") :]
+"""HONEST without the headers that take the compiler two seconds; its loop and its Python are the same."""
+
 
 def server_parameters(cache: Path) -> StdioServerParameters:
     passed_on = {k: v for k, v in os.environ.items() if not k.endswith("_KEY")}
@@ -62,10 +95,10 @@ def server_parameters(cache: Path) -> StdioServerParameters:
 
 
 class Server:
-    """The tools as functions."""
+    """The tools as functions; `cache` is the folder that it was started in and keeps its files in."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, client: Client, cache: Path | None = None) -> None:
+        self.client, self.cache = client, cache
 
     async def call(self, tool: str, **arguments: Any) -> CallToolResult:
         return await self.client.call_tool(tool, arguments)
@@ -80,6 +113,26 @@ class Server:
         answer = await self.call(tool, **arguments)
         assert answer.is_error
         return str(getattr(answer.content[0], "text", "")).partition(f"{tool}: ")[2]
+
+
+@asynccontextmanager
+async def opened(parameters: StdioServerParameters) -> AsyncIterator[Server]:
+    """A server for a fixture: opened and closed by one task of its own, as the SDK asks."""
+    client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+    done = asyncio.Event()
+
+    async def hold() -> None:
+        async with Client(parameters) as found:
+            client.set_result(found)
+            await done.wait()
+
+    task = asyncio.create_task(hold())
+    await asyncio.wait((task, client), return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        await task
+    yield Server(await client, Path(parameters.cwd or "."))
+    done.set()
+    await task
 
 
 def descendants(pid: int) -> set[int]:

@@ -70,6 +70,7 @@ def verdict(source: str, baselines: list[str]) -> dict[str, Any]:
             "baseline": name,
             "timing": timing(times[name]),
             "speedup": {"low": ratio * 0.99, "median": ratio, "high": ratio * 1.01},
+            "verdict": "faster" if ratio > 1 else "slower",
         }
         for name, ratio in ratios.items()
     ]
@@ -126,6 +127,7 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
         baselines: list[str] | None = None,
         fresh: bool = False,
         timeout_s: float = 120,
+        rules: str = "default",
     ) -> Answer:
         nonlocal seen
         seen += 1

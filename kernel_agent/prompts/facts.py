@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from kernel_agent.prompts import line
-from kernel_agent.types import JSON, Brief, Description, Evaluation, Outcome, Timing
+from kernel_agent.types import JSON, Brief, Description, Evaluation, Outcome, Timing, baseline_title
 
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
@@ -49,8 +49,7 @@ def _work(known: Description) -> Iterator[str]:
     if known.limit_us:
         yield f"limit from these and the device's measured peaks: {known.limit_us:,.1f} us; nothing honest is faster"
     for name, timing in known.baselines.items():
-        label = {"eager": "eager PyTorch", "compile": "torch.compile"}.get(name, name)
-        yield f"{label}: {_time(timing, known.limit_us)}"
+        yield f"{baseline_title(name)}: {_time(timing, known.limit_us)}"
     yield from known.notes
 
 

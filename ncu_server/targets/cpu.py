@@ -14,6 +14,7 @@ from ncu_server.targets.target import Probe, Target
 # Timing with every core busy measures the neighbours; below four cores one is used, the same for both sides.
 MANY_CORES = 4
 FEATURES = (("avx512f", "avx512"), ("avx2", "avx2"), ("asimd", "neon"))
+BASELINES = ("eager", "compile", "max-autotune-no-cudagraphs")
 
 
 def threads() -> int:
@@ -58,4 +59,4 @@ def _cpuinfo() -> tuple[str, set[str]]:
     return fields.get("model name", platform.machine()), flags
 
 
-TARGET = Target("cpu", "cpu", tie=0.06, builds_disturb=True, probe=probe, environment=environment)
+TARGET = Target("cpu", "cpu", tie=0.06, builds_disturb=True, probe=probe, environment=environment, baselines=BASELINES)

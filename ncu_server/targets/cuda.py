@@ -9,12 +9,13 @@ from pathlib import Path
 
 from ncu_server.targets.target import Probe, Target
 
-QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader")
+QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap,uuid", "--format=csv,noheader")
+BASELINES = ("eager", "compile", "max-autotune-no-cudagraphs", "max-autotune")
 
 
 def probe() -> Probe:
     compiler = _nvcc()
-    gpu = _first_gpu()
+    gpu = first_gpu()
     if gpu is None:
         return Probe(
             False,
@@ -25,12 +26,12 @@ def probe() -> Probe:
             "no CUDA device is visible",
             "run on a machine with an NVIDIA GPU and driver, or use --target cpu",
         )
-    name, capability = gpu
+    name, capability, uuid = gpu
     arch = f"sm_{capability.replace('.', '')}"
     if compiler is None:
         fix = "install the CUDA toolkit and put nvcc on PATH or set CUDA_HOME"
         return Probe(False, name, arch, 0, None, "no nvcc", fix)
-    return Probe(True, name, arch, 0, compiler)
+    return Probe(True, name, arch, 0, compiler, uuid=uuid)
 
 
 def environment(found: Probe) -> dict[str, str]:
@@ -47,15 +48,24 @@ def _nvcc() -> str | None:
     return shutil.which("nvcc", path=f"{home}/bin" if home else None) or shutil.which("nvcc")
 
 
-def _first_gpu() -> tuple[str, str] | None:
+def first_gpu() -> tuple[str, str, str] | None:
+    """Name, compute capability (`9.0`) and UUID of the GPU that CUDA_VISIBLE_DEVICES puts first."""
     if shutil.which(QUERY[0]) is None:
         return None
     try:
         answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=30, check=True).stdout
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return None
-    rows = [row.split(", ") for row in answer.splitlines() if ", " in row]
-    return (rows[0][0], rows[0][1]) if rows else None
+    rows = [
+        (name, capability, uuid) for name, capability, uuid in (r.split(", ") for r in answer.splitlines() if ", " in r)
+    ]
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    if first in ("", "-1"):  # hidden on purpose
+        return None
+    named = [row for number, row in enumerate(rows) if first == str(number) or row[2].startswith(first)]
+    return next(iter(named or rows), None)
 
 
-TARGET = Target("cuda", "cuda", tie=0.01, builds_disturb=False, probe=probe, environment=environment)
+TARGET = Target(
+    "cuda", "cuda", tie=0.01, builds_disturb=False, probe=probe, environment=environment, baselines=BASELINES
+)

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What this machine has for a target; `reason` and `fix` say what is missing and what to do about it."""
+    """What this machine has for a target; `reason` and `fix` say what is missing and what to do about it.
+
+    `uuid` tells the device from others of its kind, where there may be several.
+    """
 
     available: bool
     device: str
@@ -17,6 +20,7 @@ class Probe:
     compiler: str | None = None
     reason: str | None = None
     fix: str | None = None
+    uuid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,9 @@ class Target:
     """One language on one device.
 
     `device` names the class in ncu_server.worker.devices; `tie` is the half-width of the band around 1 in which a
-    speed-up counts as a tie; `builds_disturb` says that compiling must not overlap with timing.
+    speed-up counts as a tie; `builds_disturb` says that compiling must not overlap with timing; `baselines` are those
+    that differ from each other there. `warms` says that a first call compiles, so that the build is a call.
+    `environment` holds for all processes of the target.
     """
 
     name: str
@@ -33,3 +39,5 @@ class Target:
     builds_disturb: bool
     probe: Callable[[], Probe]
     environment: Callable[[Probe], dict[str, str]]
+    baselines: tuple[str, ...]
+    warms: bool = False

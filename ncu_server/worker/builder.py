@@ -1,24 +1,49 @@
-"""The build child: imports the candidate where compilers are allowed and records each library it makes."""
+"""The build child: imports the candidate where compilers are allowed and records each library it makes.
+
+Where a first call compiles, it calls the candidate as well.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import torch
+
+from ncu_server.jitted import KEPT_IN
+from ncu_server.worker import jit
+from ncu_server.worker.devices import DEVICES
 from ncu_server.worker.libraries import Libraries
-from ncu_server.worker.modules import load
+from ncu_server.worker.modules import build, load
+from ncu_server.worker.tensors import Spec, arrived, read, unflatten
 
 
 class Builder:
-    """One candidate's build in a directory of its own."""
+    """One candidate's build in a directory of its own; verbs come in the order build, warm."""
 
-    def build(self, fds: list[int], source: str, directory: str, environment: dict[str, str]) -> dict[str, Any]:
+    _module: ModuleType
+
+    def build(self, fds: list[int], source: str, directory: str) -> dict[str, Any]:
         """Import the candidate and say which libraries it made; what the compiler printed travels in the exception."""
         place = Path(directory)
         place.mkdir(parents=True, exist_ok=True)
-        os.environ.update(environment)
         os.environ["TVM_FFI_CACHE_DIR"] = os.environ["TORCH_EXTENSIONS_DIR"] = str(place)
+        jit.cache_in(place / KEPT_IN)
         with Libraries.recording(place) as built:
-            module = load(source, "candidate")
-        return {"libraries": built, "classes": [n for n in ("ModelNew",) if hasattr(module, n)]}
+            self._module = load(source, "candidate")
+        return {"libraries": built, "classes": [n for n in ("ModelNew",) if hasattr(self._module, n)]}
+
+    def warm(self, fds: list[int], device: str, parameter_seed: int, arguments: Spec, inputs: list[Spec]) -> bool:
+        """Call `ModelNew` on inputs that decide nothing; the first memfd holds its constructor's arguments.
+
+        Says whether the calls came to their end. Raises what Triton's compiler raises and nothing else.
+        """
+        with jit.untuned(), jit.CompilersWords() as compiler, torch.no_grad():
+            given = unflatten(arguments["structure"], read(fds[0], arguments))
+            model = build(self._module.ModelNew, given, parameter_seed, device)
+            for fd, spec in zip(fds[1:], inputs, strict=True):
+                model(*arrived(fd, spec, device))
+            DEVICES[device]().settle()
+        return not compiler.passed_over

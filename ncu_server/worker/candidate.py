@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from ncu_server.worker import jit
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
 from ncu_server.worker.observe import changed, seen
 from ncu_server.worker.provenance import Watch, concealed, dependence, profiled
 from ncu_server.worker.stage import Stage
-from ncu_server.worker.tensors import Spec, flatten, placed, read, unflatten, write
+from ncu_server.worker.tensors import Spec, arrived, flatten, placed, read, unflatten, write
 
 AGAIN, HELD_S, HELD_BYTES = 4, 0.1, 256 << 20  # calls whose outputs are held at once, and when that is enough
 
 
 class Candidate:
-    """One candidate on one device; verbs come in the order open, check, stage, block, profile."""
+    """One candidate on one device; verbs come in the order open, practise, check, stage, block, profile."""
 
     _device: Device
     _module: ModuleType
@@ -42,14 +44,28 @@ class Candidate:
         parameter_seed: int,
         arguments: Spec,
         libraries: list[dict[str, str]],
+        kernels: str | None,
     ) -> None:
-        """Load the candidate with its compiled libraries and build `ModelNew` from the same arguments and seed."""
+        """Load the candidate with its compiled libraries and build `ModelNew` from the same arguments and seed.
+
+        `kernels` is the directory of what Triton compiled, where the build called the candidate.
+        """
         self._device = DEVICES[device]()
+        if kernels:
+            jit.only_read(Path(kernels))
         with Libraries.loading(libraries) as self._loaded:
             self._module = load(source, "candidate")
             given = unflatten(arguments["structure"], read(fds[0], arguments))
             self._model = build(self._module.ModelNew, given, parameter_seed, device)
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
+
+    def practise(self, fds: list[int], inputs: list[Spec]) -> None:
+        """Call on inputs that decide nothing, so that autotuners have chosen before anything is checked or timed."""
+        with torch.no_grad():
+            for fd, spec in zip(fds, inputs, strict=True):
+                self._model(*arrived(fd, spec, self._device.torch_device))
+        self._device.settle()
+        torch.cuda.empty_cache()  # else the next outputs might lie where these lay, out of the poison's way
 
     def check(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
         """Run once on poisoned memory from the first state, write what is seen, say whether the call keeps to itself.
@@ -90,15 +106,15 @@ class Candidate:
     def stage(self, fds: list[int], inputs: Spec, restore: bool) -> None:
         """Set up the rotating inputs for timing; `restore` where calls change them."""
         self._held = []
-        self._stage = Stage(self._model, self._device, read(fds[0], inputs), inputs, restore)
+        self._stage = Stage(self._model, self._device, read(fds[0], inputs), inputs, restore, strict=True)
 
-    def block(self, fds: list[int], nonce: int, count: int) -> list[float]:
-        """Time `count` calls in microseconds; see Stage.block."""
-        return self._stage.block(nonce, count)
+    def block(self, fds: list[int], nonce: int, count: int, group: int = 1, warm: bool = False) -> list[float]:
+        """Time `count` groups of calls in microseconds; see Stage.block."""
+        return self._stage.block(nonce, count, group, warm)
 
     def snapshot(self, fds: list[int]) -> Spec:
         """Write the output of the last timed call."""
-        return self._stage.snapshot(fds[0], strict=True)
+        return self._stage.snapshot(fds[0])
 
     def profile(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """Whose code spends the time of a call; see provenance.profiled. Comes after all timing: it wraps and slows.
@@ -119,9 +135,7 @@ class Candidate:
         return dependence(run, again, self._spoil, self._watch)
 
     def _caller(self, fd: int, inputs: Spec) -> Callable[[], Any]:
-        device = self._device.torch_device
-        moved = [placed(t, p, device) for t, p in zip(read(fd, inputs), inputs["tensors"], strict=True)]
-        arguments = unflatten(inputs["structure"], moved)
+        arguments = arrived(fd, inputs, self._device.torch_device)
 
         def call() -> Any:
             with torch.no_grad():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,34 @@ M_PERTURB = -6  # mallopt(3): fill what malloc returns with the complement of th
 CPU_COPY_BYTES = 256 << 20
 CUDA_COPY_BYTES = 1 << 30
 CYCLES_PER_US = 2_000  # of an SM clock near 2 GHz; a slower clock only makes the lead longer
-MIN_LEAD_US, MAX_LEAD_US = 20.0, 2_000.0
+MIN_LEAD_US, MAX_LEAD_US = 20.0, 5_000.0
 
 
-Call = Callable[[int], Any]
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What is timed: `count` groups of `group` calls. `before` a group, and `after` it with the last output, the clock
+    stands still; `cold` flushes the cache ahead of each group."""
+
+    call: Callable[[int], Any]
+    count: int
+    group: int = 1
+    before: Callable[[int], None] = lambda _: None
+    after: Callable[[int, Any], None] = lambda _, out: None
+    cold: bool = True
+
+    def run(self, group: int) -> Any:
+        """The calls of one group; the last output."""
+        out = None
+        for i in range(group * self.group, (group + 1) * self.group):
+            out = self.call(i)
+        return out
 
 
 class Cpu:
     """The cores, with as many threads as the server's environment gives."""
 
     torch_device = "cpu"
+    flushes = False
 
     def __init__(self) -> None:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
@@ -37,15 +57,15 @@ class Cpu:
         """Fill fresh memory with a pattern, so that unwritten outputs show; off for timing."""
         ctypes.CDLL(None).mallopt(M_PERTURB, 1 if on else 0)
 
-    def clock(self, call: Call, count: int, before: Call | None = None) -> list[float]:
-        """Microseconds of each of `count` calls; `before` is run, untimed, ahead of each."""
+    def clock(self, calls: Calls) -> list[float]:
+        """Microseconds of a call, the mean of each group; nothing but the rotation of inputs empties the cache here."""
         times = []
-        for i in range(count):
-            if before:
-                before(i)
+        for group in range(calls.count):
+            calls.before(group)
             start = time.perf_counter_ns()
-            out = call(i)
-            times.append((time.perf_counter_ns() - start) / 1e3)
+            out = calls.run(group)
+            times.append((time.perf_counter_ns() - start) / 1e3 / calls.group)
+            calls.after(group, out)
             del out
         return times
 
@@ -57,18 +77,16 @@ class Cpu:
                 return int(size.read_text().strip().removesuffix("K")) << 10
         return 32 << 20
 
-    def copy_gbps(self) -> float:
-        """Bytes read plus bytes written a second by torch's copy, best of 5, in GB/s."""
-        a = torch.ones(CPU_COPY_BYTES // 4)
-        b = torch.zeros_like(a)
-        best = min(self.clock(lambda _: b.copy_(a), 5))
-        return 2 * CPU_COPY_BYTES / best / 1e3
+    def peaks(self) -> dict[str, float | None]:
+        """See `_peaks`."""
+        return _peaks(self, CPU_COPY_BYTES, {"fp32_tflops": (torch.float32, False, 1024)})
 
 
 class Cuda:
     """The current CUDA device."""
 
     torch_device = "cuda"
+    flushes = True
 
     def __init__(self) -> None:
         self._flush = torch.empty(2 * self.cache_bytes(), dtype=torch.uint8, device="cuda")
@@ -84,40 +102,66 @@ class Cuda:
             torch.cuda.synchronize()
             del blocks
 
-    def clock(self, call: Call, count: int, before: Call | None = None) -> list[float]:
-        """Device time of each of `count` calls in microseconds, between CUDA events, the L2 flushed before each.
+    def clock(self, calls: Calls) -> list[float]:
+        """Device time of a call in microseconds, the mean of each group, between CUDA events.
 
-        `before` is run ahead of each, untimed.
-
-        The device first spins for longer than the host takes to launch the call (as the block before showed), so that
+        The device first spins for longer than the host takes to launch a group (as the block before showed), so that
         launch overhead is hidden alike on every side, as it is where the stream is kept busy.
         """
-        marks = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count)]
+        marks = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(calls.count)]
         launches = []
-        for i, (start, end) in enumerate(marks):
-            if before:
-                before(i)
-            self._flush.zero_()
+        for group, (start, end) in enumerate(marks):
+            calls.before(group)
+            if calls.cold:
+                self._flush.zero_()
             torch.cuda._sleep(int(self._lead_us * CYCLES_PER_US))
             start.record()
             began = time.perf_counter_ns()
-            call(i)
+            out = calls.run(group)
             launches.append((time.perf_counter_ns() - began) / 1e3)
             end.record()
+            calls.after(group, out)
+            del out
         torch.cuda.synchronize()
         self._lead_us = min(max(2 * statistics.median(launches), MIN_LEAD_US), MAX_LEAD_US)
-        return [start.elapsed_time(end) * 1e3 for start, end in marks]
+        return [start.elapsed_time(end) * 1e3 / calls.group for start, end in marks]
 
     def cache_bytes(self) -> int:
         return int(torch.cuda.get_device_properties(0).L2_cache_size)
 
-    def copy_gbps(self) -> float:
-        """Bytes read plus bytes written a second by a device-to-device copy, best of 10, in GB/s."""
-        a = torch.ones(CUDA_COPY_BYTES // 4, device="cuda")
-        b = torch.zeros_like(a)
-        best = min(self.clock(lambda _: b.copy_(a), 10))
-        return 2 * CUDA_COPY_BYTES / best / 1e3
+    def peaks(self) -> dict[str, float | None]:
+        """See `_peaks`."""
+        rates = {
+            "fp32_tflops": (torch.float32, False, 4096),
+            "tf32_tflops": (torch.float32, True, 8192),
+            "bf16_tflops": (torch.bfloat16, False, 8192),
+        }
+        return _peaks(self, CUDA_COPY_BYTES, rates)
 
 
 Device = Cpu | Cuda
 DEVICES: dict[str, type[Cpu] | type[Cuda]] = {"cpu": Cpu, "cuda": Cuda}
+
+
+def _peaks(device: Device, size: int, rates: dict[str, tuple[torch.dtype, bool, int]]) -> dict[str, float | None]:
+    """Best of ten: the rate of a copy in GB/s (bytes read plus bytes written), of square matrix products in TFLOP/s."""
+    a = torch.ones(size // 4, device=device.torch_device)
+    b = torch.zeros_like(a)
+    found: dict[str, float | None] = {
+        "copy_gbps": 2 * size / min(device.clock(Calls(lambda _: b.copy_(a), 10))) / 1e3,
+        "last_cache_bytes": float(device.cache_bytes()),
+    }
+    allowed = torch.backends.cuda.matmul.allow_tf32
+    for name, (dtype, tf32, n) in rates.items():
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        x, y = (torch.randn(n, n, device=device.torch_device).to(dtype) for _ in range(2))
+        out = torch.empty_like(x)
+        found[name] = (
+            2 * n**3 / min(device.clock(Calls(_ignoring(functools.partial(torch.mm, x, y, out=out)), 10))) / 1e6
+        )
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    return found
+
+
+def _ignoring(run: Callable[[], Any]) -> Callable[[int], Any]:
+    return lambda _: run()

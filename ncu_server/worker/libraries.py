@@ -18,6 +18,8 @@ import tvm_ffi
 import tvm_ffi.cpp
 import tvm_ffi.cpp.extension
 
+from ncu_server.worker import slim
+
 Built = dict[str, str]
 
 
@@ -40,7 +42,7 @@ class Libraries:
 
         def torch_(*args: Any, **kwargs: Any) -> Any:
             key = _key("torch", args, kwargs)
-            module = real[1](*args, **kwargs)
+            module = slim.load_inline(real[1], directory, *args, **kwargs)
             built.append({"kind": "torch", "key": key, "name": module.__name__, "path": str(module.__file__)})
             return module
 

@@ -45,6 +45,8 @@ from ncu_server.worker.tensors import flatten
 SECONDS = 0.2
 MAX_CALLS = 20
 UNLIKE = 3.0  # what noise does not do to the mean of several calls
+LEAD_CYCLES = 1_000_000  # half a millisecond
+SPIN = "spin_kernel"  # torch.cuda._sleep's
 Table = defaultdict[str, dict[int, float]]  # name -> call -> microseconds
 
 
@@ -59,14 +61,16 @@ class Watch:
 
     def over(self, libraries: list[Any], module: ModuleType, model: torch.nn.Module) -> None:
         """Wrap the functions of loaded libraries wherever the candidate keeps them: by name, in a cell or in a list."""
+        owners = [module, *model.modules()]
+        known = _containers([vars(owner) for owner in (*libraries, *owners)])
         for library in libraries:
             for name, function in list(vars(library).items()):
                 if callable(function) and not name.startswith("__") and not isinstance(function, type | Own):
-                    _replace(function, Own(function, self))
-        for holder in [module, *model.modules()]:
-            for function in list(vars(holder).values()):
+                    _replace(function, Own(function, self), known)
+        for container in known:
+            for function in list(container.values() if isinstance(container, dict) else container):
                 if isinstance(function, tvm_ffi.Function):
-                    _replace(function, Own(function, self))
+                    _replace(function, Own(function, self), known)
 
 
 class Own:
@@ -90,12 +94,29 @@ class Own:
         return out
 
 
-def _replace(old: Any, new: Any) -> None:
-    for holder in gc.get_referrers(old):
-        if isinstance(holder, dict):
-            holder.update({k: new for k, v in holder.items() if v is old})
-        elif isinstance(holder, list):
-            holder[:] = [new if v is old else v for v in holder]
+def _containers(roots: list[Any]) -> list[Any]:
+    """Dicts and lists that are reached from the roots through dicts, lists and tuples.
+
+    The collector alone does not know them all: it stops tracking dicts whose values are no containers.
+    """
+    found: dict[int, Any] = {}
+    waiting = list(roots)
+    while waiting:
+        one = waiting.pop()
+        if id(one) in found or not isinstance(one, dict | list | tuple):
+            continue
+        found[id(one)] = one
+        waiting += one.values() if isinstance(one, dict) else one
+    return [one for one in found.values() if not isinstance(one, tuple)]
+
+
+def _replace(old: Any, new: Any, known: list[Any]) -> None:
+    # No comprehension here: before Python 3.12 it keeps `old` in a cell of ours, which would be replaced too.
+    for holder in [*known, *gc.get_referrers(old)]:
+        if isinstance(holder, dict | list):
+            for key, value in list(holder.items() if isinstance(holder, dict) else enumerate(holder)):
+                if value is old:
+                    holder[key] = new
         elif type(holder).__name__ == "cell":
             holder.cell_contents = new
 
@@ -106,9 +127,10 @@ def profiled(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, c
     Times are microseconds. `ops` (operators that ran on the host and launched nothing) and `kernels` map a name to its
     self time over all `calls`; `own_us` is the time in functions of the candidate's libraries without what ATen did for
     them, over all calls; `outside_us` is what one call spends in neither. The slowest quarter of the calls is left out
-    of each sum.
+    of each sum. `unordered_us` is device work outside the caller's stream order, over all calls.
     """
     watch.started = watch.done = 0
+    run = framed(run) if cuda else run
     began = time.perf_counter()
     events = _collect(run, settle, watch, cuda, 1)
     took = time.perf_counter() - began
@@ -119,6 +141,21 @@ def profiled(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, c
         calls = 3 if took * 3 > SECONDS else MAX_CALLS
         events = _collect(run, settle, watch, cuda, calls)
     return _summed(events, watch) | {"own_started": watch.started, "own_done": watch.done}
+
+
+def framed(run: Callable[[], Any]) -> Callable[[], Any]:
+    """`run` between two kernels of ours on the caller's stream: what it launches belongs behind the first and before
+    the second. The first spins for so long that what does not wait for it starts at once."""
+
+    def call() -> Any:
+        stream = torch.cuda.current_stream()
+        torch.cuda._sleep(LEAD_CYCLES)
+        out = run()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(1)
+        return out
+
+    return call
 
 
 def _collect(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, cuda: bool, calls: int) -> list[Any]:
@@ -156,7 +193,7 @@ def _summed(events: list[Any], watch: Watch) -> dict[str, Any]:
         if event.device_type() == DeviceType.CPU:
             if ours or not event.is_user_annotation():
                 threads[event.start_thread_id()].append(event)
-        elif not ours and not event.is_user_annotation():
+        elif not ours and not event.is_user_annotation() and SPIN not in event.name():
             add("kernels", event.name(), event.duration_ns() / 1e3, event.start_ns())
     for rows in threads.values():
         caller = any(e.name() == watch.call for e in rows)
@@ -166,14 +203,32 @@ def _summed(events: list[Any], watch: Watch) -> dict[str, Any]:
             if not ours and not caller:
                 add("elsewhere", "", us, start)
     calls = max(len(starts), 1)
+    device = [e for e in events if e.device_type() != DeviceType.CPU and not e.is_user_annotation()]
     elsewhere = _trimmed(tables["elsewhere"][""], calls)
     return {
         "calls": calls,
         "ops": {name: _trimmed(times, calls) for name, times in tables["ops"].items()},
         "kernels": {name: _trimmed(times, calls) for name, times in tables["kernels"].items()},
         "own_us": max(0.0, _trimmed(tables["marks"][watch.own], calls) - elsewhere),
+        "unordered_us": _unordered(device, calls),
         "outside_us": max(0.0, (_trimmed(tables["marks"][watch.call], calls) - elsewhere) / calls),
     }
+
+
+def _unordered(events: list[Any], calls: int) -> float:
+    """Microseconds of device work that did not wait for the caller's stream, or that the stream did not wait for; see
+    framed. All of it where there are more frames than ours."""
+    spins = sorted((e for e in events if SPIN in e.name()), key=lambda e: e.start_ns())
+    work = [e for e in events if SPIN not in e.name()]
+    if len(spins) > 2 * calls:
+        return float(sum(e.duration_ns() for e in work)) / 1e3
+    out = 0.0
+    for lead, tail in zip(spins[::2], spins[1::2], strict=False):
+        for event in work:
+            late = event.start_ns() < tail.start_ns() < event.start_ns() + event.duration_ns()
+            if lead.start_ns() <= event.start_ns() < lead.start_ns() + lead.duration_ns() or late:
+                out += event.duration_ns() / 1e3
+    return out
 
 
 def _trimmed(times: Mapping[int, float], calls: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from ncu_server.worker.observe import changed, same, seen
 from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, unflatten, write
 
+FRUGAL_BYTES = 1 << 30  # float64 beyond it is kept as float32
 NEEDED = ("Model", "get_inputs", "get_init_inputs")
 
 
@@ -27,8 +29,9 @@ class Reference:
     _call: Any
     _stage: Stage
 
-    def open(self, fds: list[int], source: str, device: str, parameter_seed: int, compiled: bool) -> dict[str, Any]:
-        """Load the problem and build its model; the constructor's arguments are written to the memfd.
+    def open(self, fds: list[int], source: str, device: str, parameter_seed: int, mode: str | None) -> dict[str, Any]:
+        """Load the problem and build its model; the constructor's arguments are written to the memfd. `mode` is
+        torch.compile's; None leaves the model as it is.
 
         Raises AttributeError where the source lacks a name, TypeError where arguments are not data.
         """
@@ -41,15 +44,15 @@ class Reference:
         spec = write(fds[0], arguments)
         self._device = DEVICES[device]()
         self._model = build(self._module.Model, arguments, parameter_seed, device)
-        self._call = torch.compile(self._model) if compiled else self._model
-        return {"arguments": spec, "training": self._model.training}
+        self._call = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model
+        return {"arguments": spec, "variants": variants(self._module)}
 
-    def draw(self, fds: list[int], input_seed: int) -> Spec:
-        """Make the inputs under the secret seed and write them to the memfd."""
+    def draw(self, fds: list[int], variant: str, input_seed: int) -> Spec:
+        """Make the inputs that the function `variant` gives under the secret seed and write them to the memfd."""
         seed(input_seed)
-        inputs = self._module.get_inputs()
+        inputs = getattr(self._module, variant)()
         if not isinstance(inputs, list | tuple):
-            raise TypeError(f"get_inputs() returns a {type(inputs).__name__}; it should return a list")
+            raise TypeError(f"{variant}() returns a {type(inputs).__name__}; it should return a list")
         return write(fds[0], list(inputs))
 
     def sharpen(self, fds: list[int], inputs: Spec, input_seed: int) -> Spec:
@@ -80,9 +83,9 @@ class Reference:
         """The traced graph; raises whatever torch.export raises for a model that cannot be traced."""
         return trace.graph(self._model, self._arguments(fds[0], inputs))
 
-    def copy_rate(self, fds: list[int]) -> float:
-        """The device's copy bandwidth in GB/s, bytes read plus bytes written."""
-        return self._device.copy_gbps()
+    def peaks(self, fds: list[int]) -> dict[str, float | None]:
+        """What the device reaches: copy bandwidth in GB/s, matrix rates in TFLOP/s."""
+        return self._device.peaks()
 
     def expect(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """Write what should be seen (in float64 where the model runs in it) and the error budget of each tensor.
@@ -100,8 +103,8 @@ class Reference:
         expected, units = [], []
         for got, want in zip(tensors, exact, strict=True):
             truth = torch.where(torch.isfinite(got), want, got.double()) if got.is_floating_point() else got
-            expected.append(truth)
             units.append(_unit(got, truth) if got.is_floating_point() else None)
+            expected.append(_stored(truth))
         return {
             "stored": write(fds[1], unflatten(structure, expected)),
             "tensors": _described(tensors, len(flatten(out)[1]), effects),
@@ -113,17 +116,18 @@ class Reference:
             "degenerate": _degenerate(expected, units),
         }
 
-    def stage(self, fds: list[int], inputs: Spec, restore: bool) -> None:
-        """Set up the rotating inputs for timing; `restore` where calls change them."""
+    def stage(self, fds: list[int], inputs: Spec, restore: bool) -> dict[str, Any]:
+        """Set up the rotating inputs for timing, and say how they rotate; `restore` where calls change them."""
         self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, restore)
+        return {"sets": self._stage.sets, "exceeds": self._stage.exceeds, "flushes": self._device.flushes}
 
-    def block(self, fds: list[int], nonce: int, count: int) -> list[float]:
-        """Time `count` calls in microseconds; see Stage.block."""
-        return self._stage.block(nonce, count)
+    def block(self, fds: list[int], nonce: int, count: int, group: int = 1, warm: bool = False) -> list[float]:
+        """Time `count` groups of calls in microseconds; see Stage.block."""
+        return self._stage.block(nonce, count, group, warm)
 
     def snapshot(self, fds: list[int]) -> Spec:
         """Write the output of the last timed call."""
-        return self._stage.snapshot(fds[0], strict=False)
+        return self._stage.snapshot(fds[0])
 
     def _arguments(self, fd: int, inputs: Spec) -> list[Any]:
         host = read(fd, inputs)
@@ -167,12 +171,23 @@ class Reference:
         return [t.double() if t.is_floating_point() else t for t in tensors], note
 
 
+def variants(module: ModuleType) -> list[str]:
+    """`get_inputs` and every further function `get_inputs_*`, each of which gives inputs of other shapes."""
+    return ["get_inputs", *(n for n, f in vars(module).items() if n.startswith("get_inputs_") and callable(f))]
+
+
 def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Equal, or apart by no more than the order of additions can explain (1e-3 of the rms)."""
     if not one.is_floating_point():
         return bool(torch.equal(one, other))
     a, b = one.double().nan_to_num(), other.double().nan_to_num()
     return bool((a - b).abs().max() <= 1e-3 * a.square().mean().sqrt() + 1e-30) if a.numel() else True
+
+
+def _stored(truth: torch.Tensor) -> torch.Tensor:
+    """What is kept of the truth: where it is large, rounded to float32, which moves it by less than a unit."""
+    large = truth.dtype is torch.float64 and truth.numel() * truth.element_size() > FRUGAL_BYTES
+    return truth.float() if large else truth
 
 
 def _described(tensors: list[torch.Tensor], outputs: int, effects: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Where a model is timed: rotating input sets, fresh values before each block, the last output kept."""
+"""Where a model is timed: rotating input sets, fresh values for each call, the last output kept."""
 
 from __future__ import annotations
 
@@ -6,62 +6,116 @@ from typing import Any
 
 import torch
 
-from ncu_server.worker.devices import Device
-from ncu_server.worker.tensors import Spec, placed, unflatten, write
+from ncu_server.worker.devices import Calls, Device
+from ncu_server.worker.tensors import Spec, flatten, placed, unflatten, write
 
 MAX_SETS = 16
 MAX_SET_BYTES = 2 << 30
-STRIDE = 61  # prime, so that the changed elements fall on every alignment
+DRIFTING = 1024  # elements that change from call to call: too few for a sample of the input to notice, all compared
+MIX = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, as in SplitMix64: neighbouring calls get unlike nonces
+
+
+class Drift:
+    """Sparse changes of one tensor, each taken back by the next: its values depend on the latest nonce alone."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        self._flat = tensor.as_strided((span,), (1,))
+        self._step = max(1, span // DRIFTING)
+        self._changed: torch.Tensor | None = None
+        self._original: torch.Tensor | None = None
+
+    def move(self, nonce: int) -> None:
+        """Shrink every n-th value from a nonce-chosen start by a nonce-chosen factor: signs, zeros and range stay."""
+        if self._changed is not None and self._original is not None:
+            self._changed.copy_(self._original)
+        self._changed = self._flat[nonce % self._step :: self._step]
+        self._original = self._changed.clone()
+        self._changed.mul_(0.75 + (nonce >> 16) % 1024 / 4096)
 
 
 class Stage:
-    """The timed side of reference and candidate: both see the same values in the same order."""
+    """The timed side of reference and candidate: both see the same values in the last call of each block."""
 
     def __init__(
-        self, model: torch.nn.Module, device: Device, base: list[torch.Tensor], spec: Spec, restore: bool
+        self,
+        model: torch.nn.Module,
+        device: Device,
+        base: list[torch.Tensor],
+        spec: Spec,
+        restore: bool,
+        strict: bool = False,
     ) -> None:
         """`base` are the host tensors of the inputs; enough sets are made to exceed the last-level cache.
 
-        `restore`: calls change their inputs, so each set is put back, untimed, before it is used again.
+        `restore`: calls change their inputs, so each set is put back, untimed, before it is used again. `strict` is
+        tensors.flatten's.
         """
-        self._model, self._device, self._spec = model, device, spec
+        self._model, self._device, self._spec, self._strict = model, device, spec, strict
         count = sets_for(spec["bytes"], device.cache_bytes())
+        self.exceeds = count * spec["bytes"] >= 2 * device.cache_bytes()
         self._sets = [self._placed(base) for _ in range(count)]
         self._originals = [self._placed(base) for _ in range(count)] if restore else None
+        self._arguments = [unflatten(spec["structure"], s) for s in self._sets]
+        self._drifts = [
+            [Drift(t) for t in held if t.is_floating_point() and t.numel()] for held in self._originals or self._sets
+        ]
         self._last: Any = None
 
-    def block(self, nonce: int, count: int) -> list[float]:
-        """Change one set by the nonce, then time `count` calls in microseconds; the last call uses the changed set."""
+    @property
+    def sets(self) -> int:
+        """How many input sets rotate; so many calls may share one reading of the clock."""
+        return 1 if self._originals else len(self._sets)
+
+    def block(self, nonce: int, count: int, group: int, warm: bool) -> list[float]:
+        """Microseconds of a call, the mean of each of `count` groups of `group` calls.
+
+        Each call gets values of its own, and the last one gets the same whatever the count. `warm` instead gives all
+        calls the same set and leaves the cache alone.
+        """
         self._last = None
-        target = nonce % len(self._sets)
-        for tensor in (self._originals or self._sets)[target]:
-            refresh(tensor, nonce)
-        arguments = [unflatten(self._spec["structure"], s) for s in self._sets]
-        self._device.settle()
+        total = count * group
 
         def place(i: int) -> int:
-            return (target - (count - 1 - i)) % len(arguments)
+            return (nonce if warm else nonce - (total - 1 - i)) % len(self._sets)
 
-        def before(i: int) -> None:
-            for tensor, original in zip(self._sets[place(i)], (self._originals or self._sets)[place(i)], strict=True):
-                tensor.copy_(original)
+        def before(index: int) -> None:
+            for i in range(index * group, (index + 1) * group):
+                if not warm or i == 0:
+                    self._renew(place(i), nonce + (total - 1 - i) * MIX)
+                elif self._originals:
+                    self._restore(place(i))
 
-        def call(i: int) -> Any:
-            out = self._model(*arguments[place(i)])
-            if i == count - 1:
-                self._last = out
-            return out
+        def after(index: int, out: Any) -> None:
+            if index == count - 1:
+                structure, tensors = flatten(out, self._strict)
+                # At once and in the caller's stream order: what is still being written by then is not an answer.
+                self._last = unflatten(structure, [t.clone() for t in tensors])
 
+        self._device.settle()
+        calls = Calls(
+            lambda i: self._model(*self._arguments[place(i)]), count, group, before, after, not warm and group == 1
+        )
         with torch.no_grad():
-            return self._device.clock(call, count, before if self._originals else None)
+            return self._device.clock(calls)
+
+    def _renew(self, place: int, nonce: int) -> None:
+        for drift in self._drifts[place]:
+            drift.move(nonce)
+        self._restore(place)
+
+    def _restore(self, place: int) -> None:
+        if self._originals:
+            for tensor, original in zip(self._sets[place], self._originals[place], strict=True):
+                tensor.copy_(original)
 
     def _placed(self, base: list[torch.Tensor]) -> list[torch.Tensor]:
         device = self._device.torch_device
         return [placed(t, p, device) for t, p in zip(base, self._spec["tensors"], strict=True)]
 
-    def snapshot(self, fd: int, strict: bool) -> Spec:
+    def snapshot(self, fd: int) -> Spec:
         """Write the output of the last timed call."""
-        spec = write(fd, self._last, strict)
+        spec = write(fd, self._last, self._strict)
         self._last = None
         return spec
 
@@ -70,16 +124,3 @@ def sets_for(set_bytes: int, cache_bytes: int) -> int:
     """How many input sets rotate: together twice the last-level cache, at most 16 sets and 2 GiB."""
     wanted = -(-2 * cache_bytes // max(set_bytes, 1))
     return max(1, min(wanted, MAX_SETS, MAX_SET_BYTES // max(set_bytes, 1)))
-
-
-def refresh(tensor: torch.Tensor, nonce: int) -> None:
-    """Shrink every 61st float from a nonce-chosen start by a nonce-chosen factor: signs, zeros and range stay."""
-    if not tensor.is_floating_point() or tensor.numel() == 0:
-        return
-    flat = tensor.as_strided((_storage_span(tensor),), (1,))
-    flat[nonce % min(STRIDE, flat.numel()) :: STRIDE].mul_(0.75 + (nonce >> 16) % 1024 / 4096)
-
-
-def _storage_span(tensor: torch.Tensor) -> int:
-    span: int = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return span

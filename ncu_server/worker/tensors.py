@@ -126,6 +126,12 @@ def placed(tensor: torch.Tensor, place: Spec, device: str) -> torch.Tensor:
     return fresh.copy_(tensor)
 
 
+def arrived(fd: int, spec: Spec, device: str) -> Any:
+    """The tree of a memfd, its tensors copied to the device."""
+    moved = [placed(t, p, device) for t, p in zip(read(fd, spec), spec["tensors"], strict=True)]
+    return unflatten(spec["structure"], moved)
+
+
 def mapped(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """The tree with every tensor changed."""
     structure, tensors = flatten(tree)

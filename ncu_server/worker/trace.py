@@ -4,12 +4,48 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import defaultdict
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 REDUCTIONS = ("sum", "mean", "max", "min", "amax", "amin", "softmax", "log_softmax", "layer_norm", "rms_norm", "var")
+
+
+class Traffic(TorchDispatchMode):  # type: ignore[misc]
+    """Counts the bytes of given tensors that operators must read: views count for what they show, look-ups for what
+    they fetch, an argument that nobody uses for nothing."""
+
+    LOOKUPS = ("embedding", "gather", "index", "index_select", "take")
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        super().__init__()
+        self._sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t.numel()}
+        self._read: dict[int, float] = defaultdict(float)
+
+    @property
+    def read(self) -> float:
+        """Bytes read at least once."""
+        return float(sum(min(n, self._sizes[storage]) for storage, n in self._read.items()))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if all(r.alias_info is None or r.alias_info.is_write for r in func._schema.returns):
+            fetched = sum(_extent(t) for t in _tensors(out)) if func.overloadpacket.__name__ in self.LOOKUPS else None
+            for place, tensor in enumerate(_tensors([args, kwargs or {}])):
+                storage = tensor.untyped_storage().data_ptr()
+                if storage in self._sizes:
+                    n = _extent(tensor) if fetched is None or place else min(fetched, _extent(tensor))
+                    self._read[storage] = max(self._read[storage], n)
+        return out
+
+
+def _extent(tensor: torch.Tensor) -> float:
+    """Bytes of different elements that a tensor shows."""
+    shown = [n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride]
+    return float(math.prod(shown) * tensor.element_size()) if tensor.numel() else 0.0
 
 
 def work(model: torch.nn.Module, arguments: list[Any]) -> dict[str, Any]:
@@ -19,15 +55,21 @@ def work(model: torch.nn.Module, arguments: list[Any]) -> dict[str, Any]:
         for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers()))
         for n, p in named
     ]
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        outputs = copy.deepcopy(model)(*arguments)
-    tensors = [*_tensors(arguments), *model.parameters(), *model.buffers(), *_tensors(outputs)]
+    own = copy.deepcopy(model)
+    given = [*_tensors(arguments), *own.parameters(), *own.buffers()]
+    with torch.no_grad(), FlopCounterMode(display=False) as counter, Traffic(given) as traffic:
+        outputs = own(*arguments)
+    held = {t.untyped_storage().data_ptr() for t in given}
+    made = [t for t in _tensors(outputs) if t.untyped_storage().data_ptr() not in held]
+    floats = {t.dtype for t in given if t.is_floating_point()}
     return {
         "inputs": [_shape(t) for t in _tensors(arguments)],
         "outputs": [_shape(t) for t in _tensors(outputs)],
         "parameters": parameters,
         "flops": float(counter.get_total_flops()),
-        "bytes": float(sum(t.numel() * t.element_size() for t in tensors)),
+        "read_bytes": traffic.read,
+        "written_bytes": float(sum(_extent(t) for t in made)),
+        "narrow": bool(floats) and max(t.itemsize for t in floats) < 4,
     }
 
 

@@ -118,3 +118,15 @@ def test_a_fault_is_one_sentence(code: Any, given: dict[str, Any], words: str) -
 def test_where_it_does_not_parse_is_told() -> None:
     with pytest.raises(ProblemError, match="in line 2"):
         load_problem("x = 1\ny = = 2\n", "file", "cpu")
+
+
+def test_several_sets_of_shapes_become_functions_of_their_own() -> None:
+    sets = [[(2, 3), (3,)], [[4, 3], [3]]]
+    source = load_problem(SINGLE, "x", "cpu", input_shapes=sets, init_inputs=[3, 1.0]).source
+    assert "def get_inputs():\n    return [torch.randn((2, 3)), torch.randn((3,))]" in source
+    assert "def get_inputs_2():\n    return [torch.randn((4, 3)), torch.randn((3,))]" in source
+
+
+def test_each_set_of_shapes_has_to_fit() -> None:
+    with pytest.raises(ProblemError, match="input_shapes gives 1"):
+        load_problem(SINGLE, "x", "cpu", input_shapes=[[(2, 3), (3,)], [(4, 3)]], init_inputs=[3, 1.0])

@@ -108,7 +108,7 @@ def test_a_trial_is_one_line_where_there_is_no_terminal(tmp_path: Path) -> None:
     assert rows == [
         "building the index",
         "softmax on cpu (EPYC, 2 threads); proposer templates; lexical retrieval; "
-        f"eager 1 ms, compile 1 ms, limit 0.08 ms; in {tmp_path}",
+        f"eager PyTorch 1 ms, torch.compile 1 ms, limit 0.08 ms; in {tmp_path}",
         "round 1 from original",
         f"r1 {good.id[:4]} passed 0.5 ms 2.00x  tile 128",
         f"r1 {bad.id[:4]} build_error  async copy: x.cpp:3: error: no [such] type (same source as before)",
@@ -165,8 +165,8 @@ def test_the_account_ranks_says_how_to_use_the_best_and_how_it_was_measured(tmp_
         "best_kernel.py",
         "from best_kernel import ModelNew",
         "it is for inference: it gives no gradients",
-        "measured on EPYC (cpu, zen3, 2 threads): eager 1 ms, compile 1 ms, limit 0.08 ms when the run began\n",
-        "when the best was confirmed: eager 1.1 ms, compile 1.1 ms\n",
+        "measured on EPYC (cpu, zen3, 2 threads): eager PyTorch 1 ms, torch.compile 1 ms, limit 0.08 ms when the run",
+        "when the best was confirmed: eager PyTorch 1.1 ms, torch.compile 1.1 ms\n",
         "limit: the bytes moved once at the measured copy speed",
         "confirmed: the speed-up when judged a second time, with new inputs in fresh processes",
         "retrieval: lexical",

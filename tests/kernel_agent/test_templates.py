@@ -124,6 +124,13 @@ def test_a_module_without_a_graph_is_refused() -> None:
         Templates(described(None, CPU))
 
 
+def test_a_target_that_no_template_is_written_for_is_not_covered() -> None:
+    case = next(iter(COVERED.values()))
+    device = Device("triton", "a GPU", "sm_90", 0, 2600.0)
+    with pytest.raises(NotCovered, match=r"templates are written for cpu and cuda, not for triton\..*OPENAI_API_KEY"):
+        Templates(described(case["graph"], device))
+
+
 @pytest.mark.parametrize("device", [CPU, GPU], ids=["cpu", "cuda"])
 @pytest.mark.parametrize("name", ["softmaxes", "arithmetic"])
 async def test_ideas_are_distinct_and_the_same_each_time(name: str, device: Device) -> None:

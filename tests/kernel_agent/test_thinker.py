@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -323,7 +324,7 @@ def test_the_mark_of_a_block_is_never_in_its_text() -> None:
 
 
 async def test_a_target_without_a_contract_is_refused_before_anything_is_asked() -> None:
-    with pytest.raises(UsageError, match=r"No prompt is written for target hip: choose one of cpu, cuda\."):
+    with pytest.raises(UsageError, match=r"No prompt is written for target hip: choose one of cpu, cuda, triton\."):
         await think("ideas", brief("hip"), 1, script=[])
 
 
@@ -349,11 +350,24 @@ def test_the_cuda_example_compiles(tmp_path: Path) -> None:
     run(tmp_path, example("cuda").replace("tvm_ffi.cpp.load_inline(", "tvm_ffi.cpp.build_inline("))
 
 
-def run(folder: Path, module: str) -> None:
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+def test_the_triton_example_is_right_when_it_is_interpreted(tmp_path: Path) -> None:
+    run(tmp_path, example("triton") + CHECK, TRITON_INTERPRET="1")
+
+
+def test_the_contract_says_when_each_target_is_compiled() -> None:
+    said = {t: prompts.render(f"target_{t}", **facts(brief(t))) for t in prompts.TARGETS}
+    assert [t for t, text in said.items() if "compiled when the module is imported" in text] == ["cpu", "cuda"]
+    assert "compiled by a first call" in said["triton"]
+
+
+def run(folder: Path, module: str, **environment: str) -> None:
     (folder / "candidate.py").write_text(module)
     places = {"TVM_FFI_CACHE_DIR": str(folder), "TVM_FFI_CUDA_ARCH_LIST": "9.0"}
     if Path("/usr/local/cuda").exists():
         places["CUDA_HOME"] = "/usr/local/cuda"
     command = [sys.executable, "candidate.py"]
-    done = subprocess.run(command, cwd=folder, env=os.environ | places, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | places | environment, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stdout + done.stderr

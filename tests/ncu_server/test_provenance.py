@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.measuring import HONEST, SCALE_ADD, Server
+from tests.measuring import HONEST, QUICK, SCALE_ADD, Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -40,6 +40,14 @@ async def test_a_kernel_of_its_own_is_custom_with_all_of_the_share(server: Serve
     result = await server.evaluate(HONEST, rules="strict")
     assert result["status"] == "passed", result["log"]
     assert (result["provenance"]["label"], result["provenance"]["own_share"]) == ("custom", 1.0)
+
+
+@pytest.mark.parametrize("place", ['{"run": kernel.run}', "[kernel.run]", '({"runs": [kernel.run]},)'])
+async def test_a_kernel_is_seen_wherever_it_is_kept(server: Server, place: str) -> None:
+    path = {"{": '["run"]', "[": "[0]", "(": '[0]["runs"][0]'}[place[0]]
+    kept = HONEST.replace("class ModelNew", f"import gc\nKEPT = {place}\ngc.collect()\n\nclass ModelNew")
+    kept = kept.replace(CALL, CALL.replace("kernel.run", f"KEPT{path}")).replace("return out", "return out * 1.0")
+    assert (await judged(server, kept))[1] == "hybrid"
 
 
 @pytest.mark.parametrize(
@@ -100,6 +108,10 @@ async def test_a_kernel_is_credited_wherever_the_candidate_keeps_it(server: Serv
     kept = HONEST.replace("class ModelNew", f"{KEPT[keep]}\n\nclass ModelNew").replace("kernel.run(x", "run(x")
     mixed = kept.replace("return out", HALF)
     assert await judged(server, mixed) == ("passed", "hybrid")
+
+
+async def test_a_kernel_in_a_library_of_torch_s_load_inline_is_credited_too(server: Server) -> None:
+    assert await judged(server, QUICK.replace("return out", HALF)) == ("passed", "hybrid")
 
 
 async def test_half_and_half_is_hybrid_and_only_the_strict_rules_reject_it(server: Server) -> None:

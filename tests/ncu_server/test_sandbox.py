@@ -9,13 +9,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from mcp import Client, StdioServerParameters
 
-from tests.measuring import HONEST, ROOT, SCALE_ADD, Server, server_parameters
+from tests.measuring import HONEST, QUICK, ROOT, SCALE_ADD, Server, opened, server_parameters
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -35,16 +36,15 @@ if succeeded:
 """
 
 
-def attempt(code: str, step: str) -> str:
-    """HONEST with `code` run when it is imported (which the build does first), or in each call of the run."""
-    if step == "run":
-        return HONEST.replace("return out", f"exec({code!r}, {{'torch': torch}})\n        return out")
-    return code + "\n" + HONEST
+def attempt(build: str = "", run: str = "") -> str:
+    """QUICK with `build` run when it is imported (which the build does first), and `run` in each call of the run."""
+    return build + "\n" + QUICK.replace("return out", f"exec({run!r}, {{'torch': torch}})\n        return out")
 
 
-async def none_succeeds(server: Server, codes: list[str], step: str) -> None:
-    """Each of `codes` raises OSError in that step, and the kernel that tried them passes."""
-    result = await server.evaluate(attempt(TRY.format(codes=codes), step))
+async def none_succeeds(server: Server, both: list[str], run: list[str] | None = None) -> None:
+    """Each of `both` raises OSError in the build and in the run, each of `run` in that, and the kernel passes."""
+    tried = attempt(TRY.format(codes=both), TRY.format(codes=both + (run or [])))
+    result = await server.evaluate(tried)
     assert result["status"] == "passed", result["log"]
 
 
@@ -57,8 +57,7 @@ def outside(tmp_path: Path) -> Path:
     return place
 
 
-@pytest.mark.parametrize("step", ["build", "run"])
-async def test_files_outside_are_out_of_reach(server: Server, outside: Path, step: str) -> None:
+async def test_files_outside_are_out_of_reach(server: Server, outside: Path) -> None:
     path = str(outside)
     codes = [
         f"os.remove({path!r})",
@@ -80,27 +79,34 @@ async def test_files_outside_are_out_of_reach(server: Server, outside: Path, ste
         "open('/tmp/kernel_agent_left', 'w')",
         "open('/proc/sys/kernel/core_pattern', 'r+')",
     ]
-    if step == "run":
-        codes += [f"os.chmod({path!r}, 0)", f"os.utime({path!r}, (0, 0))"]
     before = outside.stat()
-    await none_succeeds(server, codes, step)
+    await none_succeeds(server, codes, run=[f"os.chmod({path!r}, 0)", f"os.utime({path!r}, (0, 0))"])
     assert outside.read_text() == "years of work"
     assert [p.name for p in outside.parent.iterdir()] == ["thesis.txt"]
     after = outside.stat()
     assert (after.st_mode, after.st_mtime) == (before.st_mode, before.st_mtime)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def small(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+    """A server that holds a key and gives its children one gigabyte."""
+    parameters = server_parameters(tmp_path_factory.mktemp("small"))
+    parameters.env = {**(parameters.env or {}), "NCU_SERVER_MEMORY_GIB": "1", "OPENAI_API_KEY": "sk-very-secret"}
+    async with opened(parameters) as found:
+        yield found
+
+
 @pytest.mark.parametrize("step", ["build", "run"])
 async def test_a_denied_attempt_is_a_verdict_with_its_traceback(server: Server, outside: Path, step: str) -> None:
-    result = await server.evaluate(attempt(f"open({str(outside)!r})", step))
+    result = await server.evaluate(attempt(**{step: f"open({str(outside)!r})"}))
     assert result["status"] == {"build": "build_error", "run": "run_error"}[step]
     assert "PermissionError" in result["log"] and "thesis.txt" in result["log"]
-    assert (await server.evaluate(HONEST))["status"] == "passed"
+    assert (await server.evaluate(QUICK))["status"] == "passed"
 
 
 async def test_the_run_cannot_change_what_was_built(server: Server) -> None:
     find = "built = [r.split()[-1] for r in open('/proc/self/maps') if '/build-' in r]"
-    await none_succeeds(server, [f"{find}; open(built[0], 'r+b')", f"{find}; os.remove(built[0])"], "run")
+    await none_succeeds(server, [], run=[f"{find}; open(built[0], 'r+b')", f"{find}; os.remove(built[0])"])
 
 
 LISTENERS: dict[str, tuple[int, int, Callable[[Path], object]]] = {
@@ -112,10 +118,7 @@ LISTENERS: dict[str, tuple[int, int, Callable[[Path], object]]] = {
 }
 
 
-@pytest.mark.parametrize("step", ["build", "run"])
-async def test_no_listener_hears_a_candidate(
-    server: Server, tmp_path_factory: pytest.TempPathFactory, step: str
-) -> None:
+async def test_no_listener_hears_a_candidate(server: Server, tmp_path_factory: pytest.TempPathFactory) -> None:
     codes = []
     with contextlib.ExitStack() as stack:
         listeners = []
@@ -131,7 +134,7 @@ async def test_no_listener_hears_a_candidate(
             else:
                 codes.append(f"{opened}.sendto(b'secret', {listener.getsockname()!r})")
                 codes.append(f"{opened}.sendmsg([b'secret'], [], 0, {listener.getsockname()!r})")
-        await none_succeeds(server, codes, step)
+        await none_succeeds(server, codes)
         for listener in listeners:
             with pytest.raises(BlockingIOError):
                 listener.accept() if listener.type == socket.SOCK_STREAM else listener.recv(100)
@@ -147,11 +150,10 @@ async def test_the_run_starts_no_program_and_no_process(server: Server) -> None:
         "os.forkpty()",
         f"{clone3}\nif n < 0: raise OSError(ctypes.get_errno(), 'clone3')",
     ]
-    await none_succeeds(server, codes, "run")
+    await none_succeeds(server, [], run=codes)
 
 
-@pytest.mark.parametrize("step", ["build", "run"])
-async def test_server_and_zygote_are_out_of_reach(server: Server, step: str) -> None:
+async def test_server_and_zygote_are_out_of_reach(server: Server) -> None:
     tries = [
         "os.kill(v, 9)",
         "os.kill(v, 19)",
@@ -164,10 +166,10 @@ async def test_server_and_zygote_are_out_of_reach(server: Server, step: str) -> 
         "os.setpriority(os.PRIO_PROCESS, v, 19)",
     ]
     codes = [f"v = {victim}; {code}" for victim in ("os.getppid()", SERVER_PID) for code in tries]
-    await none_succeeds(server, [*codes, "os.kill(-1, 9)"] if step == "run" else codes, step)
+    await none_succeeds(server, codes, run=["os.kill(-1, 9)"])
 
 
-async def test_the_server_s_own_key_cannot_be_found_anywhere_in_proc(tmp_path: Path) -> None:
+async def test_the_server_s_own_key_cannot_be_found_anywhere_in_proc(small: Server) -> None:
     code = """
 import glob
 for place in glob.glob('/proc/[0-9]*/environ'):
@@ -176,12 +178,8 @@ for place in glob.glob('/proc/[0-9]*/environ'):
     except OSError:
         pass
 """
-    parameters = server_parameters(tmp_path)
-    parameters.env = {**(parameters.env or {}), "OPENAI_API_KEY": "sk-very-secret"}
-    async with Client(parameters) as client:
-        for step in ("build", "run"):
-            result = await Server(client).evaluate(attempt(code, step))
-            assert result["status"] == "passed", result["log"]
+    result = await small.evaluate(attempt(code, code))
+    assert result["status"] == "passed", result["log"]
 
 
 async def test_a_process_left_behind_by_the_build_is_killed(server: Server) -> None:
@@ -189,26 +187,8 @@ async def test_a_process_left_behind_by_the_build_is_killed(server: Server) -> N
     code = (
         f"import subprocess\ntry: subprocess.Popen(['sleep', '{mark}'], start_new_session=True)\nexcept OSError: pass"
     )
-    result = await server.evaluate(attempt(code, "build"))
+    result = await server.evaluate(attempt(code))
     assert result["status"] == "passed", result["log"]
-    async with asyncio.timeout(5):
-        while _running(mark):
-            await asyncio.sleep(0.02)
-
-
-async def test_a_process_left_behind_dies_with_a_killed_server(tmp_path: Path) -> None:
-    mark = f"4322.{os.getpid()}"
-    sleeps = f"import subprocess, time\nsubprocess.Popen(['sleep', '{mark}'], start_new_session=True)\ntime.sleep(999)"
-    with pytest.raises(BaseException):  # noqa: B017  the SDK wraps the closed connection in groups of its own
-        async with Client(server_parameters(tmp_path)) as client:
-            given = {"candidate": attempt(sleeps, "build"), "problem": SCALE_ADD, "target": "cpu"}
-            call = asyncio.create_task(client.call_tool("evaluate_kernel", given))
-            async with asyncio.timeout(60):
-                while not _running(mark):
-                    await asyncio.sleep(0.02)
-            (work,) = (tmp_path / "kernel_agent" / "ncu_server").glob("work-*")
-            os.kill(int(work.name.split("-")[1]), signal.SIGKILL)
-            await call
     async with asyncio.timeout(5):
         while _running(mark):
             await asyncio.sleep(0.02)
@@ -224,37 +204,45 @@ def _running(word: str) -> list[str]:
     return found
 
 
+async def test_a_process_left_behind_dies_with_a_killed_server(tmp_path: Path) -> None:
+    mark = f"4322.{os.getpid()}"
+    sleeps = f"import subprocess, time\nsubprocess.Popen(['sleep', '{mark}'], start_new_session=True)\ntime.sleep(999)"
+    with pytest.raises(BaseException):  # noqa: B017  the SDK wraps the closed connection in groups of its own
+        async with Client(server_parameters(tmp_path)) as client:
+            given = {"candidate": attempt(sleeps), "problem": SCALE_ADD, "target": "cpu"}
+            call = asyncio.create_task(client.call_tool("evaluate_kernel", given))
+            async with asyncio.timeout(60):
+                while not _running(mark):
+                    await asyncio.sleep(0.02)
+            (work,) = (tmp_path / "kernel_agent" / "ncu_server").glob("work-*")
+            os.kill(int(work.name.split("-")[1]), signal.SIGKILL)
+            await call
+    async with asyncio.timeout(5):
+        while _running(mark):
+            await asyncio.sleep(0.02)
+
+
 async def test_a_fork_bomb_in_the_build_is_stopped(server: Server) -> None:
-    result = await server.evaluate(attempt("import os\nwhile True: os.fork()", "build"), timeout_s=30)
+    result = await server.evaluate(attempt("import os\nwhile True: os.fork()"), timeout_s=30)
     assert result["status"] == "build_error"
     assert "it started more than" in result["log"] or "it used more than" in result["log"], result["log"]
-    assert (await server.evaluate(HONEST))["status"] == "passed"
+    assert (await server.evaluate(QUICK))["status"] == "passed"
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Client:
-    """A server that gives its children one gigabyte."""
-    parameters = server_parameters(tmp_path_factory.mktemp("small"))
-    parameters.env = {**(parameters.env or {}), "NCU_SERVER_MEMORY_GIB": "1"}
-    return Client(parameters)
-
-
-async def test_memory_beyond_the_cap_is_a_verdict(small: Client) -> None:
+async def test_memory_beyond_the_cap_is_a_verdict(small: Server) -> None:
     eats = "import sys; room = bytearray(b'x') * (700 << 20); sys.stdin.read()"
     start = f"subprocess.Popen([{sys.executable!r}, '-c', {eats!r}], stdin=-1)"
     build = f"import subprocess\neaters = [{start} for _ in range(2)]"
-    async with small as client:
-        server = Server(client)
-        result = await server.evaluate(attempt(f"{build}\n[e.wait() for e in eaters]", "build"))
-        assert (result["status"], "used more than 1.0 GiB of memory" in result["log"]) == ("build_error", True)
-        result = await server.evaluate(attempt("torch.ones(3 << 28)", "run"))
-        assert (result["status"], "allocate" in result["log"]) == ("run_error", True), result["log"]
-        assert (await server.evaluate(HONEST))["status"] == "passed"
+    result = await small.evaluate(attempt(f"{build}\n[e.wait() for e in eaters]"))
+    assert (result["status"], "used more than 1.0 GiB of memory" in result["log"]) == ("build_error", True)
+    result = await small.evaluate(attempt(run="torch.ones(3 << 28)"))
+    assert (result["status"], "allocate" in result["log"]) == ("run_error", True), result["log"]
+    assert (await small.evaluate(QUICK))["status"] == "passed"
 
 
 async def test_output_without_end_fills_no_disk(server: Server) -> None:
     code = "import os\nline = 'x' * (1 << 24)\nfor _ in range(1 << 20): os.write(1, line.encode())"
-    result = await server.evaluate(attempt(code, "run"))
+    result = await server.evaluate(attempt(run=code))
     assert (result["status"], "File too large" in result["log"]) == ("run_error", True), result["log"]
 
 
@@ -267,20 +255,6 @@ HONEST_WAYS = {
         ('r"""', 'r"""\n#include <thread>'),
         ("  for (int64_t i = 0;", "  std::thread t([=] {\n  for (int64_t i = 0;"),
         ("+ c[i % n];", "+ c[i % n]; }); t.join();"),
-    ],
-    "threads of Python and torch": [
-        ("return out", "import threading\n        t = threading.Thread(target=print)\n        t.start(); t.join()\n"
-                       "        return out"),
-        ("self.bias = nn.Parameter(torch.randn(256))",
-         "self.bias = nn.Parameter(torch.randn(256)); torch.randn(500, 500) @ torch.randn(500, 500)\n"
-         "        torch.set_num_threads(2); torch.randn(1 << 20).sin()"),
-    ],
-    "pinned threads": [
-        ("return out", "import os\n        os.sched_setaffinity(0, os.sched_getaffinity(0))\n        return out"),
-    ],
-    "files of its own": [
-        ("return out", "import os, tempfile\n        with tempfile.NamedTemporaryFile() as f: f.write(b'1')\n"
-                       "        os.makedirs(os.path.expanduser('~/.cache/mine'), exist_ok=True)\n        return out"),
     ],
 }  # fmt: skip
 
@@ -295,22 +269,25 @@ async def test_honest_kernels_find_no_wall(server: Server, way: str) -> None:
     assert result["status"] == "passed", result["log"]
 
 
-async def test_torch_s_load_inline_builds_with_ninja_and_runs(server: Server) -> None:
-    source = """
-#include <pybind11/pybind11.h>
-#include <cstdint>
-void run(uintptr_t x, uintptr_t y, uintptr_t b, uintptr_t o, double s, int64_t m, int64_t n) {
-  for (int64_t i = 0; i < m; ++i)
-    ((float*)o)[i] = ((float*)x)[i] * (float)s + ((float*)y)[i] + ((float*)b)[i % n];
-}
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }
+THREADS_AND_FILES = """
+import os, tempfile, threading
+t = threading.Thread(target=print); t.start(); t.join()
+os.sched_setaffinity(0, os.sched_getaffinity(0))
+with tempfile.NamedTemporaryFile() as f: f.write(b'1')
+os.makedirs(os.path.expanduser('~/.cache/mine'), exist_ok=True)
 """
-    build = f"from torch.utils.cpp_extension import load_inline\nkernel = load_inline('k', {source!r}, "
-    build += "no_implicit_headers=True, extra_cflags=['-O3'])\n\nclass ModelNew"
-    candidate = HONEST[: HONEST.index("SOURCE")] + build + HONEST.partition("class ModelNew")[2]
-    call = "kernel.run(*(t.data_ptr() for t in (x, y, self.bias, out)), self.scale, x.numel(), 256)"
-    candidate = candidate.replace("kernel.run(x, y, self.bias.detach(), out, self.scale)", call)
-    result = await server.evaluate(candidate)
+
+
+async def test_threads_and_files_of_its_own_find_no_wall(server: Server) -> None:
+    parallel = "torch.set_num_threads(2); torch.randn(1 << 20).sin(); torch.randn(500, 500) @ torch.randn(500, 500)"
+    built = QUICK.replace("nn.Parameter(torch.randn(256))", f"nn.Parameter(torch.randn(256)); {parallel}")
+    result = await server.evaluate(built.replace("return out", f"exec({THREADS_AND_FILES!r})\n        return out"))
+    assert result["status"] == "passed", result["log"]
+
+
+async def test_torch_s_load_inline_builds_with_ninja_and_runs(server: Server) -> None:
+    assert "torch.utils.cpp_extension" in QUICK
+    result = await server.evaluate(QUICK)
     assert result["status"] == "passed", result["log"]
 
 
@@ -325,7 +302,7 @@ try:
 except PermissionError:
     pass  # in the run
 """
-    result = await server.evaluate(attempt(code, "build"))
+    result = await server.evaluate(attempt(code))
     assert result["status"] == "passed", result["log"]
 
 
@@ -334,8 +311,8 @@ async def test_the_environment_and_the_verdict_name_the_walls(server: Server) ->
     assert answer is not None
     assert {"files", "system calls", "network", "memory"} <= {w["name"] for w in answer["walls"]}
     assert all(w["why"] for w in answer["walls"])
-    up = [w["name"] for w in answer["walls"] if w["stands"]]
-    result = await server.evaluate(HONEST)
+    up = [w["name"] for w in answer["walls"] if w["stands"] and "cpu" in w["targets"]]
+    result = await server.evaluate(QUICK)
     assert result["provenance"]["walls"].partition("; not: ")[0].split(", ") == up
 
 
@@ -357,12 +334,12 @@ async def test_a_missing_wall_is_named_and_honest_kernels_pass(tmp_path: Path) -
         server = Server(client)
         answer = (await server.call("check_environment")).structured_content
         assert answer is not None
-        (files,) = [w for w in answer["walls"] if w["name"] == "files"]
+        (files,) = [w for w in answer["walls"] if w["name"] == "files" and "cpu" in w["targets"]]
         assert (files["stands"], "no Landlock" in files["why"]) == (False, True)
-        result = await server.evaluate(HONEST)
+        spies = TRY.format(codes=[f"v = {SERVER_PID}; open(f'/proc/{{v}}/environ', 'rb').read()"])
+        result = await server.evaluate(attempt(run=spies))
         assert result["status"] == "passed", result["log"]
         assert "files" in result["provenance"]["walls"].partition("; not: ")[2]
-        await none_succeeds(server, [f"v = {SERVER_PID}; open(f'/proc/{{v}}/environ', 'rb').read()"], "run")
 
 
 @pytest.fixture
@@ -392,8 +369,7 @@ async def test_the_walls_stand_for_an_ordinary_user(nobody: StdioServerParameter
     ]
     async with Client(nobody) as client:
         server = Server(client)
-        for step in ("build", "run"):
-            await none_succeeds(server, codes, step)
+        await none_succeeds(server, codes)
         assert outside.exists()
-        result = await server.evaluate(HONEST)
+        result = await server.evaluate(QUICK)
         assert "files" in result["provenance"]["walls"].partition("; not: ")[0]

@@ -1,0 +1,74 @@
+"""One candidate through KernelBench's own judge, in this process: the child of versus_kernelbench.
+
+python kernelbench_one.py CHECKOUT REFERENCE CANDIDATE BACKEND ANSWER: five correctness and a hundred timing trials, as
+its scripts ask for; ANSWER gets the verdict as JSON. Packages that it imports for other purposes may be missing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+# What its modules import for talking to models and for loading its data set.
+UNUSED = {
+    "archon.completions": ["Archon"],
+    "datasets": ["load_dataset"],
+    "dotenv": ["load_dotenv"],
+    "litellm": ["completion"],
+    "modal": [],
+    "openai": ["OpenAI"],
+    "requests": [],
+    "tqdm": ["tqdm"],
+}
+
+
+def stand_in(name: str, members: list[str]) -> None:
+    """Put an empty module where a package is missing."""
+    top = name.split(".")[0]
+    if top in sys.modules or importlib.util.find_spec(top) is not None:
+        return
+    for part in dict.fromkeys((top, name)):
+        sys.modules[part] = types.ModuleType(part)
+    for member in members:
+        setattr(sys.modules[name], member, lambda *_, **__: None)
+
+
+def judged(checkout: Path, reference: Path, candidate: Path, backend: str) -> dict[str, Any]:
+    for name, members in UNUSED.items():
+        stand_in(name, members)
+    sys.path.insert(0, str(checkout / "src"))
+    import torch
+    from kernelbench.eval import eval_kernel_against_ref
+
+    major, minor = torch.cuda.get_device_capability()
+    os.environ["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}"
+    result = eval_kernel_against_ref(
+        reference.read_text(), candidate.read_text(), num_correct_trials=5, num_perf_trials=100,
+        measure_performance=True, backend=backend, device=torch.device("cuda:0"), precision=torch.float32,
+        build_dir=os.environ["TORCH_EXTENSIONS_DIR"],
+    )  # fmt: skip
+    if result is None:
+        return {"accepted": False, "why": "asks for a retry"}
+    said = {k: str(v)[:500] for k, v in result.metadata.items()}
+    return {
+        "accepted": bool(result.compiled and result.correctness),
+        "compiled": result.compiled,
+        "runtime_ms": result.runtime,
+        "reference_ms": result.ref_runtime,
+        "flagged": "excessive_speedup" in said,
+        "why": said.get("compilation_error") or said.get("runtime_error") or said.get("correctness_issue") or "",
+    }
+
+
+def main() -> None:
+    checkout, reference, candidate = (Path(a) for a in sys.argv[1:4])
+    Path(sys.argv[5]).write_text(json.dumps(judged(checkout, reference, candidate, sys.argv[4])))
+
+
+if __name__ == "__main__":
+    main()

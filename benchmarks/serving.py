@@ -1,0 +1,103 @@
+"""A real server over stdio for benchmarks, and where their results go."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One answer of evaluate_kernel and what the client's clock says of it, in seconds since some moment."""
+
+    result: dict[str, Any]
+    began: float
+    ended: float
+
+    @property
+    def latency_s(self) -> float:
+        return self.ended - self.began
+
+
+class Judge:
+    """The server's tools as functions."""
+
+    def __init__(self, client: Client, target: str) -> None:
+        self._client, self._target = client, target
+
+    async def judge(self, candidate: str, problem: str, **more: Any) -> Verdict:
+        """Raises RuntimeError where the server refuses the call."""
+        began = time.monotonic()
+        given = {"candidate": candidate, "problem": problem, "target": self._target, "timeout_s": 600} | more
+        answer = await self._client.call_tool("evaluate_kernel", given)
+        if answer.is_error or answer.structured_content is None:
+            raise RuntimeError(f"the server refuses: {answer.content}")
+        return Verdict(answer.structured_content, began, time.monotonic())
+
+
+@contextlib.asynccontextmanager
+async def served(target: str) -> AsyncIterator[Judge]:
+    """A server with an empty cache of its own."""
+    passed_on = {k: v for k, v in os.environ.items() if not k.endswith("_KEY")}
+    path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH")) if p)
+    with tempfile.TemporaryDirectory(prefix="judge-") as cache:
+        env = passed_on | {"XDG_CACHE_HOME": cache, "PYTHONPATH": path}
+        command = StdioServerParameters(command=sys.executable, args=["-m", "ncu_server"], env=env, cwd=cache)
+        async with Client(command) as client:
+            yield Judge(client, target)
+
+
+def machine(target: str) -> str:
+    """Device, versions and date in one line."""
+    cores = len(os.sched_getaffinity(0))
+    device = _card() if target == "cuda" else _model()
+    return (
+        f"{device}, {cores} cores, target {target}, torch {version('torch')}, Python {platform.python_version()}, "
+        f"commit {_commit()}, {date.today()}"
+    )
+
+
+def _card() -> str:
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    name, driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0].split(", ")
+    return f"{name}, driver {driver}"
+
+
+def _model() -> str:
+    rows = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((r.partition(":")[2].strip() for r in rows if r.startswith("model name")), platform.machine())
+
+
+def _commit() -> str:
+    asked = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows])
+
+
+def keep(out: Path, stem: str, title: str, text: str, found: dict[str, Any]) -> None:
+    """Write the table and the numbers behind it, and print the table."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{stem}.md").write_text(f"{title}\n\n{text}\n")
+    (out / f"{stem}.json").write_text(json.dumps({"title": title} | found, indent=1) + "\n")
+    print(f"\n{title}\n\n{text}")

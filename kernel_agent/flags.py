@@ -1,0 +1,147 @@
+"""The commands and their flags, as argparse reads them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Container, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kernel_agent.errors import UsageError
+
+SHORT = {
+    "num_rounds": "--rounds",
+    "branching_factor": "--ideas",
+    "implementations_per_idea": "--implementations",
+    "model_name": "--model",
+    "mcp_server_path": "--server",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, as everything else here does."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.")
+
+
+def parser() -> Parser:
+    """The commands; the flags of `run`, `resume` and `doctor` are the settings, those of `evaluate` some of them."""
+    top = Parser(
+        "python -m kernel_agent",
+        description="Give it PyTorch code, get back a kernel that is checked, measured and faster.",
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    form: dict[str, Any] = {"epilog": _keys(), "allow_abbrev": False}
+    run = commands.add_parser("run", help="find a faster kernel for the module in FILE", **form)
+    run.add_argument("file", metavar="FILE", type=Path, help="PyTorch source: Model, get_inputs, get_init_inputs")
+    _add_shapes(run)
+    run.add_argument(
+        "--run-directory", metavar="DIR", type=Path, help="where the run is kept (default: a new one in runs_dir)"
+    )
+    resume = commands.add_parser("resume", help="carry on a run that was stopped", **form)
+    show = commands.add_parser("show", help="the account of a run, finished or not")
+    for command in (resume, show):
+        command.add_argument("directory", metavar="DIR", type=Path, help="the run's directory")
+    _add_evaluate(commands.add_parser("evaluate", help="judge one kernel that is there already", allow_abbrev=False))
+    doctor = commands.add_parser("doctor", help="what this machine can do, and what to do about what it cannot", **form)
+    for command in (run, resume, doctor):
+        _add_settings(command)
+    return top
+
+
+def _add_evaluate(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "candidate", metavar="CANDIDATE", type=Path, help="module with ModelNew; - reads it from stdin"
+    )
+    command.add_argument(
+        "--problem",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="what it stands in for: Model, get_inputs, get_init_inputs",
+    )
+    _add_shapes(command)
+    command.add_argument(
+        "--baselines",
+        metavar="NAMES",
+        type=lambda text: text.split(","),
+        default=["eager", "compile"],
+        help="what it is timed against (default: eager,compile)",
+    )
+    command.add_argument(
+        "--rules", choices=("default", "strict"), default="default", help="strict: no library does part of the work"
+    )
+    command.add_argument("--json", action="store_true", help="print the server's whole result as JSON, nothing else")
+    _add_settings(command, only=("target", "mcp_server_path", "evaluation_timeout_s"))
+
+
+def _add_shapes(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--input-shapes",
+        "--shapes",
+        nargs="+",
+        action="append",
+        metavar="64x1024",
+        type=_shapes,
+        help="a shape for each input, apart by blanks or commas, where FILE has no get_inputs",
+    )
+
+
+def _add_settings(command: argparse.ArgumentParser, only: Container[str] | None = None) -> None:
+    from kernel_agent.settings import is_key, rows
+
+    group = command.add_argument_group("settings", "also read from the environment and .env")
+    for row in rows():
+        if is_key(row.name) or (only is not None and row.name not in only):
+            continue
+        flags = [f"--{row.name.replace('_', '-')}", *([SHORT[row.name]] if row.name in SHORT else [])]
+        default = f" (default: {row.default})" if row.default else ""
+        among = f" One of {row.type}." if ", " in row.type else ""
+        sentence = f"{row.sentence}{among}{default}".replace("%", "%%")
+        group.add_argument(*flags, dest=row.name, metavar="NAME" if among else row.type.upper(), help=sentence)
+
+
+def _keys() -> str:
+    from kernel_agent.settings import is_key, rows
+
+    names = ", ".join(row.variable for row in rows() if is_key(row.name))
+    return f"Keys are taken from the environment or .env alone: {names}."
+
+
+def _shapes(text: str) -> list[tuple[int, ...]]:
+    return [_shape(part) for part in text.split(",")]
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    try:
+        shape = tuple(int(size) for size in text.split("x"))
+    except ValueError:
+        shape = (-1,)
+    if min(shape) < 0:
+        raise argparse.ArgumentTypeError(f"a shape is sizes joined by x, such as 64x1024, not {text}")
+    return shape
+
+
+def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command and its arguments. Raises UsageError with one sentence."""
+    top = parser()
+    arguments, rest = top.parse_known_args(argv)
+    if rest:
+        raise UsageError(f"Unrecognized arguments: {' '.join(rest)}; see `{top.prog} {arguments.command} --help`.")
+    return arguments
+
+
+def input_shapes(arguments: argparse.Namespace) -> list[tuple[int, ...]] | None:
+    """A shape for each input, or None where none is given."""
+    sets: list[list[list[tuple[int, ...]]]] = arguments.input_shapes or []
+    if len(sets) > 1:
+        raise UsageError("--input-shapes is given more than once: a problem has one set of input shapes.")
+    return [shape for word in sets[0] for shape in word] if sets else None
+
+
+def given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings that the command line gives; None where it leaves one alone."""
+    from kernel_agent.settings import is_key, rows
+
+    return {row.name: getattr(arguments, row.name, None) for row in rows() if not is_key(row.name)}

@@ -1,0 +1,40 @@
+"""The roofline bound of a problem: what it must move and compute over what the device was measured to reach.
+
+S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009: time >= max(bytes / bandwidth, operations / rate).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ncu_server.schema import Peaks
+
+Work = Mapping[str, Any]
+# A margin, not a measurement: a copy is not the fastest way to read. On the CPU it also fetches the lines it writes
+# (three transfers counted as two), and one stream of two may be prefetched worse.
+READ_OVER_COPY = {"cpu": 2.0, "cuda": 1.15}
+
+
+def limit_us(work: Work, peaks: Peaks) -> float:
+    """No kernel that moves the counted bytes and does the counted matrix operations is faster."""
+    moved: float = (work["read_bytes"] + work["written_bytes"]) / peaks.copy_gbps / 1e3
+    return max(moved, float(work["flops"]) / _rate(work, peaks) / 1e6)
+
+
+def floor_us(work: Work, peaks: Peaks, device: str, cold: bool) -> float:
+    """Faster than this is not to be believed: inputs were not all read, or the clock did not see it.
+
+    Operations do not count, since an algebraic rewrite may spare them; outputs count beyond what the last-level cache
+    can hold back; nothing counts where the inputs lie in that cache.
+    """
+    if not cold:
+        return 0.0
+    written = max(0.0, work["written_bytes"] - peaks.last_cache_bytes)
+    return float((work["read_bytes"] + written) / peaks.copy_gbps / 1e3 / READ_OVER_COPY[device])
+
+
+def _rate(work: Work, peaks: Peaks) -> float:
+    """TFLOP/s of the fastest unit that can give the precision asked for: split TF32 reaches float32's."""
+    rates = (peaks.fp32_tflops, peaks.tf32_tflops, peaks.bf16_tflops if work["narrow"] else None)
+    return max(rate for rate in rates if rate is not None)

@@ -1,0 +1,35 @@
+"""What the device reaches, measured once for a device and torch, then read from the cache on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ncu_server.schema import Peaks
+from ncu_server.session import Session
+from ncu_server.targets import Probe
+
+
+async def measured(cache: Path, session: Session, probe: Probe, anew: bool = False) -> Peaks:
+    """The device's peaks; `anew` measures again and keeps the better of both. Raises Refusal."""
+    parts = (probe.device, probe.arch, str(probe.threads), version("torch"))
+    kept = cache / "peaks" / f"{hashlib.sha256('-'.join(parts).encode()).hexdigest()[:20]}.json"
+    known = _read(kept)
+    if known is not None and not anew:
+        return known
+    found = Peaks.model_validate(await session.peaks())
+    if known is not None:
+        found = Peaks(**{name: max(a, b) for (name, a), (_, b) in zip(found, known, strict=True) if a and b})
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(found.model_dump_json())
+    return found
+
+
+def _read(kept: Path) -> Peaks | None:
+    try:
+        return Peaks.model_validate_json(kept.read_text())
+    except (OSError, ValidationError):
+        return None

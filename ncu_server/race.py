@@ -1,0 +1,104 @@
+"""A candidate takes turns with the baselines on each input shape, and its times are believed or not."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from ncu_server import answers, compare, schema
+from ncu_server.limit import Work, floor_us, limit_us
+from ncu_server.memory import Shared
+from ncu_server.session import Case, Sides, ours
+from ncu_server.telemetry import GAUGES, Gauge
+from ncu_server.timing import Samples, alternate
+from ncu_server.trial import Objection, Trial, blamed, compared
+from ncu_server.zygote import ChildError
+
+SAMPLING_S = {"cpu": 1.5, "cuda": 0.6}  # by device: how long the alternation may go on
+CANDIDATE = "candidate"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What timing on one input shape gave, and the roofline bound there in microseconds."""
+
+    case: Case
+    samples: Samples
+    limit_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """All input shapes, and what was noticed meanwhile."""
+
+    runs: list[Run]
+    notes: list[str]
+
+
+async def timed(trial: Trial) -> Timed:
+    """Take turns with the baselines on each input shape; drop what cannot be believed."""
+    session, gauge = trial.session, GAUGES[trial.session.target.device](trial.uuid)
+    names = ["eager", *(n for n in trial.request.baselines if n != "eager")]
+    runs, notes = [], []
+    for case in session.timed:
+        sides = await session.sides(names, case)
+        notes += [note for note in sides.notes if note not in notes]
+        names = list(sides.children)
+        samples = await _time_case(trial, case, sides, gauge)
+        work, reached = await _counted(trial, case)
+        await _believe(trial, case, samples, work, reached)
+        runs.append(Run(case, samples, limit_us(work, reached)))
+    return Timed(runs, [*notes, *gauge.notes()])
+
+
+async def _time_case(trial: Trial, case: Case, sides: Sides, gauge: Gauge) -> Samples:
+    """Measure; then hold the last timed output against the reference's for the same values."""
+    session, timeout_s = trial.session, trial.request.timeout_s
+    with blamed(trial, "in a timed call"):
+        await session.stage(trial.child, case, timeout_s)
+        everyone = {**sides.children, CANDIDATE: trial.child}
+        samples = await alternate(
+            everyone,
+            CANDIDATE,
+            sides.rotation,
+            session.target.tie,
+            SAMPLING_S[session.target.device],
+            timeout_s,
+            between=gauge,
+        )
+    if CANDIDATE in samples.overclaimed:
+        raise Objection("suspect", "the candidate claims more time inside its calls than passed outside")
+    with (
+        blamed(trial, "in a timed call"),
+        contextlib.closing(Shared("want")) as want,
+        contextlib.closing(Shared("got")) as got,
+    ):
+        want.seal(await sides.children["eager"].ask("snapshot", [want.fd]))
+        spec = answers.spec(await trial.ask("snapshot", [got.fd]))
+        await compared(trial, case, want, got, spec, compare.BOUND + 1, "in a timed call")
+    return samples
+
+
+async def _counted(trial: Trial, case: Case) -> tuple[Work, schema.Peaks]:
+    try:
+        return await trial.session.work(case), await trial.peaks(False)
+    except ChildError as fault:
+        raise ours(fault) from fault
+
+
+async def _believe(trial: Trial, case: Case, samples: Samples, work: Work, reached: schema.Peaks) -> None:
+    """Nothing reads its inputs faster than the device can; the device is measured anew before that is said."""
+    median_us, cold = samples.timing(CANDIDATE).median_us, samples.cache == "cold"
+    device = trial.session.target.device
+    if median_us >= floor_us(work, reached, device, cold):
+        return
+    try:
+        floor = floor_us(work, await trial.peaks(True), device, cold)
+    except ChildError as fault:
+        raise ours(fault) from fault
+    if median_us < floor:
+        raise Objection(
+            "suspect",
+            f"on inputs {case.name}: {median_us:.1f} us a call, though reading its inputs alone takes {floor:.1f} us "
+            "at the best that this device was seen to do",
+        )

@@ -1,0 +1,4 @@
+// See torch/types.h.
+#pragma once
+
+#include <torch/types.h>

@@ -1,0 +1,5 @@
+// Left empty: every header of an operator includes it and none that torch/types.h takes needs it.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <c10/util/Exception.h>

@@ -1,0 +1,177 @@
+"""What is timed, and when a time is believed."""
+
+import os
+
+import pytest
+import torch
+
+from ncu_server.limit import floor_us, limit_us
+from ncu_server.schema import Peaks
+from ncu_server.telemetry import CpuGauge
+from ncu_server.timing import Rotation, Samples, combined
+from ncu_server.worker.devices import Cpu
+from ncu_server.worker.stage import Stage
+from ncu_server.worker.tensors import read, write
+from ncu_server.worker.trace import work
+from tests.measuring import HONEST, SCALE_ADD, Server
+
+served = pytest.mark.asyncio(loop_scope="session")
+PEAKS = Peaks(copy_gbps=100.0, last_cache_bytes=1e6, fp32_tflops=1.0, tf32_tflops=4.0, bf16_tflops=8.0)
+SHAPES = (
+    SCALE_ADD
+    + """
+def get_inputs_tall():
+    return [torch.randn(999, 256), torch.randn(999, 256)]
+"""
+)
+
+
+@pytest.fixture
+def cpu(monkeypatch: pytest.MonkeyPatch) -> Cpu:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return Cpu()
+
+
+class Noting(torch.nn.Module):
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.given.append(x.clone())
+        return x * 2
+
+
+class Doubling(Noting):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.given.append(x.clone())
+        return x.mul_(2)
+
+
+def staged(model: torch.nn.Module, cpu: Cpu, size: int, restore: bool = False) -> Stage:
+    fd = os.memfd_create("inputs")
+    spec = write(fd, [torch.arange(size) / size + 1])
+    return Stage(model, cpu, read(fd, spec), spec, restore)
+
+
+@pytest.mark.parametrize("group", [1, 16])
+def test_every_call_of_a_block_has_values_of_its_own(cpu: Cpu, group: int) -> None:
+    model = Noting()
+    staged(model, cpu, 5000).block(nonce=77, count=48 // group, group=group, warm=False)
+    assert len({x.numpy().tobytes() for x in model.given}) == 48
+
+
+def test_calls_differ_in_few_elements_only(cpu: Cpu) -> None:
+    model = Noting()
+    staged(model, cpu, 200_000).block(nonce=77, count=40, group=1, warm=False)
+    differing = [int((a != b).sum()) for a, b in zip(model.given, model.given[1:], strict=False)]
+    assert all(0 < n < 3000 for n in differing)
+
+
+def test_the_last_call_sees_the_same_values_whatever_went_before(cpu: Cpu) -> None:
+    few, many = Noting(), Noting()
+    stage_few, stage_many = (staged(m, cpu, 5000) for m in (few, many))
+    stage_few.block(nonce=5, count=2, group=1, warm=False)
+    stage_many.block(nonce=9, count=40, group=1, warm=False)
+    stage_many.block(nonce=3, count=4, group=16, warm=True)
+    stage_few.block(nonce=123456789, count=3, group=1, warm=False)
+    stage_many.block(nonce=123456789, count=5, group=16, warm=False)
+    assert torch.equal(few.given[-1], many.given[-1])
+
+
+def test_a_call_that_changes_its_input_gets_it_back(cpu: Cpu) -> None:
+    model = Doubling()
+    staged(model, cpu, 5000, restore=True).block(nonce=1, count=40, group=1, warm=False)
+    assert max(float(x.max()) for x in model.given) <= 2
+
+
+class Look(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.rand(1000, 8))
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor, unused: torch.Tensor) -> torch.Tensor:
+        return x[:, :4].sum() + self.table[at].sum(1)
+
+
+def test_work_counts_what_is_read_and_written() -> None:
+    counted = work(Look(), [torch.rand(7, 100), torch.tensor([3, 5]), torch.rand(10_000)])
+    assert counted["read_bytes"] == 7 * 4 * 4 + 2 * 8 * 4 + 2 * 8
+    assert counted["written_bytes"] == 2 * 4
+
+
+def test_the_limit_is_the_larger_of_moving_and_multiplying() -> None:
+    counted = {"read_bytes": 6e6, "written_bytes": 4e6, "flops": 4e6, "narrow": False}
+    assert limit_us(counted, PEAKS) == pytest.approx(100.0)
+    assert limit_us(counted | {"flops": 4e9}, PEAKS) == pytest.approx(1000.0)
+    assert limit_us(counted | {"flops": 4e9, "narrow": True}, PEAKS) == pytest.approx(500.0)
+
+
+def test_the_floor_leaves_out_what_a_cache_can_hold_and_what_an_algebraic_rewrite_can_spare() -> None:
+    counted = {"read_bytes": 6e6, "written_bytes": 4e6, "flops": 4e12, "narrow": False}
+    assert floor_us(counted, PEAKS, "cuda", cold=True) == pytest.approx(90.0 / 1.15)
+    assert floor_us(counted, PEAKS, "cuda", cold=False) == 0.0
+
+
+def test_shapes_are_combined_by_geometric_means_of_the_sides_that_ran_on_all() -> None:
+    one = Samples({"eager": [10.0, 20.0], "compile": [1.0, 1.0], "candidate": [1.0, 2.0]})
+    other = Samples({"eager": [40.0, 20.0, 5.0], "candidate": [4.0, 2.0, 5.0]}, cache="resident")
+    one.warm, other.warm = ({name: [1.0] for name in ("eager", "compile", "candidate")} for _ in range(2))
+    whole = combined([one, other])
+    assert {n: pytest.approx(b) for n, b in whole.blocks.items()} == {"eager": [20, 20], "candidate": [2, 2]}
+    assert whole.cache == "resident"
+
+
+def test_a_cache_is_cold_where_it_is_flushed_or_outgrown() -> None:
+    assert Rotation(16, False, True).cache(1) == "cold"
+    assert Rotation(16, False, True).cache(16) == "resident"
+    assert Rotation(16, True, False).cache(16) == "cold"
+
+
+def test_a_load_that_leaves_no_core_for_timing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    gauge = CpuGauge(None)
+    monkeypatch.setattr(os, "getloadavg", lambda: (500.0, 0.0, 0.0))
+    gauge()
+    assert "load 500.0" in gauge.notes()[0]
+
+
+@served
+async def test_a_kernel_that_is_faster_than_its_inputs_can_be_read_is_suspect(server: Server) -> None:
+    idle = SCALE_ADD.replace("return x * self.scale", "return 0 * x.sum() + y * self.scale").replace(
+        "return [torch.randn(64, 256)", "return [torch.randn(65536, 256)"
+    )
+    skipping = HONEST.replace("kernel.run(x, y", "kernel.run(y, y").replace("empty_like(x)", "empty_like(y)")
+    result = await server.evaluate(skipping, problem=idle)
+    assert (result["status"], result["timing"]) == ("suspect", None), result
+    assert "reading its inputs alone takes" in result["log"]
+
+
+@served
+async def test_every_input_shape_is_checked_and_timed(server: Server) -> None:
+    result = await server.evaluate(HONEST, problem=SHAPES)
+    assert result["status"] == "passed", result["log"]
+    assert [shape["inputs"] for shape in result["shapes"]] == ["get_inputs", "get_inputs_tall"]
+    small, tall = (shape["timing"]["median_us"] for shape in result["shapes"])
+    assert small < result["timing"]["median_us"] < tall
+
+
+@served
+async def test_a_kernel_that_is_right_on_the_first_shape_only_is_wrong(server: Server) -> None:
+    narrow = HONEST.replace("i < x.numel()", "i < (x.numel() < 64 * 256 ? x.numel() : 64 * 256)")
+    result = await server.evaluate(narrow, problem=SHAPES)
+    assert (result["status"], "get_inputs_tall" in result["log"]) == ("wrong", True), result["log"]
+
+
+@served
+async def test_a_problem_is_timed_in_all_modes_that_differ_and_the_fastest_is_named(server: Server) -> None:
+    answer = await server.call("describe_problem", problem=SCALE_ADD, target="cpu")
+    assert answer.structured_content is not None, answer.content
+    rows = {row["name"]: row["timing"]["median_us"] for row in answer.structured_content["baselines"]}
+    assert set(rows) == {"eager", "compile", "max-autotune-no-cudagraphs"}
+    assert answer.structured_content["fair_baseline"] == min(rows, key=lambda name: rows[name])
+    again = await server.call("describe_problem", problem=SCALE_ADD, target="cpu", baselines=["compile"])
+    assert again.structured_content is not None
+    assert {b["name"] for b in again.structured_content["baselines"]} == {"eager", "compile"}
+    assert again.structured_content["baselines"][0]["timing"]["median_us"] == rows["eager"]
