@@ -127,7 +127,9 @@ class Candidate:
         self._watch = Watch()
         self._watch.over(self._loaded, self._module, self._model)
         seen = profiled(call, self._device.settle, self._watch, cuda)
-        return seen | {"concealed": concealed(unaware, seen)}
+        unordered = unaware["unordered_us"] * seen["calls"] / unaware["calls"]
+        told = {"concealed": concealed(unaware, seen), "unordered_us": max(seen["unordered_us"], unordered)}
+        return seen | told
 
     def silence(self, fds: list[int], inputs: Spec) -> float:
         """Share of the output that the candidate's own kernels decide; see provenance.dependence."""
