@@ -22,7 +22,7 @@ UNTOLD = 0.25  # share of what it tells by which a side's main thread may have c
 SLACK_US = 1_000.0  # beside this much a block, and twice what the reference's does a reading
 MIN_PAIRS = 6
 MAX_PAIRS = 120
-MAX_CALLS = 1_000
+MAX_CALLS = 400
 BLOCK_TIMEOUT_S = 300.0
 
 
