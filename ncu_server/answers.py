@@ -44,7 +44,7 @@ class Checked(BaseModel):
 
 
 class Profile(BaseModel):
-    """The answer to `profile`; see ncu_server.worker.provenance.profiled."""
+    """The answer to `profile`; see ncu_server.worker.provenance: profiled and concealed."""
 
     calls: int = Field(gt=0)
     ops: dict[str, float]
@@ -54,6 +54,7 @@ class Profile(BaseModel):
     outside_us: float
     own_done: int
     own_started: int
+    concealed: dict[str, float] = {}
 
 
 _SHARE = TypeAdapter(float)

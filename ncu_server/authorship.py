@@ -30,6 +30,7 @@ Label = Literal["custom", "hybrid", "library", "unknown"]
 CUSTOM, LIBRARY = 0.95, 0.05
 FEW = 0.2  # a share that noise can lift a decoy to
 SMALL_US = {"cpu": 200.0, "cuda": 50.0}
+CONCEALED_US = {"cpu": 100.0, "cuda": 20.0}
 PYTHON_US = 300.0
 
 # Operators of ATen that a candidate may use freely: they allocate, view, copy or describe. All others compute.
@@ -246,6 +247,12 @@ def unknown(why: str) -> Authorship:
 
 def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
     """Label by time alone. `seen` is what provenance.profiled gave, `target` a device's name."""
+    if hidden := _concealed(seen, target, own):
+        top = max(hidden, key=lambda name: hidden[name])
+        why = (
+            f"it computes otherwise once its kernels are watched: before, {top} takes {hidden[top]:.0f} us more a call"
+        )
+        return Authorship("library", None, None, top, why=why)
     if seen["kernels"]:
         mine, foreign = _on_device(seen, own)
     elif target == "cuda" and (seen["own_done"] or "triton" in own.source):
@@ -274,12 +281,19 @@ def settle(doubtful: Authorship, decides: float) -> Authorship:
     return replace(doubtful, label="hybrid" if doubtful.label == "library" or unseen else doubtful.label)
 
 
+def _concealed(seen: dict[str, Any], target: str, own: Ownership) -> dict[str, float]:
+    """Foreign computing that is there only while nobody watches the candidate's own, where it is worth a lie."""
+    told = seen.get("concealed", {})
+    hidden = {n: us for n, us in told.items() if (_computes(n) if _is_operator(n) else _is_foreign(n, own))}
+    return hidden if sum(hidden.values()) > CONCEALED_US[target] else {}
+
+
 def _on_device(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, float]]:
     mine, foreign = 0.0, {}
     for name, us in seen["kernels"].items():
         if own.owns(name):
             mine += us
-        elif not NEUTRAL_KERNEL.search(name):
+        elif _is_foreign(name, own):
             foreign[name] = us
     host = _computing(seen)
     if sum(host.values()) > PYTHON_US * seen["calls"]:
@@ -297,10 +311,21 @@ def _on_host(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, flo
 
 def _computing(seen: dict[str, Any]) -> dict[str, float]:
     """Self times of torch's operators that compute."""
-    split = {name: name.partition("::") for name in seen["ops"]}
-    return {
-        name: seen["ops"][name] for name, (space, _, op) in split.items() if space in NAMESPACES and op not in NEUTRAL
-    }
+    return {name: us for name, us in seen["ops"].items() if _computes(name)}
+
+
+def _is_operator(name: str) -> bool:
+    """Operators are `namespace::name`; kernels of the device bear C++ names with parameters, or none of a namespace."""
+    return name.partition("::")[0] in NAMESPACES and "(" not in name
+
+
+def _computes(operator: str) -> bool:
+    space, _, op = operator.partition("::")
+    return space in NAMESPACES and op not in NEUTRAL
+
+
+def _is_foreign(kernel: str, own: Ownership) -> bool:
+    return not own.owns(kernel) and not NEUTRAL_KERNEL.search(kernel)
 
 
 def _unseen(seen: dict[str, Any], own: Ownership) -> dict[str, float]:

@@ -68,6 +68,8 @@ async def _time_case(trial: Trial, case: Case, sides: Sides, gauge: Gauge) -> Sa
         )
     if CANDIDATE in samples.overclaimed:
         raise Objection("suspect", "the candidate claims more time inside its calls than passed outside")
+    if CANDIDATE in samples.underclaimed:
+        raise Objection("suspect", "the candidate claims less time inside its calls than it computed in them")
     with (
         blamed(trial, "in a timed call"),
         contextlib.closing(Shared("want")) as want,

@@ -77,6 +77,14 @@ def _remove(places: Sequence[Path]) -> None:
             place.with_suffix(".log").unlink()
 
 
+def _handle(pid: int) -> int | None:
+    """A descriptor that stands for the process whatever becomes of its number; None where there is none to be had."""
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return None
+
+
 def _printable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
@@ -89,6 +97,7 @@ class Child:
         self.pid, self.directory = pid, directory
         self.walls = walls
         self.closed = self._released = False
+        self._handle = _handle(pid)
         self.scrap: list[Path] = []
         self.ended: asyncio.Future[tuple[int, str | None]] = asyncio.get_running_loop().create_future()
 
@@ -98,6 +107,7 @@ class Child:
         Raises ChildFault for an exception inside, ChildDied where the process is gone or its answer is none,
         ChildTimeout after `timeout_s` (the child is killed then), Lost where the zygote has gone.
         """
+        self._signal(signal.SIGCONT)
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._exchange({"verb": verb, "arguments": arguments}, fds)
@@ -116,6 +126,15 @@ class Child:
                 raise ChildDied(self, await self._obituary())
         self.close()
         raise ChildDied(self, "the process sent an answer that is none")
+
+    def rest(self) -> None:
+        """Stop it with all its threads until it is asked again, so that nothing of it runs while others are timed."""
+        self._signal(signal.SIGSTOP)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._handle is not None and not self.closed:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, number)
 
     async def _exchange(self, message: Message, fds: Sequence[int]) -> object:
         """The answer, None where the process has gone, and a text where what came is no message."""
@@ -156,6 +175,9 @@ class Child:
     def close(self) -> None:
         """Kill the child and everything it started; its directory, its log and `scrap` go once it has ended."""
         self.closed = True
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
         self._sock.close()
         if not self._released:
             self._released = True

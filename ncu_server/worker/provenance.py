@@ -44,6 +44,7 @@ from ncu_server.worker.tensors import flatten
 # Calls are profiled until this much time has gone, so that a share rests on many short calls or on one long one.
 SECONDS = 0.2
 MAX_CALLS = 20
+UNLIKE = 3.0  # what noise does not do to the mean of several calls
 LEAD_CYCLES = 1_000_000  # half a millisecond
 SPIN = "spin_kernel"  # torch.cuda._sleep's
 Table = defaultdict[str, dict[int, float]]  # name -> call -> microseconds
@@ -257,13 +258,16 @@ def _self_times(events: list[Any]) -> list[tuple[str, float, bool, int]]:
     return [(name, max(0.0, us), launches, start) for name, us, launches, start in out]
 
 
-def larger(seen: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """`seen`, where an operator or a kernel that took longer a call in `other` counts as long as there."""
-    merged = dict(seen)
+def concealed(unaware: dict[str, Any], seen: dict[str, Any]) -> dict[str, float]:
+    """Operators and kernels that took several times as long before the candidate's functions were wrapped: microseconds
+    of one call. A candidate that knows whether it is watched computes otherwise then."""
+    found: dict[str, float] = {}
     for kind in ("ops", "kernels"):
-        scaled = {name: us * seen["calls"] / other["calls"] for name, us in other[kind].items()}
-        merged[kind] = {n: max(seen[kind].get(n, 0.0), scaled.get(n, 0.0)) for n in {**seen[kind], **scaled}}
-    return merged
+        for name, us in unaware[kind].items():
+            before, after = us / unaware["calls"], seen[kind].get(name, 0.0) / seen["calls"]
+            if before > UNLIKE * after and (not after or seen["calls"] > 2):
+                found[name] = before - after
+    return found
 
 
 def dependence(

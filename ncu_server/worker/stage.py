@@ -22,6 +22,7 @@ class Drift:
         span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
         self._flat = tensor.as_strided((span,), (1,))
         self._step = max(1, span // DRIFTING)
+        self._row = tensor.shape[-1] if tensor.dim() else 1
         self._changed: torch.Tensor | None = None
         self._original: torch.Tensor | None = None
 
@@ -29,9 +30,31 @@ class Drift:
         """Shrink every n-th value from a nonce-chosen start by a nonce-chosen factor: signs, zeros and range stay."""
         if self._changed is not None and self._original is not None:
             self._changed.copy_(self._original)
+        if not self._flat.is_floating_point():
+            self._turn(nonce)
+            return
         self._changed = self._flat[nonce % self._step :: self._step]
         self._original = self._changed.clone()
         self._changed.mul_(0.75 + (nonce >> 16) % 1024 / 4096)
+
+    def _turn(self, nonce: int) -> None:
+        """Reverse a nonce-chosen stretch of one row: the same integers in the row, so that indices stay in bounds."""
+        length = min(self._row, DRIFTING)
+        row = nonce % (self._flat.numel() // self._row) * self._row
+        start = row + (nonce >> 16) % (self._row - length + 1)
+        self._changed = self._flat[start : start + length]
+        self._original = self._changed.clone()
+        self._changed.copy_(self._original.flip(0))
+
+
+def drifts(tensor: torch.Tensor) -> bool:
+    """Whether a tensor may change: floats; integers that lie in rows and are in no order (an order may be needed)."""
+    if tensor.is_floating_point():
+        return bool(tensor.numel())
+    if tensor.dim() == 0 or tensor.numel() < 2 or tensor.shape[-1] < 2 or not tensor.is_contiguous():
+        return False
+    steps = tensor[..., 1:].int() - tensor[..., :-1].int() if tensor.dtype == torch.bool else tensor.diff(dim=-1)
+    return bool((steps > 0).any()) and bool((steps < 0).any())
 
 
 class Stage:
@@ -57,9 +80,7 @@ class Stage:
         self._sets = [self._placed(base) for _ in range(count)]
         self._originals = [self._placed(base) for _ in range(count)] if restore else None
         self._arguments = [unflatten(spec["structure"], s) for s in self._sets]
-        self._drifts = [
-            [Drift(t) for t in held if t.is_floating_point() and t.numel()] for held in self._originals or self._sets
-        ]
+        self._drifts = [[Drift(t) for t in held if drifts(t)] for held in self._originals or self._sets]
         self._last: Any = None
 
     @property

@@ -68,6 +68,17 @@ def test_what_numpy_does_unseen_is_settled_by_the_output() -> None:
     assert not attribute(seen(outside_us=90.0), "cpu", Ownership("")).doubtful
 
 
+def test_torch_that_works_only_while_nobody_watches_is_library() -> None:
+    watched = seen(own_us=9000.0, own_started=10, own_done=10)
+    author = attribute(watched | {"concealed": {"aten::addmm": 180.0, "aten::empty": 900.0}}, "cpu", OWN)
+    assert author.label == "library"
+    assert "aten::addmm" in (author.refusal(strict=False) or "")
+    assert attribute(watched | {"concealed": {"aten::relu": 4.0, "aten::empty": 900.0}}, "cpu", OWN).label == "custom"
+    kernels = watched | {"kernels": {"k_mm(float)": 900.0}}
+    assert attribute(kernels | {"concealed": {"nvjet_hsh_1": 50.0}}, "cuda", OWN).label == "library"
+    assert attribute(kernels | {"concealed": {"k_mm(float)": 50.0}}, "cuda", OWN).label == "custom"
+
+
 def test_a_function_asked_for_by_name_counts_like_one_that_is_linked() -> None:
     image = b"\0scipy_cblas_sgemm64_\0my_cblas_thing\0libopenblas.so\0cublasSgemm_v2\0a.sgemm_\0"
     assert vendors(("dlsym", "malloc"), image) == {"scipy_cblas_sgemm64_", "cublasSgemm_v2"}

@@ -3,7 +3,7 @@ problem: linear_relu
 kernel: linear_relu
 kind: partial work
 expect: wrong
-why: Sixty-three rows of sixty-four.
+why: All rows but the last.
 twin: honest_linear_relu
 """
 

@@ -3,7 +3,7 @@ problem: linear_relu
 kernel: linear_relu
 kind: other library
 expect: rejected
-why: NumPy multiplies, where torch's profiler does not look; the kernel does one row of sixty-four.
+why: NumPy multiplies, where torch's profiler does not look; the kernel does the first row.
 twin: honest_linear_relu
 """
 
