@@ -15,8 +15,6 @@ from kernel_agent.journal import read
 from kernel_agent.types import Evaluation, digest
 from tests.scripted_run import ROOT
 
-KILLS = 5
-
 
 def start(directory: Path, log: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.scripted_run", str(directory), str(log)]
@@ -51,14 +49,22 @@ def test_an_unbroken_run_judges_no_source_twice(unbroken: Path) -> None:
     assert len(asked) == len(set(asked)) == len(read(unbroken / "run").evaluations) > 20
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
-def test_a_run_killed_at_five_random_moments_ends_like_an_unbroken_one(
-    unbroken: Path, tmp_path: Path, seed: int
+@pytest.mark.parametrize(
+    ("seed", "kills", "apart"),
+    [
+        (1, 5, 14),
+        *(pytest.param(seed, 5, 14, marks=pytest.mark.long) for seed in range(2, 8)),
+        *(pytest.param(seed, 20, 4, marks=pytest.mark.long) for seed in (8, 9)),
+    ],
+)
+def test_a_run_killed_at_random_moments_ends_like_an_unbroken_one(
+    unbroken: Path, tmp_path: Path, seed: int, kills: int, apart: int
 ) -> None:
+    """A resumed run is killed after at most `apart` of its lines, so that all of the kills fall inside it."""
     directory, moments = tmp_path / "run", random.Random(seed)
     kept: dict[str, Evaluation] = {}
-    for kill in range(KILLS):
-        assert play(directory, tmp_path / f"log{kill}", moments.randint(1, 14)) == -9
+    for kill in range(kills):
+        assert play(directory, tmp_path / f"log{kill}", moments.randint(1, apart)) == -9
         assert not kept.keys() & set(judged(tmp_path / f"log{kill}")), "a recorded evaluation was repeated"
         recorded = read(directory).evaluations
         assert recorded.items() >= kept.items(), "a recorded evaluation was lost"
