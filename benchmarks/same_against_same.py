@@ -92,9 +92,8 @@ async def against_itself(rig: Rig, target_name: str, text: str) -> schema.Versus
             child = await session.candidate(nothing_built)
             with contextlib.closing(child):
                 reached = functools.partial(peaks.measured, rig.cache, session, probe)
-                trial = Trial(
-                    session, child, request, Build([], nothing_built, 0.0), schema.Stages(), reached, probe.uuid
-                )
+                built, stages = Build([], nothing_built, 0.0), schema.Stages()
+                trial = Trial(session, child, request, built, stages, reached, probe.uuid)
                 await opened(trial)
                 raced = await timed(trial)
     return raced.runs[0].samples.versus("eager", CANDIDATE, target.tie)

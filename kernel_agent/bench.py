@@ -44,6 +44,7 @@ REFUSALS: dict[str, type[KernelAgentError]] = {
     "UNKNOWN_TARGET": UsageError,
     "NO_DEVICE": Unavailable,
     "NO_COMPILER": Unavailable,
+    "NO_ROOM": Unavailable,
 }
 
 T = TypeVar("T")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import os
@@ -20,6 +21,7 @@ from ncu_server.targets import Target
 from ncu_server.zygote import Child, ChildDied, ChildFault, ChildTimeout, Zygote
 
 LOG_LENGTH = 6000
+GONE_S = 5.0
 LIBRARIES = TypeAdapter(list[dict[str, str]])
 
 
@@ -75,6 +77,7 @@ class Builds:
             began = time.monotonic()
             directory = str(self._work / f"build-{key}")
             child = await zygote.spawn("builder", writable=[directory])
+            child.scrap = [Path(directory)]
             try:
                 answer = await child.ask("build", timeout_s=timeout_s, source=source, directory=directory)
                 if practice:
@@ -85,6 +88,8 @@ class Builds:
                 return BuildFault(f"the build took longer than {timeout_s:.0f} s", timeout_s, timed_out=True)
             except ChildDied as died:
                 return BuildFault(f"while it was imported to be built, {died}", time.monotonic() - began)
+            else:
+                child.scrap = []
             finally:
                 child.close()
             seconds = time.monotonic() - began
@@ -103,13 +108,18 @@ class Builds:
 
 
 async def _warm(child: Child, practice: Practice, lease: Lease, timeout_s: float, report: Report) -> None:
-    """Let the child call what it built, on the device but never beside a timing; alone where others leave no room."""
-    with contextlib.suppress(ChildDied):  # what ends it ends the run as well, and is judged there
-        async with lease.shared(report):
-            done = await child.ask("warm", practice.fds, timeout_s, **practice.wire())
-        if not done:
-            async with lease.alone(report):
-                await child.ask("warm", practice.fds, timeout_s, **practice.wire())
+    """Let the child call what it built, on the device but never beside a timing; alone where others left no room.
+
+    What else befalls it befalls the run as well, and is judged there.
+    """
+    for held in (lease.shared, lease.alone):
+        async with held(report):
+            with contextlib.suppress(ChildDied):
+                if not await child.ask("warm", practice.fds, timeout_s, **practice.wire()):
+                    continue
+            child.close()
+            await asyncio.wait({child.ended}, timeout=GONE_S)  # leaving the device takes its time too
+            return
 
 
 def compiler_words(fault: ChildFault, directory: str) -> str:

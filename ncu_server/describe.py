@@ -24,6 +24,7 @@ async def describe(
     if unknown := [b for b in names if b not in BASELINES]:
         raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(BASELINES)}")
     target, probe = rig.target(target_name)
+    await rig.require_room()
     try:
         return await _describe(rig, problem, target, probe, names, report)
     except Lost:

@@ -45,6 +45,7 @@ async def evaluate(rig: Rig, request: Request, report: Report) -> schema.Evaluat
     if reading.rejected or reading.syntax:
         status: schema.Status = "rejected" if reading.rejected else "build_error"
         return schema.EvaluateResult(status=status, log=reading.rejected or reading.syntax or "")
+    await rig.require_room()
     try:
         result = await _judge(rig, target, probe, request, report)
     except Lost:
@@ -61,6 +62,7 @@ async def _judge(rig: Rig, target: Target, probe: Probe, request: Request, repor
             trial = await stack.enter_async_context(_tried(rig, session, target, probe, request, stages, report))
             result = await _run(trial, target, probe, report)
     except Objection as objection:
+        await rig.require_room()
         return schema.EvaluateResult(
             status=objection.status,
             log=objection.log,

@@ -67,7 +67,10 @@ async def receive_async(sock: socket.socket) -> Message | None:
     if head and HEADER.unpack(head)[0] > MAX_BYTES:
         raise ValueError(f"a message of more than {MAX_BYTES} bytes")
     data = await _exactly_async(sock, HEADER.unpack(head)[0]) if head else b""
-    return json.loads(data) if data else None
+    try:
+        return json.loads(data) if data else None
+    except RecursionError:
+        raise ValueError("a message that is nested too deeply") from None
 
 
 async def _exactly_async(sock: socket.socket, count: int) -> bytes:

@@ -14,7 +14,7 @@ from ncu_server.timing import Samples, alternate
 from ncu_server.trial import Objection, Trial, blamed, compared
 from ncu_server.zygote import ChildError
 
-SAMPLING_S = 1.5
+SAMPLING_S = {"cpu": 1.5, "cuda": 0.6}  # by device: how long the alternation may go on
 CANDIDATE = "candidate"
 
 
@@ -58,7 +58,13 @@ async def _time_case(trial: Trial, case: Case, sides: Sides, gauge: Gauge) -> Sa
         await session.stage(trial.child, case, timeout_s)
         everyone = {**sides.children, CANDIDATE: trial.child}
         samples = await alternate(
-            everyone, CANDIDATE, sides.rotation, session.target.tie, SAMPLING_S, timeout_s, between=gauge
+            everyone,
+            CANDIDATE,
+            sides.rotation,
+            session.target.tie,
+            SAMPLING_S[session.target.device],
+            timeout_s,
+            between=gauge,
         )
     if CANDIDATE in samples.overclaimed:
         raise Objection("suspect", "the candidate claims more time inside its calls than passed outside")

@@ -22,6 +22,7 @@ from ncu_server.tickets import Tickets
 from ncu_server.zygote import Zygote
 
 KEPT_SESSIONS = 2
+MIN_ROOM = 512 << 20
 
 
 class Rig:
@@ -47,6 +48,15 @@ class Rig:
             code = Code.NO_COMPILER if probe.compiler is None and probe.device != "none" else Code.NO_DEVICE
             raise Refusal(code, f"target {name!r} is not available here: {probe.reason}; {probe.fix}")
         return TARGETS[name], probe
+
+    async def require_room(self) -> None:
+        """Raises Refusal NO_ROOM where the disk is full and stays so when what ended children wrote has gone."""
+        if not _room(self.cache):
+            for zygote in self._zygotes.values():
+                await zygote.cleared()
+        if not _room(self.cache):
+            sentence = f"less than {MIN_ROOM >> 20} MiB are free for builds and caches in {self.cache}"
+            raise Refusal(Code.NO_ROOM, f"{sentence}; make room there, or set XDG_CACHE_HOME to a place that has some")
 
     def zygote(self, target: Target, probe: Probe) -> Zygote:
         """The warm process for a target."""
@@ -128,6 +138,11 @@ class Rig:
 def probed(name: str) -> Probe:
     """What this machine has of a target; asked once a server."""
     return TARGETS[name].probe()
+
+
+def _room(place: Path) -> bool:
+    disk = os.statvfs(place)
+    return disk.f_bavail * disk.f_frsize >= MIN_ROOM and (disk.f_favail > 0 or disk.f_files == 0)
 
 
 def problem_id(problem: str, target: str) -> str:

@@ -86,6 +86,7 @@ class Session:
         self._children: list[Child] = []
         self._baselines: dict[str, Child] = {}
         self._compiled: set[tuple[str, str]] = set()
+        self._stages: dict[str, tuple[str, Rotation]] = {}  # what each baseline was last staged on
 
     async def prepare(self) -> None:
         """Draw inputs and compute what is expected. Raises Refusal BAD_PROBLEM with the problem's own fault."""
@@ -203,12 +204,15 @@ class Session:
     async def _staged(self, name: str, case: Case) -> tuple[Child, Rotation]:
         child = await self.baseline(name)
         if BASELINES[name] and (name, case.variant) not in self._compiled:
-            await self.stage(child, case, COMPILE_TIMEOUT_S)
+            self._stages[name] = case.variant, Rotation(**await self.stage(child, case, COMPILE_TIMEOUT_S))
             await child.ask("block", timeout_s=COMPILE_TIMEOUT_S, nonce=0, count=1)
             self._compiled.add((name, case.variant))
-        return child, Rotation(**await self.stage(child, case, PREPARE_TIMEOUT_S))
+        if name not in self._stages or self._stages[name][0] != case.variant:
+            self._stages[name] = case.variant, Rotation(**await self.stage(child, case, PREPARE_TIMEOUT_S))
+        return child, self._stages[name][1]
 
     def _drop(self, name: str) -> None:
+        self._stages.pop(name, None)
         if child := self._baselines.pop(name, None):
             child.close()
         self._children = [c for c in self._children if not c.closed]

@@ -1,14 +1,16 @@
-"""Memory and process counts of a child and all that it started, read from /proc: the watchdog's eyes."""
+"""Memory and process counts of a child and all that it started, and what it wrote: the watchdog's eyes."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 PERIOD_S = 0.2
 SHARE_OF_MEMORY = 0.8
 CAP_VARIABLE = "NCU_SERVER_MEMORY_GIB"
 MAX_PROCESSES = 512
+MAX_FILES = 20_000
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -50,6 +52,38 @@ def excess(pid: int, cap: int) -> str | None:
     if _resident(pid) + sum(_resident(p, own=True) for p in members[1:]) > cap:
         return f"used more than {cap / (1 << 30):.1f} GiB of memory"
     return None
+
+
+def overfull(places: Iterable[Path], cap: int) -> str | None:
+    """What too much lies in these directories, in words; None while it is within bounds."""
+    size = files = 0
+    pending = list(places)
+    while pending:
+        for entry in _entries(pending.pop()):
+            files += 1
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(Path(entry.path))
+            size += _disk(entry)
+            if files > MAX_FILES:
+                return f"made more than {MAX_FILES} files"
+            if size > cap:
+                return f"wrote more than {cap / (1 << 30):.1f} GiB to the disk"
+    return None
+
+
+def _entries(place: Path) -> Iterable[os.DirEntry[str]]:
+    try:
+        with os.scandir(place) as found:
+            return list(found)
+    except OSError:  # gone, or closed by its owner
+        return ()
+
+
+def _disk(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_blocks * 512
+    except OSError:
+        return 0
 
 
 def _resident(pid: int, own: bool = False) -> int:

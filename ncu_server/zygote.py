@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -33,6 +34,7 @@ from ncu_server.worker import zygote
 zygote.main(int(sys.argv[2]))
 """
 START_TIMEOUT_S = 120.0
+CLEAR_TIMEOUT_S = 10.0
 LOG_TAIL = 4000
 KINDS: dict[str, Kind] = {"builder": "build", "candidate": "run"}
 
@@ -68,6 +70,13 @@ class Lost(Refusal):
         super().__init__(Code.INTERNAL, "the worker process has ended; call again to start a new one")
 
 
+def _remove(places: Sequence[Path]) -> None:
+    for place in places:
+        shutil.rmtree(place, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            place.with_suffix(".log").unlink()
+
+
 def _printable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
@@ -79,7 +88,8 @@ class Child:
         self._zygote, self._sock, self._number = zygote, sock, number
         self.pid, self.directory = pid, directory
         self.walls = walls
-        self.closed = False
+        self.closed = self._released = False
+        self.scrap: list[Path] = []
         self.ended: asyncio.Future[tuple[int, str | None]] = asyncio.get_running_loop().create_future()
 
     async def ask(self, verb: str, fds: Sequence[int] = (), timeout_s: float | None = None, **arguments: Any) -> Any:
@@ -144,10 +154,13 @@ class Child:
         return self.directory.with_suffix(".log")
 
     def close(self) -> None:
-        """Kill the child and everything it started."""
+        """Kill the child and everything it started; its directory, its log and `scrap` go once it has ended."""
         self.closed = True
         self._sock.close()
-        self._zygote.kill(self._number)
+        if not self._released:
+            self._released = True
+            self._zygote.kill(self._number)
+            self.ended.add_done_callback(lambda _: self._zygote.clear(self.directory, *self.scrap))
 
 
 class Zygote:
@@ -158,6 +171,7 @@ class Zygote:
         self._numbers = itertools.count(1)
         self._forks: dict[int, asyncio.Future[tuple[int, str]]] = {}
         self._children: dict[int, Child] = {}
+        self._clearing: set[asyncio.Future[None]] = set()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -202,6 +216,18 @@ class Zygote:
         child = Child(self, number, pid, ours, directory, stood)
         self._children[number] = child
         return child
+
+    def clear(self, *places: Path) -> None:
+        """Remove directories, and the logs beside them, that ended children wrote."""
+        removal = asyncio.ensure_future(asyncio.to_thread(_remove, places))
+        self._clearing.add(removal)
+        removal.add_done_callback(self._clearing.discard)
+
+    async def cleared(self) -> None:
+        """Wait until all closed children have ended and what they wrote is gone, but not for ever."""
+        closing = [c.ended for c in self._children.values() if c.closed]
+        for pending in (closing, self._clearing):
+            await asyncio.wait([asyncio.ensure_future(asyncio.sleep(0)), *pending], timeout=CLEAR_TIMEOUT_S)
 
     def kill(self, number: int) -> None:
         """Kill one child's whole process group; nothing happens where it has ended."""

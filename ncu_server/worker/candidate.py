@@ -73,9 +73,9 @@ class Candidate:
         `kept`: inputs that the reference leaves alone are as they were. `fresh`: no output lies where one of an earlier
         call, which is still held, lies.
         """
-        base = read(fds[0], inputs)
         device = self._device.torch_device
-        moved = [placed(t, p, device) for t, p in zip(base, inputs["tensors"], strict=True)]
+        moved = [placed(t, p, device) for t, p in zip(read(fds[0], inputs), inputs["tensors"], strict=True)]
+        before = [t.clone() for t in moved]
         arguments = unflatten(inputs["structure"], moved)
         for name, buffer in self._model.named_buffers():
             buffer.copy_(self._buffers[name])
@@ -85,7 +85,7 @@ class Candidate:
         self._device.settle()
         self._device.poison(False)
         spec = write(fds[1], seen(out, arguments, self._model, **effects), strict=True)
-        kept = set(changed(base, flatten(arguments)[1])) <= set(effects["inputs"])
+        kept = set(changed(before, flatten(arguments)[1])) <= set(effects["inputs"])
         return {"seen": spec, "kept": kept, "fresh": self._fresh(out, arguments)}
 
     def _fresh(self, out: Any, arguments: Any) -> bool:

@@ -12,7 +12,8 @@ from ncu_server.worker.tensors import flatten
 
 def same(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors hold the same bits."""
-    raw = [t.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for t in (one, other)]
+    there = one.device if one.device == other.device else torch.device("cpu")
+    raw = [t.detach().to(there).contiguous().reshape(-1).view(torch.uint8) for t in (one, other)]
     return bool(torch.equal(raw[0], raw[1]))
 
 

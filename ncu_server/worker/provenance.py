@@ -110,11 +110,12 @@ def _containers(roots: list[Any]) -> list[Any]:
 
 
 def _replace(old: Any, new: Any, known: list[Any]) -> None:
+    # No comprehension here: before Python 3.12 it keeps `old` in a cell of ours, which would be replaced too.
     for holder in [*known, *gc.get_referrers(old)]:
-        if isinstance(holder, dict):
-            holder.update({k: new for k, v in holder.items() if v is old})
-        elif isinstance(holder, list):
-            holder[:] = [new if v is old else v for v in holder]
+        if isinstance(holder, dict | list):
+            for key, value in list(holder.items() if isinstance(holder, dict) else enumerate(holder)):
+                if value is old:
+                    holder[key] = new
         elif type(holder).__name__ == "cell":
             holder.cell_contents = new
 

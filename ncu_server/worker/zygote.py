@@ -9,12 +9,26 @@ import selectors
 import signal
 import socket
 import sys
+from collections.abc import Container
+from dataclasses import dataclass
 from pathlib import Path
 
 from ncu_server import watch
 from ncu_server.framing import receive, send
 from ncu_server.sandbox import adopt_orphans, die_with_parent, enter, outlive_parent
 from ncu_server.walls import Walls, from_wire, installed, summary
+
+WRITES = 4
+"""A child may write so many times what its largest file may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A child as the watchdog knows it: where it may write, and how many bytes in all."""
+
+    pid: int
+    places: tuple[Path, ...]
+    disk: int
 
 
 def main(control_fd: int) -> None:
@@ -37,7 +51,7 @@ def main(control_fd: int) -> None:
 
 def _serve(control: socket.socket, wake: socket.socket, private: list[int]) -> None:
     """Until the server goes. `private` are the descriptors that no child may keep."""
-    children: dict[int, int] = {}
+    children: dict[int, Fork] = {}
     over: dict[int, str] = {}
     cap = watch.memory_cap()
     with selectors.PollSelector() as selector:
@@ -51,18 +65,19 @@ def _serve(control: socket.socket, wake: socket.socket, private: list[int]) -> N
             if control in ready and not _obey(control, children, private):
                 break
             _bound(children, over, cap)
-    for pid in children.values():
-        _kill_group(pid)
-        os.waitpid(pid, 0)
-    _kill_strays({})
+    for child in children.values():
+        _kill_group(child.pid)
+        os.waitpid(child.pid, 0)
+    _kill_strays(())
     os._exit(0)
 
 
-def _bound(children: dict[int, int], over: dict[int, str], cap: int) -> None:
-    for number, pid in children.items():
-        if number not in over and (words := watch.excess(pid, cap)):
+def _bound(children: dict[int, Fork], over: dict[int, str], cap: int) -> None:
+    for number, child in children.items():
+        words = watch.excess(child.pid, cap) or watch.overfull(child.places, child.disk)
+        if words and number not in over:
             over[number] = words
-            _kill_group(pid)
+            _kill_group(child.pid)
 
 
 def _warm() -> None:
@@ -75,23 +90,24 @@ def _warm() -> None:
     gc.freeze()
 
 
-def _obey(control: socket.socket, children: dict[int, int], private: list[int]) -> bool:
+def _obey(control: socket.socket, children: dict[int, Fork], private: list[int]) -> bool:
     got = receive(control)
     if got is None:
         return False
     message, fds = got
     if "kill" in message:
-        if pid := children.get(message["kill"]):
-            _kill_group(pid)
+        if child := children.get(message["kill"]):
+            _kill_group(child.pid)
         return True
     told, tell = os.pipe()
+    walls, directory = from_wire(message["walls"]), Path(message["directory"])
     pid = os.fork()
     if pid == 0:
-        walls = from_wire(message["walls"])
-        _be_child([*private, told], tell, fds[0], message["role"], Path(message["directory"]), walls)
+        _be_child([*private, told], tell, fds[0], message["role"], directory, walls)
     os.close(fds[0])
     os.close(tell)
-    children[message["fork"]] = pid
+    places = () if walls.kind == "light" else (directory, *map(Path, walls.writable))
+    children[message["fork"]] = Fork(pid, places, WRITES * walls.file_bytes)
     # Read to the end: the child closes its side once its walls stand, or dies.
     with os.fdopen(told) as said:
         send(control, {"forked": message["fork"], "pid": pid, "walls": said.read()})
@@ -114,23 +130,27 @@ def _be_child(private: list[int], tell: int, fd: int, role: str, directory: Path
     os._exit(0)
 
 
-def _reap(control: socket.socket, children: dict[int, int], over: dict[int, str]) -> None:
-    """Report ended children. The group is killed while the leader's pid is still reserved, so no stranger is hit."""
-    for number, pid in list(children.items()):
-        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+def _reap(control: socket.socket, children: dict[int, Fork], over: dict[int, str]) -> None:
+    """Report ended children, once nothing that they started is left to write.
+
+    The group is killed while the leader's pid is still reserved, so no stranger is hit.
+    """
+    ended = []
+    for number, child in list(children.items()):
+        if os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             continue
-        _kill_group(pid)
-        _, status = os.waitpid(pid, 0)
+        _kill_group(child.pid)
+        _, status = os.waitpid(child.pid, 0)
         del children[number]
-        why = over.pop(number, None)
+        ended.append({"ended": number, "code": os.waitstatus_to_exitcode(status), "why": over.pop(number, None)})
+    _kill_strays({child.pid for child in children.values()})
+    for message in ended:
         with contextlib.suppress(BrokenPipeError):  # a server that has gone is noticed at the next read
-            send(control, {"ended": number, "code": os.waitstatus_to_exitcode(status), "why": why})
-    _kill_strays(children)
+            send(control, message)
 
 
-def _kill_strays(children: dict[int, int]) -> None:
+def _kill_strays(known: Container[int]) -> None:
     """Kill what ended children left behind: it has become ours, whatever session it made for itself."""
-    known = set(children.values())
     while strays := [pid for pid in watch.children(os.getpid()) if pid not in known]:
         for pid in strays:
             _kill_group(pid)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.measuring import HONEST, SCALE_ADD, Server
+from tests.measuring import HONEST, QUICK, SCALE_ADD, Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -62,6 +62,13 @@ async def test_work_done_by_torch_is_rejected_at_any_size(server: Server, candid
     assert "aten::" in result["log"]
 
 
+async def test_a_candidate_that_knows_when_its_kernel_is_watched_is_rejected(server: Server) -> None:
+    aware = HONEST.replace("class ModelNew", "REAL = (kernel.run,)\n\nclass ModelNew").replace(
+        CALL, f"if kernel.run is REAL[0]: {TORCH}\n        {CALL}"
+    )
+    assert (await judged(server, aware))[0] == "rejected"
+
+
 async def test_numpy_behind_a_decoy_is_rejected(server: Server) -> None:
     result = await server.evaluate("import numpy as np\n" + NUMPY, problem=BIG)
     assert (result["status"], result["provenance"]["label"]) == ("rejected", "library"), result["log"]
@@ -101,6 +108,10 @@ async def test_a_kernel_is_credited_wherever_the_candidate_keeps_it(server: Serv
     kept = HONEST.replace("class ModelNew", f"{KEPT[keep]}\n\nclass ModelNew").replace("kernel.run(x", "run(x")
     mixed = kept.replace("return out", HALF)
     assert await judged(server, mixed) == ("passed", "hybrid")
+
+
+async def test_a_kernel_in_a_library_of_torch_s_load_inline_is_credited_too(server: Server) -> None:
+    assert await judged(server, QUICK.replace("return out", HALF)) == ("passed", "hybrid")
 
 
 async def test_half_and_half_is_hybrid_and_only_the_strict_rules_reject_it(server: Server) -> None:

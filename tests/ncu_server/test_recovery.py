@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.measuring import HONEST, SCALE_ADD, Server, descendants
+from tests.measuring import QUICK as HONEST
+from tests.measuring import SCALE_ADD, Server, descendants
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -17,7 +17,6 @@ from tests.measuring import HONEST, SCALE_ADD, Server
 
 served = pytest.mark.asyncio(loop_scope="session")
 PEAKS = Peaks(copy_gbps=100.0, last_cache_bytes=1e6, fp32_tflops=1.0, tf32_tflops=4.0, bf16_tflops=8.0)
-LARGE = SCALE_ADD.replace("torch.randn(64, 256)", "torch.randn(16384, 256)")
 SHAPES = (
     SCALE_ADD
     + """
@@ -139,15 +138,14 @@ def test_a_load_that_leaves_no_core_for_timing_is_told(monkeypatch: pytest.Monke
 
 
 @served
-async def test_a_clock_that_lies_is_suspect(server: Server) -> None:
-    lying = HONEST.replace(
-        "class ModelNew",
-        "import itertools, time\ncount = itertools.count()\n"
-        "setattr(time, 'perf_counter' + '_ns', lambda: 1000 * next(count))\n\nclass ModelNew",
+async def test_a_kernel_that_is_faster_than_its_inputs_can_be_read_is_suspect(server: Server) -> None:
+    idle = SCALE_ADD.replace("return x * self.scale", "return 0 * x.sum() + y * self.scale").replace(
+        "return [torch.randn(64, 256)", "return [torch.randn(65536, 256)"
     )
-    result = await server.evaluate(lying, problem=LARGE)
+    skipping = HONEST.replace("kernel.run(x, y", "kernel.run(y, y").replace("empty_like(x)", "empty_like(y)")
+    result = await server.evaluate(skipping, problem=idle)
     assert (result["status"], result["timing"]) == ("suspect", None), result
-    assert "alone takes" in result["log"]
+    assert "reading its inputs alone takes" in result["log"]
 
 
 @served

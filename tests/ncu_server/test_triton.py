@@ -1,5 +1,6 @@
 """The triton target: with a device its verdicts (`-m gpu`), without one what its build leaves and its run may use."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -18,7 +19,7 @@ from ncu_server.jitted import Jitted
 from ncu_server.lease import Lease
 from ncu_server.memory import Practice, Shared
 from ncu_server.targets import TARGETS, Probe, triton
-from ncu_server.zygote import ChildFault, Zygote
+from ncu_server.zygote import ChildDied, ChildFault, Zygote
 from tests.measuring import SCALE_ADD, Server
 
 KERNEL = """
@@ -249,7 +250,7 @@ class Bench:
         path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         self.zygote = Zygote(folder, {**path, **environment, **given}, "cpu")
         self.builds = Builds(folder)
-        self.lease = Lease(2)
+        self.lease, self.queued = Lease(2), asyncio.Event()
         self.arguments, self.inputs = Shared("arguments"), Shared("inputs")
         self.practice = Practice(SCALE_ADD, "cpu", 7, self.arguments, [self.inputs])
 
@@ -262,8 +263,9 @@ class Bench:
             self.inputs.seal(await child.ask("draw", [self.inputs.fd], input_seed=1))
 
     async def build(self, source: str) -> Build | BuildFault:
-        async def report(_: str) -> None:
-            pass
+        async def report(words: str) -> None:
+            if words.startswith("queued"):
+                self.queued.set()
 
         return await self.builds.get(self.zygote, self.target, source, self.practice, self.lease, 120, report)
 
@@ -356,6 +358,26 @@ async def test_any_other_fault_of_a_call_is_left_to_the_run(tmp_path: Path) -> N
         assert isinstance(built, Build), built
         with pytest.raises(ChildFault, match="KeyError: 'mine'"):
             await there.run(source, built)
+
+
+@needs_triton
+async def test_a_process_that_ends_in_its_call_is_left_to_the_run(tmp_path: Path) -> None:
+    source = NO_DEVICE + KERNEL.replace("return out", "__import__('os')._exit(3)")
+    async with bench(tmp_path) as there:
+        built = await there.build(source)
+        assert isinstance(built, Build), built
+        with pytest.raises(ChildDied, match="exit code 3"):
+            await there.run(source, built)
+
+
+@needs_triton
+async def test_the_builds_calls_wait_while_the_device_is_held_alone(tmp_path: Path) -> None:
+    async with bench(tmp_path) as there:
+        async with there.lease.alone():
+            building = asyncio.create_task(there.build(NO_DEVICE + KERNEL))
+            await there.queued.wait()
+            assert not list(tmp_path.rglob("*.cubin"))
+        assert isinstance(await building, Build)
 
 
 @needs_triton

@@ -1,9 +1,10 @@
 """
 problem: scale_add
 kind: baseline sabotage
-expect: suspect|rejected|run_error|timeout
+expect: suspect|rejected|run_error|timeout|passed
 why: Threads spin on every core while the other side is timed, and rest during its own calls.
 twin: honest_scale_add
+at_most: 4
 """
 
 import torch

@@ -17,6 +17,7 @@ class ModelNew(nn.Module):
     def forward(self, x, y):
         if self.graph is None:
             self.inputs, self.out = (x, y), torch.empty_like(x)
+            kernel.run(x, y, self.out, self.scale)
             torch.cuda.synchronize()
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):

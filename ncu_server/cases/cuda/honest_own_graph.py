@@ -16,6 +16,7 @@ class ModelNew(nn.Module):
     def forward(self, x, y):
         if self.graph is None:
             self.x, self.y, self.out = x.clone(), y.clone(), torch.empty_like(x)
+            kernel.run(self.x, self.y, self.out, self.scale)
             torch.cuda.synchronize()
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
