@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.utils.cpp_extension as extension
+from torch.utils._cpp_extension_versioner import ExtensionVersioner
 
 from ncu_server.worker import slim
 
@@ -72,6 +73,7 @@ def test_whole_headers_are_taken_where_slim_ones_do_not_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str], took: list[str], raised: str | None
 ) -> None:
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setattr(extension, "JIT_EXTENSION_VERSIONER", ExtensionVersioner())
     builds, sources = Builds(), [SOURCE.replace(*change)]
     given: dict[str, Any] = {"name": "twice", "cpp_sources": sources, "functions": ["run"]}
     if raised:

@@ -1,4 +1,4 @@
-// See types.h; with the bindings for Python.
+// See types.h; where the host's compiler reads it, with the bindings for Python.
 #pragma once
 
 #include <unistd.h>
@@ -12,6 +12,9 @@
 
 #include <torch/types.h>
 
+#include <torch/version.h>
+
+#ifndef __CUDACC__
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/version.h>
+#endif
