@@ -44,7 +44,7 @@ from ncu_server.worker.tensors import flatten
 # Calls are profiled until this much time has gone, so that a share rests on many short calls or on one long one.
 SECONDS = 0.2
 MAX_CALLS = 20
-UNLIKE = 3.0  # what noise does not do to the mean of several calls
+UNLIKE = 3.0  # what noise does not do to the least of several calls
 LEAD_CYCLES = 1_000_000  # half a millisecond
 SPIN = "spin_kernel"  # torch.cuda._sleep's
 Table = defaultdict[str, dict[int, float]]  # name -> call -> microseconds
@@ -127,7 +127,8 @@ def profiled(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, c
     Times are microseconds. `ops` (operators that ran on the host and launched nothing) and `kernels` map a name to its
     self time over all `calls`; `own_us` is the time in functions of the candidate's libraries without what ATen did for
     them, over all calls; `outside_us` is what one call spends in neither. The slowest quarter of the calls is left out
-    of each sum. `unordered_us` is device work outside the caller's stream order, over all calls.
+    of each sum. `least` is the least time of any call, for what every call does. `unordered_us` is device work outside
+    the caller's stream order, over all calls.
     """
     watch.started = watch.done = 0
     run = framed(run) if cuda else run
@@ -210,6 +211,7 @@ def _summed(events: list[Any], watch: Watch) -> dict[str, Any]:
         "ops": {name: _trimmed(times, calls) for name, times in tables["ops"].items()},
         "kernels": {name: _trimmed(times, calls) for name, times in tables["kernels"].items()},
         "own_us": max(0.0, _trimmed(tables["marks"][watch.own], calls) - elsewhere),
+        "least": {n: min(t.values()) for k in ("ops", "kernels") for n, t in tables[k].items() if len(t) == calls},
         "unordered_us": _unordered(device, calls),
         "outside_us": max(0.0, (_trimmed(tables["marks"][watch.call], calls) - elsewhere) / calls),
     }
@@ -262,11 +264,10 @@ def concealed(unaware: dict[str, Any], seen: dict[str, Any]) -> dict[str, float]
     """Operators and kernels that took several times as long before the candidate's functions were wrapped: microseconds
     of one call. A candidate that knows whether it is watched computes otherwise then."""
     found: dict[str, float] = {}
-    for kind in ("ops", "kernels"):
-        for name, us in unaware[kind].items():
-            before, after = us / unaware["calls"], seen[kind].get(name, 0.0) / seen["calls"]
-            if before > UNLIKE * after and (not after or seen["calls"] > 2):
-                found[name] = before - after
+    for name, before in unaware["least"].items():
+        after = seen["least"].get(name, 0.0)
+        if before > UNLIKE * after and (not after or seen["calls"] > 2):
+            found[name] = before - after
     return found
 
 
