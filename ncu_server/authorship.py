@@ -13,7 +13,7 @@ the design's); with no foreign computing at all a candidate is custom, whatever 
   could be watched (kept in tuples, called through ctypes), the time outside ATen counts as own beyond the allowance.
 
 The least launch costs about a microsecond on either device, a kernel that does nothing included. So below `SMALL_US` of
-computing a call, or with an own share between 5 and 20 %, time is no evidence, and the candidate is run once more with
+computing a call time is no evidence, nor is it where a decoy may spend it; the candidate is run once more with
 its own kernels silenced: where less than 5 % of the output's elements change, they are a decoy (library); else the
 candidate is at least hybrid.
 """
@@ -28,7 +28,6 @@ from ncu_server.jitted import Jitted
 
 Label = Literal["custom", "hybrid", "library", "unknown"]
 CUSTOM, LIBRARY = 0.95, 0.05
-FEW = 0.2  # a share that noise can lift a decoy to
 SMALL_US = {"cpu": 200.0, "cuda": 50.0}
 CONCEALED_US = {"cpu": 100.0, "cuda": 20.0}
 PYTHON_US = 300.0
@@ -268,8 +267,9 @@ def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
     share = mine / total if total else 0.0
     top = max(foreign, key=lambda name: foreign[name])
     label: Label = "custom" if share > CUSTOM else "library" if share < LIBRARY else "hybrid"
-    short = mine > 0 and (total / seen["calls"] < SMALL_US[target] or LIBRARY <= share < FEW)
-    return Authorship(label, round(share, 4), round(1 - share, 4), top, foreign[top] / (total or 1), doubtful=short)
+    short = total / seen["calls"] < SMALL_US[target]
+    doubtful = mine > 0 and (short or label != "library")
+    return Authorship(label, round(share, 4), round(1 - share, 4), top, foreign[top] / (total or 1), doubtful=doubtful)
 
 
 def settle(doubtful: Authorship, decides: float) -> Authorship:

@@ -14,7 +14,7 @@ from ncu_server.timing import Samples, alternate
 from ncu_server.trial import Objection, Trial, blamed, compared
 from ncu_server.zygote import ChildError
 
-SAMPLING_S = {"cpu": 1.5, "cuda": 0.6}  # by device: how long the alternation may go on
+SAMPLING_S = {"cpu": 1.5, "cuda": 0.4}  # by device: how long the alternation may go on
 CANDIDATE = "candidate"
 
 

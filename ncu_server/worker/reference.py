@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import itertools
 from types import ModuleType
 from typing import Any
 
@@ -62,8 +64,10 @@ class Reference:
         """
         drawn = unflatten(inputs["structure"], read(fds[0], inputs))
         generator = torch.Generator().manual_seed(input_seed)
-        sets = [sharper(drawn, generator), stretched(drawn), holed(drawn, generator)]
-        return write(fds[1], next((made for made in sets if self._tells(fds[1], made)), sets[0]))
+        first = sharper(drawn, generator)
+        others = (way(drawn) for way in (stretched, functools.partial(holed, generator=generator)))
+        sets = itertools.chain([first], others)
+        return write(fds[1], next((made for made in sets if self._tells(fds[1], made)), first))
 
     def _tells(self, fd: int, made: list[Any]) -> bool:
         """Whether no constant would pass for what the reference gives; false where these inputs are none for it."""

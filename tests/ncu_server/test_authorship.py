@@ -90,8 +90,13 @@ def test_short_times_are_no_evidence_and_the_output_decides() -> None:
     author = attribute(short, "cpu", OWN)
     assert author.doubtful
     assert (settle(author, 0.001).label, settle(author, 1.0).label) == ("library", "hybrid")
-    long = seen(ops={"aten::mm": 50000.0}, own_us=50000.0, own_started=10, own_done=10)
-    assert not attribute(long, "cpu", OWN).doubtful
+
+
+def test_a_decoy_that_takes_its_time_is_told_by_the_output_and_little_work_of_its_own_by_the_time() -> None:
+    slow = attribute(seen(ops={"aten::mm": 50000.0}, own_us=50000.0, own_started=10, own_done=10), "cpu", OWN)
+    assert (slow.label, slow.doubtful, settle(slow, 0.001).label) == ("hybrid", True, "library")
+    little = attribute(seen(ops={"aten::mm": 50000.0}, own_us=500.0, own_started=10, own_done=10), "cpu", OWN)
+    assert (little.label, little.doubtful) == ("library", False)
 
 
 def test_refusals_name_the_largest_foreign_part_and_its_share() -> None:
