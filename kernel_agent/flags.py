@@ -84,7 +84,7 @@ def _add_shapes(command: argparse.ArgumentParser) -> None:
         action="append",
         metavar="64x1024",
         type=_shapes,
-        help="a shape for each input, apart by blanks or commas, where FILE has no get_inputs",
+        help="a shape for each input, apart by blanks or commas, where FILE has no get_inputs; again for more sets",
     )
 
 
@@ -132,12 +132,10 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def input_shapes(arguments: argparse.Namespace) -> list[tuple[int, ...]] | None:
-    """A shape for each input, or None where none is given."""
-    sets: list[list[list[tuple[int, ...]]]] = arguments.input_shapes or []
-    if len(sets) > 1:
-        raise UsageError("--input-shapes is given more than once: a problem has one set of input shapes.")
-    return [shape for word in sets[0] for shape in word] if sets else None
+def input_shapes(arguments: argparse.Namespace) -> list[tuple[int, ...]] | list[list[tuple[int, ...]]] | None:
+    """A shape for each input, a list of such where the flag is given several times, None where it is not given."""
+    sets = [[shape for word in words for shape in word] for words in arguments.input_shapes or []]
+    return sets if len(sets) > 1 else sets[0] if sets else None
 
 
 def given(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -57,12 +57,17 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Time of one call in microseconds: the median and its 95 % interval over `samples` blocks."""
+    """Time of one call in microseconds: the median and its 95 % interval over `samples` blocks.
+
+    `cache` says where the inputs lay (`cold` or `resident`), `warm_us` is the time with the same inputs again.
+    """
 
     median_us: float
     low_us: float
     high_us: float
     samples: int
+    cache: str | None = None
+    warm_us: float | None = None
 
 
 def baseline_title(name: str) -> str:
@@ -121,6 +126,15 @@ class Against:
 
 
 @dataclass(frozen=True, slots=True)
+class ShapeVerdict:
+    """The candidate on the inputs of one of the problem's functions, where it has several."""
+
+    inputs: str
+    timing: Timing
+    versus: tuple[Against, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The judge's whole answer on one candidate, for whoever asked for that one. `stages` are seconds by name."""
 
@@ -128,6 +142,8 @@ class Verdict:
     log: str = ""
     timing: Timing | None = None
     versus: tuple[Against, ...] = ()
+    shapes: tuple[ShapeVerdict, ...] = ()
+    limit_us: float | None = None
     error: float | None = None
     provenance: JSON = field(default_factory=dict)
     leads: tuple[str, ...] = ()

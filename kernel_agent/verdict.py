@@ -9,12 +9,11 @@ from typing import Any
 
 from kernel_agent.report import ms, times
 from kernel_agent.settings import Settings
-from kernel_agent.types import Against, Problem, Status, Verdict
+from kernel_agent.types import Against, Problem, Status, Timing, Verdict, baseline_title
 
 LOG_LINES = 20
 LABEL = 12
-BASELINES = {"eager": "eager PyTorch", "compile": "torch.compile"}
-STAGES = {"build_s": "build", "check_s": "check", "time_s": "time"}
+STAGES = {"prepare_s": "prepare", "build_s": "build", "check_s": "check", "time_s": "time"}
 
 
 async def judge(
@@ -46,9 +45,11 @@ def lines(verdict: Verdict, problem: Problem) -> Iterator[str]:
         yield _row("", row)
     for versus in verdict.versus:
         yield _row("speed-up", _against(versus))
-    if timing := verdict.timing:
-        low, high = (ms(us).removesuffix(" ms") for us in (timing.low_us, timing.high_us))
-        yield _row("time", f"{ms(timing.median_us)} [{low}, {high}], {timing.samples} blocks")
+    if verdict.timing:
+        yield _row("time", _time(verdict.timing, verdict.limit_us))
+    for shape in verdict.shapes:
+        ratios = ", ".join(f"{times(v.speedup)} against {baseline_title(v.baseline)}" for v in shape.versus)
+        yield _row("shape", f"{shape.inputs}: {ms(shape.timing.median_us)}, {ratios}")
     if verdict.error is not None:
         yield _row("error", f"{verdict.error:.3g} rounding units, of which 64 are allowed")
     if who := _who(verdict):
@@ -86,8 +87,16 @@ def _log(log: str) -> list[str]:
 
 
 def _against(versus: Against) -> str:
-    name = BASELINES.get(versus.baseline, versus.baseline)
-    return f"{times(versus.speedup)} against {name} ({ms(versus.timing.median_us)}): {versus.verdict}"
+    name, us = baseline_title(versus.baseline), versus.timing.median_us
+    return f"{times(versus.speedup)} against {name} ({ms(us)}): {versus.verdict}"
+
+
+def _time(timing: Timing, limit_us: float | None) -> str:
+    low, high = (ms(us).removesuffix(" ms") for us in (timing.low_us, timing.high_us))
+    cache = f" with inputs {timing.cache}" if timing.cache else ""
+    warm = f", {ms(timing.warm_us)} warm" if timing.warm_us else ""
+    limit = f", limit {ms(limit_us)} ({limit_us / timing.median_us:.0%} reached)" if limit_us else ""
+    return f"{ms(timing.median_us)} [{low}, {high}]{cache}{warm}, {timing.samples} blocks{limit}"
 
 
 def _who(verdict: Verdict) -> str | None:

@@ -63,7 +63,8 @@ def test_an_honest_kernel_from_stdin_passes_and_each_number_is_named(there: Path
     rows = dict(row.split(maxsplit=1) for row in reversed(out.splitlines()))
     assert rows["passed"].startswith("problem on cpu (")
     assert "against eager PyTorch (" in rows["speed-up"] and "x [" in rows["speed-up"]
-    assert " ms [" in rows["time"] and rows["time"].endswith(" blocks")
+    for part in (" ms [", " with inputs resident", " ms warm, ", " blocks, limit ", "% reached)"):
+        assert part in rows["time"]
     assert "of which 64 are allowed" in rows["error"]
     assert rows["authorship"].startswith("custom: 100% in kernels of its own")
     assert "build " in rows["took"] and "time " in rows["took"]
@@ -80,6 +81,14 @@ def test_strict_rules_reject_what_the_default_lets_pass_and_json_is_the_whole_an
     assert answer["status"] == "rejected"
     assert "strict" in answer["log"]
     assert {"leads", "notes", "stages", "provenance"} <= answer.keys()
+
+
+def test_every_set_of_shapes_has_a_row_of_its_own(there: Path) -> None:
+    kernel = HONEST.replace("__init__(self, scale)", "__init__(self, scale=1.5)")
+    asked = "- --problem module.py --shapes 64x256,64x256 --shapes 999x256,999x256 --target cpu --baselines eager"
+    code, out, err = evaluate(asked, stdin=kernel)
+    assert (code, err) == (0, ""), out
+    assert [row.split()[1] for row in out.splitlines() if row.startswith("shape ")] == ["get_inputs:", "get_inputs_2:"]
 
 
 def test_a_kernel_that_is_no_python_is_a_verdict_too(there: Path) -> None:
@@ -112,7 +121,7 @@ BAD = [
     ("honest.py --problem empty.py", 2, "empty holds no `Model`"),
     ("honest.py --problem module.py", 2, "module defines no `get_inputs`: add it, or give --input-shapes 64x1024"),
     ("honest.py --problem module.py --shapes 4x4", 2, "takes x, y, but --input-shapes gives 1"),
-    ("honest.py --problem module.py --shapes 4x4,4x4 --shapes 8x8,8x8", 2, "given more than once"),
+    ("honest.py --problem module.py --shapes 4x4,4x4 --shapes 8x8", 2, "takes x, y, but --input-shapes gives 1"),
     ("honest.py", 2, "required: --problem"),
     ("honest.py --problem problem.py --rules lax", 2, "invalid choice: 'lax'"),
     ("honest.py --problem problem.py --target cpu --baselines jax", 2, "unknown baseline 'jax'"),
