@@ -1,4 +1,4 @@
-"""Optimize one example, 3 rounds of 4 ideas: the shortest way to see the agent at work. Not a test for pytest."""
+"""Optimize one example, 3 rounds of 4 ideas, one implementation each: the shortest way to see the agent at work. Not a test for pytest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def arguments() -> list[str]:
     parser.add_argument("--rounds", default="3", help="rounds of ideas")
     given = parser.parse_args()
     target = ["--target", given.target] if given.target else []
-    return ["run", given.file, "--num-rounds", given.rounds, "--branching-factor", "4", *target]
+    return ["run", given.file, "--num-rounds", given.rounds, "--branching-factor", "4", "--implementations", "1", *target]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ BLOCK_US = 5_000.0
 MAX_BLOCK_S = 2.0
 SMALL_US = 20.0  # below it the marks around a call weigh too much: calls are timed in groups, on all sides alike
 WARM_UPS = 2
-WARM_PAIRS = 3
+WARM_PAIRS = 2
+FEW_CALLS = 8  # fewer are long enough as they are
 UNTOLD = 1.0  # share of what it tells by which a side's main thread may have computed longer in a warm block,
 SLACK_US = 1_000.0  # beside this much a block, and twice what the reference's does a reading
 MIN_PAIRS = 6
@@ -49,7 +50,7 @@ class Pace:
 
     def longer(self) -> Pace:
         """For blocks in which nothing but the calls takes time, so that the outer clock can bound them closely."""
-        return Pace(min(4 * self.count, MAX_CALLS), self.group)
+        return Pace(min(4 * self.count, MAX_CALLS), self.group) if self.count >= FEW_CALLS else self
 
 
 @dataclass(slots=True)

@@ -119,6 +119,7 @@ class Stage:
         )
         with torch.no_grad():
             # Untimed: what was freed since the last block is taken up again, as between calls that follow closely.
+            self._restore(place(-1))
             self._model(*self._arguments[place(-1)])
             return self._device.clock(calls)
 
