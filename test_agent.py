@@ -1,4 +1,4 @@
-"""Optimize one example, 3 rounds of 4 ideas, one implementation each: the shortest way to see the agent at work. Not a test for pytest."""
+"""Optimize one example, 3 rounds of 4 ideas: the shortest way to see the agent at work. Not a test for pytest."""
 
 from __future__ import annotations
 
