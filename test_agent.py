@@ -19,7 +19,17 @@ def arguments() -> list[str]:
     parser.add_argument("--rounds", default="3", help="rounds of ideas")
     given = parser.parse_args()
     target = ["--target", given.target] if given.target else []
-    return ["run", given.file, "--num-rounds", given.rounds, "--branching-factor", "4", "--implementations", "1", *target]
+    return [
+        "run",
+        given.file,
+        "--num-rounds",
+        given.rounds,
+        "--branching-factor",
+        "4",
+        "--implementations",
+        "1",
+        *target,
+    ]
 
 
 if __name__ == "__main__":
