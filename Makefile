@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Without an NVIDIA GPU the CPU build of torch is pinned; with one, torch's own choice is right.
 CONSTRAINTS := $(if $(shell command -v nvidia-smi 2>/dev/null),,-c constraints-cpu.txt)
 
-.PHONY: run test test-long check clean
+.PHONY: run test test-long selftest check clean
 
 run: $(VENV)/.run
 	$(BIN)/python test_agent.py
@@ -15,6 +15,9 @@ test: $(VENV)/.test check
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long
+
+selftest: $(VENV)/.run
+	$(BIN)/python -m ncu_server selftest
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .

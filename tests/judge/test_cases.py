@@ -45,7 +45,7 @@ def wanted() -> list[object]:
             if rules == "strict" and case.expect["strict"] == case.expect["default"]:
                 continue
             quick = case.name in QUICK and rules == "default"
-            marks = [] if quick else [pytest.mark.long if case.target == "cpu" else pytest.mark.gpu]
+            marks = [] if quick else [pytest.mark.selftest if case.target == "cpu" else pytest.mark.gpu]
             found.append(pytest.param(case, rules, marks=marks, id=f"{case.name}-{rules}"))
     return found
 
