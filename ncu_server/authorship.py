@@ -28,6 +28,7 @@ from ncu_server.jitted import Jitted
 
 Label = Literal["custom", "hybrid", "library", "unknown"]
 CUSTOM, LIBRARY = 0.95, 0.05
+FEW = 0.2  # a share that noise can lift a decoy to
 SMALL_US = {"cpu": 200.0, "cuda": 50.0}
 CONCEALED_US = {"cpu": 100.0, "cuda": 20.0}
 PYTHON_US = 300.0
@@ -268,7 +269,8 @@ def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
     top = max(foreign, key=lambda name: foreign[name])
     label: Label = "custom" if share > CUSTOM else "library" if share < LIBRARY else "hybrid"
     short = total / seen["calls"] < SMALL_US[target]
-    doubtful = mine > 0 and (short or label != "library")
+    decoy = LIBRARY <= share < FEW or (target == "cuda" and seen["own_started"] > 0 and label != "library")
+    doubtful = mine > 0 and (short or decoy)
     return Authorship(label, round(share, 4), round(1 - share, 4), top, foreign[top] / (total or 1), doubtful=doubtful)
 
 

@@ -93,7 +93,7 @@ def test_short_times_are_no_evidence_and_the_output_decides() -> None:
 
 
 def test_a_decoy_that_takes_its_time_is_told_by_the_output_and_little_work_of_its_own_by_the_time() -> None:
-    slow = attribute(seen(ops={"aten::mm": 50000.0}, own_us=50000.0, own_started=10, own_done=10), "cpu", OWN)
+    slow = attribute(seen(kernels={"k_mm(float)": 5e4, "nvjet_hsh_1": 5e4}, own_started=10, own_done=10), "cuda", OWN)
     assert (slow.label, slow.doubtful, settle(slow, 0.001).label) == ("hybrid", True, "library")
     little = attribute(seen(ops={"aten::mm": 50000.0}, own_us=500.0, own_started=10, own_done=10), "cpu", OWN)
     assert (little.label, little.doubtful) == ("library", False)
