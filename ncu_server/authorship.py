@@ -30,7 +30,7 @@ Label = Literal["custom", "hybrid", "library", "unknown"]
 CUSTOM, LIBRARY = 0.95, 0.05
 FEW = 0.2  # a share that noise can lift a decoy to
 SMALL_US = {"cpu": 200.0, "cuda": 50.0}
-CONCEALED_US = {"cpu": 10_000.0, "cuda": 20.0}  # on the CPU page faults alone were seen to make 3,000
+CONCEALED_US = {"cpu": 100.0, "cuda": 20.0}
 PYTHON_US = 300.0
 
 # Operators of ATen that a candidate may use freely: they allocate, view, copy or describe. All others compute.

@@ -70,7 +70,7 @@ def test_what_numpy_does_unseen_is_settled_by_the_output() -> None:
 
 def test_torch_that_works_only_while_nobody_watches_is_library() -> None:
     watched = seen(own_us=9000.0, own_started=10, own_done=10)
-    author = attribute(watched | {"concealed": {"aten::addmm": 18000.0, "aten::empty": 900.0}}, "cpu", OWN)
+    author = attribute(watched | {"concealed": {"aten::addmm": 180.0, "aten::empty": 900.0}}, "cpu", OWN)
     assert author.label == "library"
     assert "aten::addmm" in (author.refusal(strict=False) or "")
     assert attribute(watched | {"concealed": {"aten::relu": 4.0, "aten::empty": 900.0}}, "cpu", OWN).label == "custom"
