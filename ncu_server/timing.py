@@ -133,7 +133,7 @@ async def alternate(
             used = (watch.computing_ns(sides[name].pid) - before) / 1e3
             samples.warm[name].append(fmean(times))
             spare[name].append((used - sum(times) * group * (1 + 1 / len(times) / group)) / len(times))
-    allowed = 2 * max(0.0, *(max(spare[n]) for n in sides if n != candidate)) + SLACK_US / pace[candidate].count
+    allowed = 2 * max([0.0, *(max(spare[n]) for n in sides if n != candidate)]) + SLACK_US / pace[candidate].count
     # Where a device computes, the main thread may well be busy for longer than the device.
     if not rotation.flushes and min(spare[candidate]) > allowed + UNTOLD * group * max(samples.warm[candidate]):
         samples.underclaimed.add(candidate)

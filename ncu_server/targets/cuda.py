@@ -56,9 +56,7 @@ def first_gpu() -> tuple[str, str, str] | None:
         answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=30, check=True).stdout
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return None
-    rows = [
-        (name, capability, uuid) for name, capability, uuid in (r.split(", ") for r in answer.splitlines() if ", " in r)
-    ]
+    rows = [(row[0], row[1], row[2]) for r in answer.splitlines() if len(row := r.split(", ")) == 3]
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     if first in ("", "-1"):  # hidden on purpose
         return None

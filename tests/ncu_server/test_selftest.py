@@ -106,6 +106,11 @@ async def test_a_key_in_what_is_said_and_a_process_left_behind_are_told() -> Non
     with Canaries() as canaries:
         environment = Path(canaries.told("/proc/@VICTIM@/environ")).read_text()
         assert await canaries.touched(f"log: {environment}") == ("key",)
-        left = subprocess.Popen([sys.executable, "-c", "input()", canaries.mark], stdin=subprocess.PIPE)
+        waits = "print(flush=True); input()"
+        left = subprocess.Popen(
+            [sys.executable, "-c", waits, canaries.mark], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert left.stdout is not None
+        left.stdout.readline()  # a process has no command line until its exec is done
         assert await canaries.touched("") == ("process",)
-        left.communicate()
+        left.communicate(b"\n")

@@ -414,7 +414,7 @@ def test_a_cache_full_of_nonsense_names_no_kernel(tmp_path: Path) -> None:
 
 def test_the_probe_names_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho 'NVIDIA H100, 9.0'\n")
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H100, 9.0, GPU-1'\n")
     tool.chmod(0o700)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
