@@ -19,7 +19,7 @@ SMALL_US = 20.0  # below it the marks around a call weigh too much: calls are ti
 WARM_UPS = 2
 WARM_PAIRS = 2
 FEW_CALLS = 8  # fewer are long enough as they are
-UNTOLD = 4.0  # share of what it tells by which a side's main thread may have computed longer in a warm block,
+UNTOLD = 1.0  # share of what it tells by which a side's main thread may have computed longer in a warm block,
 SLACK_US = 1_000.0  # beside this much a block, and twice what the reference's does a reading
 MIN_PAIRS = 6
 MAX_PAIRS = 120
@@ -132,7 +132,7 @@ async def alternate(
             times = await _block(sides[name], secrets.randbits(48), pace[name].longer(), timeout_s, True)
             used = (watch.computing_ns(sides[name].pid) - before) / 1e3
             samples.warm[name].append(fmean(times))
-            spare[name].append((used - sum(times) * group * (1 + 1 / len(times) / group)) / len(times))
+            spare[name].append((used - sum(times) * group) / len(times))
     allowed = 2 * max([0.0, *(max(spare[n]) for n in sides if n != candidate)]) + SLACK_US / pace[candidate].count
     # Where a device computes, the main thread may well be busy for longer than the device.
     if not rotation.flushes and min(spare[candidate]) > allowed + UNTOLD * group * max(samples.warm[candidate]):

@@ -32,7 +32,7 @@ class Fork:
     disk: int
 
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # mallopt(3)
 
 
 def main(control_fd: int) -> None:
@@ -86,14 +86,14 @@ def _bound(children: dict[int, Fork], over: dict[int, str], cap: int) -> None:
 
 
 def _settle_allocator() -> None:
-    """Give all children the same allocator from the start: glibc's own thresholds follow what a process has freed, so
-    that of two equal sides one may pay page faults at each call and the other none (a factor of five was seen).
+    """Let no child give freed memory back to the system, as with the allocators that PyTorch's tuning guide advises.
 
-    Blocks under 32 MiB, the most that glibc allows, are kept and used again, as in a process that has run for a while.
+    Else a call pays page faults for each large tensor, at a price that glibc's moving thresholds and the machine's
+    other work decide: on a virtual machine that returns free pages to its host a factor of ten was seen.
     """
     libc = ctypes.CDLL(None)
-    libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)
-    libc.mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
+    libc.mallopt(M_MMAP_MAX, 0)
+    libc.mallopt(M_TRIM_THRESHOLD, -1)
 
 
 def _warm() -> None:
