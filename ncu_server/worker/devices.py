@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-M_PERTURB = -6  # mallopt(3): fill what malloc returns with the complement of the given byte
+from ncu_server.worker import keeping
+
 CPU_COPY_BYTES = 256 << 20
 CUDA_COPY_BYTES = 1 << 30
 CYCLES_PER_US = 2_000  # of an SM clock near 2 GHz; a slower clock only makes the lead longer
@@ -59,11 +60,11 @@ class Cpu:
 
     def release(self) -> None:
         """Give back the memory that has been freed."""
-        ctypes.CDLL(None).malloc_trim(0)
+        keeping.release()
 
     def poison(self, on: bool, room: int = 0) -> None:
         """Fill fresh memory with a pattern, so that unwritten outputs show; off for timing."""
-        ctypes.CDLL(None).mallopt(M_PERTURB, 1 if on else 0)
+        keeping.fill(on)
 
     def clock(self, calls: Calls) -> list[float]:
         """Microseconds of a call, the mean of each group; nothing but the rotation of inputs empties the cache here."""
