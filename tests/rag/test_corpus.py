@@ -17,6 +17,7 @@ from rag.page import Page, parse, problems
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INCLUDE = re.compile(r"^#include .*\n", re.MULTILINE)
+DEFINE = re.compile(r"^#define (\w+)", re.MULTILINE)
 TORCH = re.compile(r"^#include <(torch|ATen|c10)/", re.MULTILINE)
 TOOLKIT = re.compile(r"^#include <(cu\w+\.h|cuda/.*)>", re.MULTILINE)
 GPU = re.compile(r"sm_(\d+)a?(\+?)")
@@ -94,6 +95,7 @@ def _together(pages: list[Page], language: str) -> str:
     bodies = [
         f"namespace {re.sub('[^a-z0-9]', '_', page.id)}_{n} {{\n"
         f'#line {line} "body of {page.path}"\n{INCLUDE.sub(chr(10), code)}}}\n'
+        + "".join(f"#undef {macro}\n" for macro in DEFINE.findall(code))
         for n, (page, line, code) in enumerate(found)
     ]
     return "".join(includes + bodies)
