@@ -108,14 +108,14 @@ def _includes(page: Page, headers: re.Pattern[str], *languages: str) -> bool:
 def _nvcc_arch(page: Page) -> str:
     """What a page's snippets are compiled for: the oldest architecture of its own from sm_80 on, else sm_90.
 
-    A feature of one architecture alone (`sm_90`, `sm_100`) is compiled for its `a` target, which has all of it.
+    A feature of one architecture alone (`sm_90`, `sm_100`) is compiled for its `a` target ("90a"), which has all of it.
     """
     own = sorted((int(match[1]), match[2]) for arch in page.archs if (match := GPU.fullmatch(arch)))
     modern = [(number, plus) for number, plus in own if number >= 80]
     if not modern or own[0] < modern[0]:
-        return "sm_90"
+        return "90"
     number, plus = modern[0]
-    return f"sm_{number}" if plus or number < 90 else f"sm_{number}a"
+    return f"{number}" if plus or number < 90 else f"{number}a"
 
 
 def _compile(command: list[str], source: Path) -> None:
@@ -131,9 +131,10 @@ def test_cuda_snippets_compile_for_the_architecture_of_their_page(pages: list[Pa
             groups.setdefault(_nvcc_arch(page), []).append(page)
     assert groups
     for arch, group in groups.items():
-        source = tmp_path / f"{arch}.cu"
+        source = tmp_path / f"sm_{arch}.cu"
         source.write_text(_together(group, "cuda"))
-        _compile(["nvcc", f"-arch={arch}", "-Werror=all-warnings", "-Xcompiler", "-O0", "-c"], source)
+        target = f"arch=compute_{arch},code=sm_{arch}"  # -arch=sm_90a would compile for compute_90 as well
+        _compile(["nvcc", "-gencode", target, "-Werror=all-warnings", "-Xcompiler", "-O0", "-c"], source)
 
 
 @needs_gcc
