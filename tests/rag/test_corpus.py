@@ -32,12 +32,20 @@ needs_gcc = pytest.mark.skipif(not shutil.which("g++"), reason="no g++")
 
 HIP = """
 #pragma once
-#include <cstdint>
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
 #define __host__ __attribute__((host))
 #define __shared__ __attribute__((shared))
 #define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
+using size_t = decltype(sizeof 0);
+struct dim3 { unsigned x, y, z; };
+extern __device__ const dim3 threadIdx, blockIdx, blockDim, gridDim;
+constexpr int warpSize = 64;
+__device__ void __syncthreads();
+template <typename T> __device__ T __shfl(T, int, int = 64);
+template <typename T> __device__ T __shfl_xor(T, int, int = 64);
+template <typename T> __device__ T __shfl_down(T, unsigned, int = 64);
+__device__ unsigned long long __ballot(int);
 """
 
 
