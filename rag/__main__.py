@@ -1,13 +1,14 @@
-"""`python -m rag search TEXT`, `status`, `build`."""
+"""`python -m rag search TEXT`, `status`, `build`, `vectors`."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
-from rag import ingest
-from rag.embed import packaged_model
+from rag import ingest, shipped
+from rag.embed import Embedder, packaged_model
 from rag.errors import LibraryError
 from rag.library import Library
 from rag.passage import Query
@@ -27,6 +28,7 @@ def _parser() -> argparse.ArgumentParser:
     search.add_argument("--limit", type=int, default=5, help="passages at most (default: 5)")
     commands.add_parser("status", help="say what is indexed and which mode would answer")
     commands.add_parser("build", help="make the indexes anew")
+    commands.add_parser("vectors", help="bring the vectors that ship with the corpus up to date (for who changes it)")
     return parser
 
 
@@ -54,6 +56,16 @@ def _status(cache: Path) -> None:
         print(f"vectors     {model.id}, hybrid retrieval answers")
 
 
+def _vectors(cache: Path) -> None:
+    model = packaged_model()
+    if isinstance(model, str):
+        raise LibraryError(f"no vectors can be made: {model}")
+    with contextlib.closing(Embedder(model)) as embedder:
+        count, new = ingest.refresh(cache, embedder, _tell)
+    path = shipped.file(ingest.CORPUS, model.id)
+    print(f"{count} vectors, {new} of them new, {path.stat().st_size / 1e6:.2f} MB in {path}")
+
+
 def _tell(line: str) -> None:
     print(line, file=sys.stderr)
 
@@ -65,6 +77,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if args.command == "status":
             _status(cache)
+            return 0
+        if args.command == "vectors":
+            _vectors(cache)
             return 0
         if args.command == "build":
             ingest.discard(cache, ingest.read(), _tell)

@@ -71,10 +71,11 @@ class VectorCache:
 
 def directory(generation: Path, model: str) -> Path:
     """Where a generation keeps its Chroma store for `model`."""
-    return generation / f"chroma-{_collection(model)}"
+    return generation / f"chroma-{collection_name(model)}"
 
 
-def _collection(model: str) -> str:
+def collection_name(model: str) -> str:
+    """The model's id as Chroma and file systems allow it."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-._")[:100]
 
 
@@ -87,7 +88,7 @@ def write(path: Path, model: str, vectors: Mapping[str, bytes]) -> None:
     client = _client(partial)
     try:
         collection = client.create_collection(
-            _collection(model), embedding_function=None, configuration={"hnsw": _HNSW}
+            collection_name(model), embedding_function=None, configuration={"hnsw": _HNSW}
         )
         names = list(vectors)
         for start in range(0, len(names), ADD_BATCH):
@@ -134,7 +135,7 @@ class DenseIndex:
         except self._faults as error:
             raise self._broken(error) from error
         try:
-            self._collection = self._client.get_collection(_collection(model), embedding_function=None)
+            self._collection = self._client.get_collection(collection_name(model), embedding_function=None)
             self._size = self._collection.count()
         except self._faults as error:
             self.close()

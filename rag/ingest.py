@@ -14,11 +14,11 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag import chunk, dense, lexical
+from rag import chunk, dense, lexical, shipped
 from rag.embed import BATCH, Embedder, EmbeddingModel
 from rag.errors import LibraryError
 from rag.page import Page, parse
@@ -154,9 +154,14 @@ def _sweep(generations: Path, current: Path) -> None:
 
 
 def open_dense(
-    cache: Path, index: lexical.LexicalIndex, model: EmbeddingModel, embedder: Embedder, progress: Progress
+    cache: Path,
+    index: lexical.LexicalIndex,
+    model: EmbeddingModel,
+    embedder: Embedder,
+    progress: Progress,
+    corpus: Path = CORPUS,
 ) -> dense.DenseIndex:
-    """The vector index beside `index`; only texts whose vectors are not in the cache are embedded."""
+    """The vector index beside `index`; only texts whose vectors neither the cache nor the corpus holds are embedded."""
     path = dense.directory(index.path.parent, model.id)
     with contextlib.suppress(LibraryError):
         return dense.DenseIndex(path, model.id, index.size)
@@ -167,27 +172,58 @@ def open_dense(
             except LibraryError as error:
                 progress(f"{error}: rebuilding it")
         texts = index.embedded()
-        vectors = _vectors(cache, model, embedder, {dense.key(text): text for text in texts.values()}, progress)
+        wanted = {dense.key(text): text for text in texts.values()}
+        vectors = _vectors(cache, embedder, wanted, progress, shipped.file(corpus, model.id))
         dense.write(path, model.id, {name: vectors[dense.key(text)] for name, text in texts.items()})
         return dense.DenseIndex(path, model.id, index.size)
 
 
+def refresh(cache: Path, embedder: Embedder, progress: Progress, corpus: Path = CORPUS) -> tuple[int, int]:
+    """Make the vectors that ship with the corpus anew: those of its chunks, no others.
+
+    Returns (how many, how many of them the file did not hold before).
+    """
+    wanted = {dense.key(c.embedded): c.embedded for page in read(corpus).pages() for c in chunk.chunks(page)}
+    path = shipped.file(corpus, embedder.model.id)
+    try:
+        before = shipped.read(path, wanted)
+    except LibraryError as error:
+        progress(str(error))
+        path.unlink()
+        before = {}
+    with writer(cache, progress):
+        vectors = _vectors(cache, embedder, wanted, progress, path)
+    shipped.write(path, vectors)
+    return len(vectors), len(vectors) - len(before)
+
+
 def _vectors(
-    cache: Path, model: EmbeddingModel, embedder: Embedder, texts: dict[str, str], progress: Progress
+    cache: Path, embedder: Embedder, texts: dict[str, str], progress: Progress, source: Path
 ) -> dict[str, bytes]:
+    model = embedder.model.id
     known = dense.VectorCache(cache / "vectors.sqlite")
     try:
         if known.dropped:
             progress("the cache of vectors was broken and is begun anew")
-        vectors = known.get(model.id, texts)
+        vectors = known.get(model, texts)
+        if len(vectors) < len(texts):
+            vectors = _shipped(source, texts, progress) | vectors
         missing = [name for name in texts if name not in vectors]
         for start in range(0, len(missing), BATCH):
             progress(f"embedding {start} of {len(missing)} chunks")
             batch = missing[start : start + BATCH]
             made = dict(zip(batch, embedder.embed([texts[name] for name in batch]), strict=True))
-            known.put(model.id, made)
+            known.put(model, made)
             vectors |= made
         progress(f"embedded {len(missing)} chunks, {len(vectors) - len(missing)} were known")
         return vectors
     finally:
         known.close()
+
+
+def _shipped(source: Path, keys: Iterable[str], progress: Progress) -> dict[str, bytes]:
+    try:
+        return shipped.read(source, keys)
+    except LibraryError as error:
+        progress(f"{error}: embedding anew")
+        return {}

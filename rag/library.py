@@ -53,7 +53,7 @@ class Library:
         if mode == "lexical":
             return cls(index, None, "lexical retrieval was asked for")
         try:
-            dense, reason = _open_dense(cache, index, tell)
+            dense, reason = _open_dense(cache, index, tell, corpus)
         except LibraryError as error:
             dense, reason = None, str(error)
         if mode == "hybrid" and dense is None:
@@ -146,14 +146,15 @@ class Library:
 
 
 def _open_dense(
-    cache: Path, index: LexicalIndex, tell: ingest.Progress
+    cache: Path, index: LexicalIndex, tell: ingest.Progress, corpus: Path
 ) -> tuple[tuple[Embedder, DenseIndex] | None, str]:
     model = packaged_model()
     if isinstance(model, str):
         return None, model
     embedder = Embedder(model)
     try:
-        return (embedder, ingest.open_dense(cache, index, model, embedder, tell)), f"the model {model.id} is installed"
+        vectors = ingest.open_dense(cache, index, model, embedder, tell, corpus)
+        return (embedder, vectors), f"the model {model.id} is installed"
     except BaseException:  # also for Ctrl-C: the child must not outlive the failed opening
         embedder.close()
         raise
