@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from rag import Library, LibraryError, Query, dense, ingest, shipped
+from rag.choice import Choice
 from rag.chunk import chunks
 from rag.embed import Embedder, EmbeddingModel, packaged_model
 
@@ -74,7 +75,7 @@ def test_hybrid_answers_without_a_network_and_without_torch_in_the_parent(
         "embedding 0 of 7 chunks",
         "embedded 7 chunks, 0 were known",
     ]
-    assert answer == "hybrid ['coalescing', 'wgmma'] ['bm25', 'dense', 'rrf', 'score', 'tags']"
+    assert answer == "hybrid ['coalescing', 'wgmma'] ['bm25', 'dense', 'rrf', 'score', 'sheet', 'tags']"
     assert torch == "False"
 
 
@@ -82,7 +83,7 @@ def test_an_unchanged_corpus_costs_no_embedding(copy: tuple[Path, Path], embedde
     cache, corpus = copy
     said: list[str] = []
     index = ingest.open_lexical(cache, ingest.read(corpus), said.append)
-    ingest.open_dense(cache, index, embedder.model, embedder, said.append).close()
+    ingest.open_dense(cache, index, embedder, Choice(), said.append, None).close()
     index.close()
     assert (embedder.count, said) == (0, [])
 
@@ -97,7 +98,7 @@ def test_a_first_run_embeds_only_what_the_corpus_ships_no_vector_of(
     embedder.count = 0
     said: list[str] = []
     index = ingest.open_lexical(tmp_path / "two", ingest.read(corpus), said.append)
-    ingest.open_dense(tmp_path / "two", index, embedder.model, embedder, said.append, corpus).close()
+    ingest.open_dense(tmp_path / "two", index, embedder, Choice(), said.append, corpus).close()
     index.close()
     assert (embedder.count, said[-1]) == (1, "embedded 1 chunks, 7 were known")
     assert ingest.refresh(tmp_path / "two", embedder, print, corpus) == (8, 1)
@@ -114,7 +115,7 @@ def test_broken_shipped_vectors_cost_time_and_are_named(
     (cache / "vectors.sqlite").unlink()
     said: list[str] = []
     index = ingest.open_lexical(tmp_path / "new", ingest.read(corpus), said.append)
-    ingest.open_dense(tmp_path / "new", index, embedder.model, embedder, said.append, corpus).close()
+    ingest.open_dense(tmp_path / "new", index, embedder, Choice(), said.append, corpus).close()
     index.close()
     assert any(line.startswith(f"the shipped vectors {path} are broken") for line in said)
     assert said[-1] == "embedded 7 chunks, 0 were known"
@@ -138,7 +139,7 @@ def test_a_broken_vector_index_is_rebuilt_from_the_cached_vectors(copy: tuple[Pa
     (store / "chroma.sqlite3").write_bytes(b"x" * 5000)
     said: list[str] = []
     index = ingest.open_lexical(cache, ingest.read(corpus), said.append)
-    ingest.open_dense(cache, index, embedder.model, embedder, said.append).close()
+    ingest.open_dense(cache, index, embedder, Choice(), said.append, None).close()
     index.close()
     assert said[0].startswith("the vector index ") and said[0].endswith("rebuilding it")
     assert said[1:] == ["embedded 0 chunks, 7 were known"]
@@ -160,7 +161,7 @@ def test_a_dead_child_turns_auto_lexical_in_words_and_is_an_error_where_hybrid_w
 ) -> None:
     cache, corpus = copy
     with Library.open(cache, "auto", corpus=corpus) as library:
-        assert (library.mode, library.mode_reason) == ("hybrid", f"the model {model().id} is installed")
+        assert (library.mode, library.mode_reason) == ("hybrid", f"the model {model().id} embeds")
         os.kill(_child_of(library), signal.SIGKILL)
         answer = library.search(Query("arrays of structs"))
         assert (answer.mode, answer.passages[0].page) == ("lexical", "coalescing")
@@ -173,8 +174,8 @@ def test_a_dead_child_turns_auto_lexical_in_words_and_is_an_error_where_hybrid_w
 
 
 def _child_of(library: Library) -> int:
-    assert library._dense is not None
-    return library._dense[0].pid
+    assert isinstance(library._embedder, Embedder)
+    return library._embedder.pid
 
 
 def test_a_model_that_does_not_load_is_an_error_that_says_why(tmp_path: Path) -> None:
