@@ -49,6 +49,17 @@ LAYERS = {
         {"telemetry", "limit", "authorship"},
         {"answers", "guard", "jitted", "elf", "compare", "stats", "schema", "errors"},
     ],
+    "rag": [
+        {"__main__"},
+        {"serve"},
+        {"library"},
+        {"ingest", "shelf"},
+        {"own", "model", "shipped", "rank"},
+        {"documents", "endpoint", "dense", "lexical"},
+        {"chunk", "embed", "choice", "markup"},
+        {"plan", "page", "terms"},
+        {"passage", "errors"},
+    ],
 }
 
 

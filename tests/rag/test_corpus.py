@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rag import ingest
+from rag import dense, ingest, shipped
 from rag.chunk import CAP, chunks, tokens
-from rag.embed import PACKAGE
+from rag.embed import PACKAGE, packaged_model
 from rag.page import Page, parse, problems
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -94,6 +94,19 @@ def _fences(page: Page, language: str) -> list[tuple[int, str]]:
     """(line of the page's body, code) of each fenced block of a language."""
     found = [match for match in FENCE.finditer(page.body) if match[1] == language]
     return [(page.body.count("\n", 0, match.start(2)) + 1, match[2]) for match in found]
+
+
+def test_the_shipped_vectors_can_be_read_and_what_lacks_one_is_only_told(pages: list[Page]) -> None:
+    found = packaged_model()
+    if isinstance(found, str):
+        pytest.skip(found)
+    texts = {dense.key(c.embedded): f"{page.path}: {c.heading}" for page in pages for c in chunks(page)}
+    held = shipped.read(shipped.file(ingest.CORPUS, found.id), texts)
+    missing = sorted(set(texts) - set(held))
+    if missing:
+        print(f"{len(missing)} of {len(texts)} chunks are embedded at first use; `python -m rag vectors` mends it:")
+        print("\n".join(texts[key] for key in missing))
+    assert {len(vector) for vector in held.values()} <= {384 * 4}
 
 
 def _together(pages: list[Page], language: str) -> str:
