@@ -46,8 +46,10 @@ LAYERS = {
         {"walls"},
         {"landlock", "seccomp", "watch", "tickets"},
         {"casebook", "canaries"},
-        {"telemetry", "limit", "authorship"},
+        {"telemetry", "limit", "authorship", "digest"},
+        {"troubles"},
         {"answers", "guard", "jitted", "elf", "compare", "stats", "schema", "errors"},
+        {"metrics", "facts", "profiles", "reading"},
     ],
 }
 
