@@ -16,6 +16,7 @@ from pathlib import Path
 from ncu_server.build import Builds
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Lease
+from ncu_server.reports import Reports
 from ncu_server.session import Session
 from ncu_server.targets import TARGETS, Probe, Target
 from ncu_server.tickets import Tickets
@@ -34,6 +35,7 @@ class Rig:
         self.work = Path(tempfile.mkdtemp(prefix=f"work-{os.getpid()}-", dir=self.cache))
         self._sweep()
         self.builds = Builds(self.work)
+        self.reports = Reports(self.cache / "reports")
         self._zygotes: dict[str, Zygote] = {}
         self._leases: dict[str, Lease] = {}
         self._sessions: dict[str, Session] = {}

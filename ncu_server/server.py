@@ -17,7 +17,7 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from ncu_server import describe, environment, evaluate, schema
+from ncu_server import describe, environment, evaluate, profiling_tools, schema
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.rig import Rig
@@ -61,6 +61,7 @@ def make_server(cache: Path | None = None) -> MCPServer[State]:
 
     mcp: MCPServer[State] = MCPServer("ncu_server", instructions=INSTRUCTIONS, lifespan=lifespan, log_level="WARNING")
     _add_tools(mcp)
+    profiling_tools.add(mcp, _served)
 
     @mcp.resource("problem://{problem_id}/graph", mime_type="application/json", title="Traced graph of a problem")
     def graph(problem_id: str, ctx: Context[State, Any]) -> str:
