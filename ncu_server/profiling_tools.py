@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
@@ -14,8 +14,8 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from ncu_server import contrast, profiles, reports, telling
-from ncu_server.errors import Refusal
+from ncu_server import contrast, ncu, profile, profiles, reports, telling
+from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.rig import Rig
 
@@ -23,6 +23,7 @@ T = TypeVar("T")
 Served = Callable[[Context[Any, Any], float | None], AbstractAsyncContextManager[Report]]
 ReportId = Annotated[str, Field(description="id that profile_kernel or read_report gave")]
 Kernel = Annotated[int | None, Field(ge=0, description="place of the launch in the report; by default the longest")]
+RUNS_CODE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
 READ_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
 
@@ -33,9 +34,48 @@ def _rig(ctx: Context[Any, Any]) -> Rig:
 
 def add(mcp: MCPServer[Any], served: Served) -> None:
     """Add them; `served` reports progress and turns faults into tool errors."""
+    _add_profiling(mcp, served)
     _add_reading(mcp, served)
     _add_comparing(mcp, served)
     _add_resources(mcp)
+
+
+def _add_profiling(mcp: MCPServer[Any], served: Served) -> None:
+    @mcp.tool(title="Profile kernels", annotations=RUNS_CODE)
+    async def profile_kernel(
+        ctx: Context[Any, Any],
+        candidates: Annotated[
+            list[str] | None, Field(description="sources as for evaluate_kernel, one to eight; one start serves all")
+        ] = None,
+        problem: Annotated[str | None, Field(description="PyTorch source that the candidates are for")] = None,
+        target: Annotated[str, Field(description="`cuda` or `triton`")] = "cuda",
+        command: Annotated[
+            list[str] | None, Field(description="instead of candidates: a program and its arguments; no shell reads it")
+        ] = None,
+        folder: Annotated[str | None, Field(description="where `command` runs; by default an empty folder")] = None,
+        detail: Annotated[
+            str, Field(description="`basic` (fast), `standard`, `full`, or names of ncu's sections with commas")
+        ] = "standard",
+        kernel_regex: Annotated[str | None, Field(description="profile only kernels whose name it finds")] = None,
+        launch_skip: Annotated[int, Field(ge=0, description="matching launches to pass over first")] = 0,
+        launch_count: Annotated[int, Field(ge=1, le=100, description="launches to profile for each candidate")] = 16,
+        clock: Annotated[
+            Literal["base", "none"], Field(description="`base` fixes the clock: comparable, and slower than in use")
+        ] = "base",
+        arch: Annotated[
+            str | None, Field(description="`sm_90` or another: where there is no GPU, what to compile for and look at")
+        ] = None,
+        timeout_s: Annotated[float, Field(gt=0, le=3600, description="limit for each run of ncu and each build")] = 300,
+    ) -> profiles.ProfileResult:
+        """Say why kernels take as long as they do: counters of each launch, what bounds it, which line is to blame."""
+        selection = ncu.Selection(detail, kernel_regex, launch_skip, launch_count, clock)
+        async with served(ctx, None) as report:
+            if command:
+                return await profile.command(_rig(ctx), command, folder, selection, timeout_s, report)
+            if not candidates or problem is None:
+                raise Refusal(Code.BAD_ARGUMENT, "give candidates and their problem, or a command")
+            request = profile.Request(tuple(candidates), problem, target, selection, timeout_s, arch)
+            return await profile.profile(_rig(ctx), request, report)
 
 
 def _add_reading(mcp: MCPServer[Any], served: Served) -> None:
