@@ -35,7 +35,7 @@ class Collected:
         if self.code == OVER:
             return Refusal(Code.NCU_FAILED, "the profiled program used too much memory and was stopped")
         seen = list(dict.fromkeys(self.heard.seen))[:NAMES_SHOWN]
-        if self.heard.nothing or self.heard.connected:
+        if self.heard.nothing or (self.heard.connected and not self.heard.errors):
             there = f"; it launched {', '.join(seen)}" if seen else ""
             return Refusal(Code.NO_KERNEL_MATCH, f"no launch was profiled{there}; widen kernel_regex or the launches")
         last = next((line for line in reversed([*self.heard.errors, *self.heard.lines]) if line.strip()), "nothing")

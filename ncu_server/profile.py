@@ -174,7 +174,7 @@ async def _climb(batch: Batch, jobs: list[harness.Job], refused: Refusal | None)
     if refused is not None:
         batch.step_down("counters", refused)
         batch.step_down("timeline", refused)
-        return await rungs.static(batch.probe.arch, jobs)
+        return await _compiled(batch, jobs)
     async with batch.rig.lease(batch.target).alone(batch.report):
         try:
             return await _counted(batch, jobs)
@@ -185,7 +185,15 @@ async def _climb(batch: Batch, jobs: list[harness.Job], refused: Refusal | None)
             return await rungs.timeline(batch.rig, around, problem, batch.target, jobs, batch.report)
         except Refusal as refusal:
             batch.step_down("timeline", refusal)
-    return await rungs.static(batch.probe.arch, jobs)
+    return await _compiled(batch, jobs)
+
+
+async def _compiled(batch: Batch, jobs: list[harness.Job]) -> dict[int, Profiled]:
+    try:
+        return await rungs.static(batch.probe.arch, jobs)
+    except Refusal:
+        first = batch.refused[0]  # what would help most
+        raise Refusal(Code(first.code), f"{first.reason}; {first.fix}") from None
 
 
 async def _counted(batch: Batch, jobs: list[harness.Job]) -> dict[int, Profiled]:

@@ -198,7 +198,7 @@ def _reader(writer: Version | None) -> list[str]:
         for folder, there in _installs():
             if there >= writer:
                 return ["--reader", str(folder)]
-        sentence = f"the report was written by ncu {writer[0]}.{writer[1]}, and the reader is of {own or 'an unknown'}"
+        sentence = f"ncu {writer[0]}.{writer[1]} wrote the report, and the reader is version {version('ncu-report')}"
         raise Refusal(Code.READER_TOO_OLD, f"{sentence}; pip install -U ncu-report")
     if found := next(iter(_installs()), None):
         return ["--reader", str(found[0])]

@@ -25,9 +25,9 @@ DEFAULT_ARCH = "sm_90"
 
 def imagined(name: str, arch: str | None) -> tuple[Target, Probe] | None:
     """A device to compile for where there is none; None where the target cannot be compiled for without one."""
-    compiler = probed(name).compiler
+    compiler = probed(name).compiler if name == "cuda" else None
     wanted = arch or DEFAULT_ARCH
-    if name != "cuda" or compiler is None:
+    if compiler is None:
         return None
     if wanted not in occupancy.SMS:
         raise Refusal(Code.BAD_ARGUMENT, f"unknown arch {wanted!r}; there are: {', '.join(occupancy.SMS)}")
