@@ -10,9 +10,9 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,9 +21,10 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT, TextContent, TextResourceContents
 from pydantic import TypeAdapter, ValidationError
 
-from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, UsageError
+from kernel_agent import diagnosis
+from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
 from kernel_agent.journal import LOG
-from kernel_agent.types import Description, Evaluation, Problem, Status
+from kernel_agent.types import Description, Evaluation, Problem, Profile, Status
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -45,7 +46,19 @@ REFUSALS: dict[str, type[KernelAgentError]] = {
     "NO_DEVICE": Unavailable,
     "NO_COMPILER": Unavailable,
     "NO_ROOM": Unavailable,
+    "NO_PROFILER": Unprofiled,
+    "COUNTERS_DENIED": Unprofiled,
+    "COUNTERS_BUSY": Unprofiled,
+    "LOCKED": Unprofiled,
+    "NCU_FAILED": Unprofiled,
+    "NO_KERNEL_MATCH": Unprofiled,
+    "BAD_REPORT": Unprofiled,
+    "UNKNOWN_REPORT": Unprofiled,
+    "READER_TOO_OLD": Unprofiled,
+    "NO_READER": Unprofiled,
 }
+PROFILED_AT_ONCE, PROFILE_S = 8, 300.0
+"""Candidates that one call may hold, and seconds that the server has for a run of its profiler."""
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -161,6 +174,36 @@ class Bench:
     ) -> dict[str, Any]:
         """The server's whole answer on one candidate, as it came; `rules` are `default` or `strict`."""
         return await self._answer(problem, source, on_progress, baselines=list(baselines), rules=rules)
+
+    async def profile(self, problem: Problem, sources: Sequence[str], on_progress: Say | None = None) -> list[Profile]:
+        """What the profiler says of each candidate, by as few starts of it as can be.
+
+        Raises Unprofiled where the server has none for this target, or failed in it.
+        """
+        found: list[Profile] = []
+        for start in range(0, len(sources), PROFILED_AT_ONCE):
+            found += await self._profiled(problem, list(sources[start : start + PROFILED_AT_ONCE]), on_progress)
+        return found
+
+    async def _profiled(self, problem: Problem, sources: list[str], on_progress: Say | None) -> list[Profile]:
+        asked = {"candidates": sources, "problem": problem.source, "target": problem.target, "timeout_s": PROFILE_S}
+        try:
+            answer = await self._call("profile_kernel", asked, on_progress, PROFILE_S * (len(sources) + 1))
+            rows = understood(list[diagnosis.Answer], answer.get("profiles", ()))
+            if len(rows) != len(sources):
+                raise _malformed("profile_kernel", f"{len(rows)} profiles of {len(sources)} candidates")
+            return [diagnosis.profile(await self._whole(row)) for row in rows]
+        except ServerError as fault:
+            if self._line.done() and self._line.exception():
+                raise
+            raise Unprofiled(str(fault)) from None  # it lives, and measures on
+
+    async def _whole(self, row: diagnosis.Answer) -> diagnosis.Answer:
+        """The answer with its report in full: one that is told among others is cut to what a call may hold."""
+        if row.report is None or row.report.report_id is None:
+            return row
+        whole = await self._call("read_report", {"report": row.report.report_id})
+        return replace(row, report=understood(diagnosis.Report, whole))
 
     async def _judge(
         self, problem: Problem, source: str, baselines: list[str], fresh: bool, on_progress: Say | None
@@ -323,7 +366,7 @@ def _answer(tool: str, result: CallToolResult) -> dict[str, Any]:
     return dict(result.structured_content)
 
 
-def understood(kind: type[T], answer: dict[str, Any]) -> T:
+def understood(kind: type[T], answer: Any) -> T:
     """An answer as a value of ours. Raises ServerError where it is none."""
     try:
         return TypeAdapter(kind).validate_python(answer)

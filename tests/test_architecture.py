@@ -23,7 +23,7 @@ LAYERS = {
         {"agent"},
         {"search"},
         {"thinker", "templates", "bench"},
-        {"llm", "query", "prompts"},
+        {"llm", "query", "prompts", "diagnosis"},
         {"journal", "problem"},
         {"tree"},
         {"settings", "events"},
