@@ -32,11 +32,14 @@ class Canaries:
         self._port = socket.create_server(("127.0.0.1", 0))
         self._port.setblocking(False)
         self._victim = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", "input()"],
+            [sys.executable, "-I", "-S", "-c", "print(flush=True); input()"],
             env={"CANARY_API_KEY": self.key},
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
+        assert self._victim.stdout is not None
+        self._victim.stdout.readline()  # until its exec is done a process has neither an environment nor a command line
 
     def __enter__(self) -> Canaries:
         return self

@@ -77,6 +77,7 @@ class Rig:
             # tvm_ffi asks torch.cuda.is_available() when imported; without NVML that would initialise CUDA, and a
             # process that did so cannot fork workers.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            **({"NCU_SERVER_KEEPING": str(self.cache / "keeping")} if target.device == "cpu" else {}),
             **target.environment(probe),
         }
 

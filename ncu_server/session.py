@@ -91,6 +91,7 @@ class Session:
     async def prepare(self) -> None:
         """Draw inputs and compute what is expected. Raises Refusal BAD_PROBLEM with the problem's own fault."""
         opened = await self._open("eager")
+        self.notes += self._zygote.notes
         for variant in opened["variants"]:
             await self._prepare(variant)
 

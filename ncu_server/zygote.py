@@ -186,7 +186,7 @@ class Child:
 
 
 class Zygote:
-    """Starts at the first spawn; dies with the server, and its children with it."""
+    """Starts at the first spawn; dies with the server, and its children with it. `notes`: what it had to do without."""
 
     def __init__(self, work: Path, environment: Mapping[str, str], device: str) -> None:
         self._work, self._environment, self._device = work, dict(environment), device
@@ -198,6 +198,7 @@ class Zygote:
         self._control: socket.socket | None = None
         self._reader: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
+        self.notes: list[str] = []
 
     async def spawn(
         self, role: str, readable: Sequence[str] = (), writable: Sequence[str] = (), file_bytes: int = FILE_BYTES
@@ -279,10 +280,13 @@ class Zygote:
         except TimeoutError:
             ready = None
         if ready is None:
+            code = self._process.poll()
             self.close()
-            raise Refusal(
-                Code.INTERNAL, "the worker process could not import torch; run `python -c 'import torch'` to see why"
+            how = (
+                f"ended with exit code {code}" if code is not None else f"was not ready within {START_TIMEOUT_S:.0f} s"
             )
+            raise Refusal(Code.INTERNAL, f"the worker process that imports torch {how}; try `python -c 'import torch'`")
+        self.notes = ready["notes"]
         self._reader = asyncio.create_task(self._listen(ours))
 
     def _live(self) -> socket.socket:

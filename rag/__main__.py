@@ -1,16 +1,22 @@
-"""`python -m rag search TEXT`, `status`, `build`."""
+"""`python -m rag search TEXT`, `add`, `list`, `remove`, `status`, `serve`, `build`, `vectors`."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+import time
 from pathlib import Path
 
-from rag import ingest
-from rag.embed import packaged_model
+from rag import ingest, model, shipped
+from rag.choice import from_environment
 from rag.errors import LibraryError
 from rag.library import Library
-from rag.passage import Query
+from rag.own import Count, Record, Tags
+from rag.passage import KINDS, SEARCHED, Passage, Query, clipped
+
+SHOWN = 1600
+"""Characters shown of a passage without `--full`."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -24,34 +30,132 @@ def _parser() -> argparse.ArgumentParser:
     search.add_argument("--language", help="only what is written for this language, such as cuda or cpp")
     search.add_argument("--family", action="append", default=[], help="prefer this operator family (repeatable)")
     search.add_argument("--bottleneck", help="prefer pages on this bottleneck, such as dram-bw")
+    search.add_argument("--kind", action="append", choices=KINDS, help="pages, kernels, own documents (repeatable)")
     search.add_argument("--limit", type=int, default=5, help="passages at most (default: 5)")
+    search.add_argument("--full", action="store_true", help=f"whole passages, not only {SHOWN} characters of each")
+    add = commands.add_parser(
+        "add", help="index documents of your own where they stand; again to bring them up to date"
+    )
+    add.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or a directory")
+    add.add_argument("--arch", action="append", default=[], help="they hold for this only, such as sm_90+ (repeatable)")
+    add.add_argument("--language", action="append", default=[], help="they are for this language only (repeatable)")
+    add.add_argument("--family", action="append", default=[], help="they are on this operator family (repeatable)")
+    add.add_argument("--embed", action="store_true", help="make vectors however long that takes")
+    commands.add_parser("list", help="say what was added, and what of it was skipped and why")
+    remove = commands.add_parser("remove", help="forget documents that were added; the files stay")
+    remove.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     commands.add_parser("status", help="say what is indexed and which mode would answer")
-    commands.add_parser("build", help="make the indexes anew")
+    build = commands.add_parser("build", help="make the indexes anew")
+    build.add_argument("--embed", action="store_true", help="make the vectors anew too")
+    commands.add_parser("vectors", help="bring the vectors that ship with the corpus up to date (for who changes it)")
     return parser
 
 
-def _show(library: Library, args: argparse.Namespace) -> None:
-    query = Query(args.text, args.arch, args.language, tuple(args.family), args.bottleneck, args.limit)
+def _search(library: Library, args: argparse.Namespace) -> None:
+    kinds = tuple(args.kind) if args.kind else SEARCHED
+    query = Query(args.text, args.arch, args.language, tuple(args.family), args.bottleneck, args.limit, kinds)
     answer = library.search(query)
     print(f"{len(answer.passages)} passages, {answer.mode} ({library.mode_reason})")
     for place, passage in enumerate(answer.passages, 1):
-        scores = "  ".join(f"{name} {value:.3f}" for name, value in passage.scores.items())
-        heading = f" > {passage.heading}" if passage.heading else ""
-        print(f"\n{place}. {passage.title}{heading}")
-        print(f"   {passage.source}  {', '.join(passage.archs) or 'any'}  {scores}\n")
-        print("\n".join(f"   {line}" for line in passage.text.splitlines()))
+        print(f"\n{place}. {_head(passage)}\n")
+        text = passage.text if args.full else clipped(passage.text, SHOWN)
+        print("\n".join(f"   {line}" for line in text.splitlines()))
+
+
+def _head(passage: Passage) -> str:
+    heading = f" > {passage.heading}" if passage.heading else ""
+    scores = "  ".join(f"{name} {value:.3f}" for name, value in passage.scores.items())
+    return f"{passage.title}{heading}\n   {passage.source}  {', '.join(passage.archs) or 'any'}  {scores}"
+
+
+def _add(cache: Path, args: argparse.Namespace) -> None:
+    tags = Tags(tuple(args.arch), tuple(args.language), tuple(args.family))
+    ingest.check(tags)
+    with ingest.writer(cache, _tell):
+        for path in args.paths:
+            with contextlib.closing(Record(cache)) as record:
+                count, shown = Count(), time.monotonic()
+                for done, (count, file) in enumerate(record.add(path, tags)):  # noqa: B007
+                    if time.monotonic() - shown > 2.0:
+                        shown = time.monotonic()
+                        _tell(f"read {done} files, now {file}")
+            print(f"{path}: {count.added} added, {count.changed} changed, {count.kept} kept, {count.removed} removed")
+            for reason, times in count.skipped.most_common():
+                print(f"  skipped {times}: {reason} (such as {count.examples[reason]})")
+        _grow(cache, args.mode, args.embed)
+
+
+def _grow(cache: Path, mode: str, embed: bool) -> None:
+    choice = from_environment()
+    embedder = None if mode == "lexical" else model.start(choice)
+    if isinstance(embedder, str):
+        _tell(f"no vectors: {embedder}")
+        embedder = None
+    with contextlib.ExitStack() as stack:
+        if embedder is not None:
+            stack.callback(embedder.close)
+        print(ingest.grow(cache, embedder, choice, _tell, embed))
+
+
+def _remove(cache: Path, args: argparse.Namespace) -> None:
+    with ingest.writer(cache, _tell):
+        for path in args.paths:
+            with contextlib.closing(Record(cache)) as record:
+                print(f"{path}: {record.remove(path)} files forgotten")
+        _grow(cache, args.mode, embed=False)
+
+
+def _list(cache: Path) -> None:
+    with contextlib.closing(Record(cache)) as record:
+        roots = record.roots()
+    if not roots:
+        print("nothing was added; `python -m rag add PATH` does it")
+    for root in roots:
+        tags = ", ".join((*root.tags.archs, *root.tags.languages, *root.tags.families))
+        print(f"{root.path}: {root.files} files, {root.parts} parts{f' ({tags})' if tags else ''}")
+        for reason, times in root.skipped.items():
+            print(f"  skipped {times}: {reason}")
 
 
 def _status(cache: Path) -> None:
     corpus = ingest.read()
+    choice = from_environment()
     built = (cache / "generations" / corpus.fingerprint / "index.sqlite").is_file()
-    model = packaged_model()
     print(f"corpus      {len(corpus.files)} files in {ingest.CORPUS}")
     print(f"index       {cache}: {'up to date' if built else 'to be built at first use'}")
-    if isinstance(model, str):
-        print(f"vectors     none, lexical retrieval answers: {model}")
+    if (cache / "own").is_dir():
+        with contextlib.closing(Record(cache)) as record:
+            files, stale = sum(root.files for root in record.roots()), record.stale()
+        changed = f", {stale} of them changed or gone since: `python -m rag add` them again" if stale else ""
+        print(f"own         {files} files{changed}")
+    if reason := model.why_not(choice):
+        print(f"vectors     none, lexical retrieval answers: {reason}")
     else:
-        print(f"vectors     {model.id}, hybrid retrieval answers")
+        where = f" at {choice.embeddings_url}" if choice.embeddings_url else ""
+        print(f"vectors     {choice.model or 'the packaged MiniLM'}{where}, hybrid retrieval answers")
+        print(f"store       {choice.chroma_url or 'Chroma, embedded'}")
+
+
+def _vectors(cache: Path) -> None:
+    embedder = model.start(from_environment())
+    if isinstance(embedder, str):
+        raise LibraryError(f"no vectors can be made: {embedder}")
+    with contextlib.closing(embedder):
+        count, new = ingest.refresh(cache, embedder, _tell)
+    path = shipped.file(ingest.CORPUS, embedder.model.id)
+    print(f"{count} vectors, {new} of them new, {path.stat().st_size / 1e6:.2f} MB in {path}")
+
+
+def _opened(cache: Path, args: argparse.Namespace) -> None:
+    if args.command == "build":
+        ingest.discard(cache, ingest.read(), _tell, vectors=args.embed)
+        with ingest.writer(cache, _tell):
+            _grow(cache, args.mode, args.embed)
+    with Library.open(cache, args.mode, _tell) as library:
+        if args.command == "search":
+            _search(library, args)
+        else:
+            print(f"{library.pages} pages, {library.chunks} chunks, {library.mode} ({library.mode_reason})")
 
 
 def _tell(line: str) -> None:
@@ -63,20 +167,26 @@ def main(arguments: list[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     cache: Path = args.cache or ingest.default_cache()
     try:
-        if args.command == "status":
-            _status(cache)
-            return 0
-        if args.command == "build":
-            ingest.discard(cache, ingest.read(), _tell)
-        with Library.open(cache, args.mode, _tell) as library:
-            if args.command == "search":
-                _show(library, args)
-            else:
-                print(f"{library.pages} pages, {library.chunks} chunks, {library.mode} ({library.mode_reason})")
+        match args.command:
+            case "status":
+                _status(cache)
+            case "vectors":
+                _vectors(cache)
+            case "add":
+                _add(cache, args)
+            case "remove":
+                _remove(cache, args)
+            case "list":
+                _list(cache)
+            case _:
+                _opened(cache, args)
         return 0
     except LibraryError as error:
         print(f"rag: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # whoever read has seen enough
+        sys.stdout = None
+        return 0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rag.page import Page
 
-VERSION = 1
+VERSION = 2
 """Part of every chunk's id: raise it whenever the cutting changes."""
 
 CAP = 240
@@ -17,6 +17,9 @@ CAP = 240
 
 _FULL_FILE = 6000
 """Characters up to which a hit on one function serves its whole file."""
+
+_LONG = 3000
+"""Characters from which on a function, or the head of a long file, is cut."""
 
 _PIECES = re.compile(r"[A-Za-z]+|\d+|[^\sA-Za-z\d]")
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
@@ -144,12 +147,29 @@ def _code(page: Page) -> Iterator[tuple[str, str, str]]:
     """The file's head (comments, includes, tunables), then one part a function; a short file is served whole."""
     found = functions(page.body) if not page.path.endswith(".py") else _python_functions(page.body)
     head = page.body[: found[0][1] if found else len(page.body)].strip("\n")
-    whole = page.body.strip("\n") if len(page.body) <= _FULL_FILE else None
-    if head or whole:
-        yield "", whole or head, head or page.title
+    if len(page.body) <= _FULL_FILE:
+        whole = page.body.strip("\n")
+        yield "", whole, head or page.title
+        yield from ((name, whole, page.body[start:end].strip("\n")) for name, start, end in found)
+        return
+    for piece in _split(head):
+        yield "", piece, piece
+    top = head if len(head) <= _LONG else ""
     for name, start, end in found:
-        text = page.body[start:end].strip("\n")
-        yield name, whole or f"{head}\n\n{text}", text
+        for piece in _split(page.body[start:end].strip("\n")):
+            yield name, f"{top}\n\n{piece}".strip("\n"), piece
+
+
+def _split(text: str) -> Iterator[str]:
+    """Code as pieces of about `_LONG` characters, cut at empty lines: a header's declarations, with their comments."""
+    held = ""
+    for block in text.split("\n\n"):
+        if held and len(held) + len(block) > _LONG:
+            yield held
+            held = ""
+        held = f"{held}\n\n{block}" if held else block
+    if held.strip():
+        yield held
 
 
 def functions(source: str) -> list[tuple[str, int, int]]:

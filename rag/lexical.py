@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
+import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,28 +13,32 @@ from typing import Any
 from rag.chunk import Chunk
 from rag.errors import LibraryError
 from rag.page import Page
+from rag.passage import Kind
+from rag.terms import asked, words
 
-SCHEMA = 2
+SCHEMA = 3
 """Raise it whenever the tables or the tokenizer change: older indexes are then rebuilt."""
 
-WEIGHTS = (2.0, 1.5, 1.0)
-"""BM25 weights of the columns name (title, heading), tags (id, signals), body."""
+SHEET_WEIGHTS = (3.0, 2.0, 1.0)
+"""BM25 weights of a whole page's columns: name (id, title, headings), signals, body."""
 
-_TOKEN = re.compile(r"\w+(?:\.[A-Za-z_]\w*)*")
-_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
-_STOP_WORDS = (
-    "a about an and any are as at be been but by can do does for from had has have how i if in into is it its me my no "
-    "not of on one or our out so than that the their them then there these they this to too up use used using was we "
-    "were what when where which while who why will with would you your"
-)
-_STOP = frozenset(_STOP_WORDS.split())
+CHUNK_WEIGHTS = (2.0, 1.0)
+"""BM25 weights of a chunk's columns: name (title, heading), body."""
+
+OWN = 3
+"""How often a question's own term counts for each time that a term counts which it only means."""
+
+BM25_K1 = 1.2
+"""FTS5's own constant: a term's share is at most this plus one times its rarity."""
+
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE pages (id TEXT PRIMARY KEY, title TEXT, path TEXT, archs TEXT, languages TEXT, families TEXT,
-                    bottlenecks TEXT);
+CREATE TABLE pages (n INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, title TEXT, path TEXT, archs TEXT, languages TEXT,
+                    families TEXT, bottlenecks TEXT, kind TEXT);
 CREATE TABLE chunks (n INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, page TEXT NOT NULL, heading TEXT, text TEXT,
                      embedded TEXT);
-CREATE VIRTUAL TABLE words USING fts5 (name, tags, body, content='', tokenize="unicode61 tokenchars '_'");
+CREATE VIRTUAL TABLE words USING fts5 (name, body, content='', tokenize="unicode61 tokenchars '_'");
+CREATE VIRTUAL TABLE sheets USING fts5 (name, signals, body, content='', tokenize="unicode61 tokenchars '_'");
 """
 
 
@@ -49,52 +53,36 @@ class Card:
     languages: tuple[str, ...]
     families: tuple[str, ...]
     bottlenecks: tuple[str, ...]
+    kind: Kind = "page"
 
 
-def words(text: str) -> Iterator[str]:
-    """The index terms of prose or code: identifiers whole, and their snake and camel parts, stemmed; no stop words."""
-    for match in _TOKEN.finditer(text):
-        token = match[0]
-        whole = token.strip("_").replace(".", "_").lower()
-        parts = [stem(part.lower()) for part in _PART.findall(token)]
-        if len(parts) > 1:
-            yield whole
-        yield from (part for part in parts if part not in _STOP and (len(part) > 1 or part.isdigit()))
-
-
-def stem(word: str) -> str:
-    """A light English stem: fused, fuses and fusing meet; reduction and reduce meet. Never longer than the word."""
-    for suffix, rest in (("ations", ""), ("ation", ""), ("ctions", "c"), ("ction", "c"), ("ings", ""), ("ing", "")):
-        if word.endswith(suffix) and len(word) - len(suffix) >= 3:
-            return _undouble(word.removesuffix(suffix) + rest)
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3:
-        word = word[:-1]
-    if word.endswith("ed") and len(word) > 4:
-        word = _undouble(word[:-2])
-    return word[:-1] if word.endswith("e") and len(word) > 3 else word
-
-
-def _undouble(word: str) -> str:
-    return word[:-1] if len(word) > 3 and word[-1] == word[-2] and word[-1] in "bdgmnprt" else word
+def _card(row: tuple[Any, ...]) -> Card:
+    archs, languages, families, bottlenecks = (tuple(json.loads(items)) for items in row[3:7])
+    return Card(row[0], row[1], row[2], archs, languages, families, bottlenecks, row[7])
 
 
 def write(path: Path, pages: Sequence[Page], chunks: Iterable[Chunk]) -> int:
     """Make the index at `path`, which must not exist. Returns the number of chunks."""
-    by_id = {page.id: page for page in pages}
+    titles = {page.id: page.title for page in pages}
     base = sqlite3.connect(path, isolation_level=None)
     try:
         base.execute("PRAGMA journal_mode = OFF")
         base.executescript(_TABLES)
         base.execute("BEGIN")
-        base.executemany("INSERT INTO pages VALUES (?, ?, ?, ?, ?, ?, ?)", [_page_row(page) for page in pages])
+        for n, page in enumerate(pages, 1):
+            base.execute("INSERT INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (n, *_page_row(page)))
+            base.execute("INSERT INTO sheets (rowid, name, signals, body) VALUES (?, ?, ?, ?)", (n, *_sheet(page)))
         n = 0
-        for n, chunk in enumerate(chunks, 1):
+        seen: set[str] = set()
+        for chunk in chunks:
+            if chunk.id in seen:  # a document may say the same thing twice
+                continue
+            seen.add(chunk.id)
+            n += 1
             row = (n, chunk.id, chunk.page, chunk.heading, chunk.text, chunk.embedded)
             base.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?)", row)
-            terms = _terms(by_id[chunk.page], chunk)
-            base.execute("INSERT INTO words (rowid, name, tags, body) VALUES (?, ?, ?, ?)", (n, *terms))
+            terms = _joined(f"{titles[chunk.page]} {chunk.heading}"), _joined(chunk.words)
+            base.execute("INSERT INTO words (rowid, name, body) VALUES (?, ?, ?)", (n, *terms))
         base.executemany("INSERT INTO meta VALUES (?, ?)", [("schema", str(SCHEMA)), ("chunks", str(n))])
         base.execute("COMMIT")
         return n
@@ -104,16 +92,18 @@ def write(path: Path, pages: Sequence[Page], chunks: Iterable[Chunk]) -> int:
 
 def _page_row(page: Page) -> tuple[str, ...]:
     lists = (page.archs, page.languages, page.families, page.bottlenecks)
-    return (page.id, page.title, page.path, *(json.dumps(items) for items in lists))
+    return (page.id, page.title, page.path, *(json.dumps(items) for items in lists), page.kind)
 
 
-def _terms(page: Page, chunk: Chunk) -> tuple[str, str, str]:
-    # Families and bottlenecks are left to the lift: on every chunk of half the pages, they would take all weight from
-    # words such as "softmax", since BM25 counts a term that is everywhere as nothing.
-    tags = " ".join((page.id, *page.signals))
-    texts = (f"{page.title} {chunk.heading}", tags, chunk.words)
-    name, tags, body = (" ".join(words(text)) for text in texts)
-    return name, tags, body
+def _sheet(page: Page) -> tuple[str, str, str]:
+    # Families and bottlenecks are left to the lift: on half the pages, they would take all weight from words such as
+    # "softmax", since BM25 counts a term that is everywhere as nothing.
+    headings = [line.lstrip("# ") for line in page.body.splitlines() if line.startswith("#")]
+    return _joined(" ".join((page.id, page.title, *headings))), _joined(" ".join(page.signals)), _joined(page.body)
+
+
+def _joined(text: str) -> str:
+    return " ".join(words(text))
 
 
 class LexicalIndex:
@@ -127,8 +117,12 @@ class LexicalIndex:
             raise LibraryError(f"the index {path} cannot be opened ({error})") from error
         try:
             self._check()
-            rows = self._rows("SELECT id, title, path, archs, languages, families, bottlenecks FROM pages ORDER BY id")
-            self.cards = {row[0]: Card(*row[:3], *(tuple(json.loads(items)) for items in row[3:])) for row in rows}
+            for table in ("words", "sheets"):
+                self._rows(f"CREATE VIRTUAL TABLE temp.{table}_terms USING fts5vocab('main', '{table}', 'row')")
+            rows = self._rows(
+                "SELECT id, title, path, archs, languages, families, bottlenecks, kind FROM pages ORDER BY id"
+            )
+            self.cards = {row[0]: _card(row) for row in rows}
         except LibraryError:
             self._base.close()
             raise
@@ -149,27 +143,71 @@ class LexicalIndex:
                 f"the index {self.path} is broken ({error}); `python -m rag build` remakes it"
             ) from error
 
-    def search(self, text: str, pages: Iterable[str], limit: int) -> list[tuple[str, float]]:
-        """Chunk ids of `pages` with their BM25 score (higher is better), best first, ties by id."""
-        terms = list(dict.fromkeys(words(text)))
-        if not terms:
-            return []
-        rows = self._rows(
-            "SELECT chunks.id, bm25(words, ?, ?, ?) AS cost FROM words JOIN chunks ON chunks.n = words.rowid "
-            "WHERE words MATCH ? AND chunks.page IN (SELECT value FROM json_each(?)) ORDER BY cost, chunks.id LIMIT ?",
-            (*WEIGHTS, " OR ".join(f'"{term}"' for term in terms), json.dumps(list(pages)), limit),
+    def search(self, text: str, pages: Collection[str], limit: int) -> list[tuple[str, float]]:
+        """Chunk ids of `pages` with the share that their BM25 score is of the best conceivable; ties fall by id."""
+        return self._ranked(
+            "SELECT chunks.id, bm25(words, ?, ?) AS cost FROM words JOIN chunks ON chunks.n = words.rowid "
+            "WHERE words MATCH ? {} ORDER BY cost, chunks.id LIMIT ?",
+            *("words", "chunks.page", CHUNK_WEIGHTS, text, pages, limit),
         )
-        return [(str(row[0]), -float(row[1])) for row in rows]
 
-    def ids(self, pages: Iterable[str]) -> list[str]:
+    def search_pages(self, text: str, pages: Collection[str], limit: int) -> list[tuple[str, float]]:
+        """Ids out of `pages` with the same share for the page as a whole, best first, ties by id."""
+        return self._ranked(
+            "SELECT pages.id, bm25(sheets, ?, ?, ?) AS cost FROM sheets JOIN pages ON pages.n = sheets.rowid "
+            "WHERE sheets MATCH ? {} ORDER BY cost, pages.id LIMIT ?",
+            *("sheets", "pages.id", SHEET_WEIGHTS, text, pages, limit),
+        )
+
+    def _ranked(
+        self,
+        sql: str,
+        table: str,
+        column: str,
+        weights: Sequence[float],
+        text: str,
+        pages: Collection[str],
+        limit: int,
+    ) -> list[tuple[str, float]]:
+        own, meant = asked(text)
+        if not own:
+            return []
+        match = " OR ".join(f'"{term}"' for term in (*own * OWN, *meant))
+        among, values = self._among(column, pages)
+        rows = self._rows(sql.format(among), (*weights, match, *values, limit))
+        best = self._best(table, own, meant)
+        return [(str(row[0]), -float(row[1]) / best) for row in rows]
+
+    def _among(self, column: str, pages: Collection[str]) -> tuple[str, tuple[str, ...]]:
+        """The condition that admits only `pages`, and its values; none where that is all of them."""
+        if len(pages) == len(self.cards):
+            return "", ()
+        return f"AND {column} IN (SELECT value FROM json_each(?))", (json.dumps(list(pages)),)
+
+    def _best(self, table: str, own: Sequence[str], meant: Sequence[str]) -> float:
+        """The score of a text that says nothing but the question's terms, so that indexes of all sizes compare."""
+        size = self.size if table == "words" else len(self.cards)
+        sql = f"SELECT term, doc FROM temp.{table}_terms WHERE term IN (SELECT value FROM json_each(?))"
+        found = dict(self._rows(sql, (json.dumps([*own, *meant]),)))
+        total = 0.0
+        for terms, weight in ((own, OWN), (meant, 1)):
+            for n in (found.get(term, 0) for term in terms):
+                total += weight * max(math.log((size - n + 0.5) / (n + 0.5)), 1e-6)
+        return total * (BM25_K1 + 1)
+
+    def ids(self, pages: Collection[str]) -> list[str]:
         """The ids of all chunks of `pages`, in order."""
-        sql = "SELECT id FROM chunks WHERE page IN (SELECT value FROM json_each(?)) ORDER BY id"
-        return [str(row[0]) for row in self._rows(sql, (json.dumps(list(pages)),))]
+        among, values = self._among("page", pages)
+        return [str(row[0]) for row in self._rows(f"SELECT id FROM chunks WHERE 1 {among} ORDER BY id", values)]
 
     def pages_of(self, chunks: Iterable[str]) -> dict[str, str]:
         """The page of each chunk id."""
         sql = "SELECT id, page FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
         return dict(self._rows(sql, (json.dumps(list(chunks)),)))
+
+    def first_chunk(self, page: str) -> str:
+        """The id of the chunk that a page begins with."""
+        return str(self._rows("SELECT id FROM chunks WHERE page = ? ORDER BY n LIMIT 1", (page,))[0][0])
 
     def chunk(self, name: str) -> tuple[str, str]:
         """(heading, text) of a chunk."""

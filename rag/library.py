@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from rag import ingest
-from rag.dense import DenseIndex
-from rag.embed import Embedder, packaged_model
+from rag import dense, ingest, model
+from rag.choice import Choice, from_environment
 from rag.errors import LibraryError
-from rag.lexical import LexicalIndex, words
+from rag.lexical import Card
+from rag.model import Embeds
 from rag.page import BOTTLENECKS, FAMILIES, serves_arch, serves_language
-from rag.passage import Answer, Mode, Passage, Query
-from rag.rank import DEPTH, Ranked, rank
+from rag.passage import KINDS, Answer, Mode, Passage, Query
+from rag.rank import DEPTH, Hits, Ranked, rank
+from rag.shelf import Shelf
+from rag.terms import words
 
 _log = logging.getLogger(__name__)
 
@@ -23,11 +27,9 @@ _log = logging.getLogger(__name__)
 class Library:
     """An opened library. Safe to ask from several threads; questions are answered one at a time."""
 
-    def __init__(
-        self, index: LexicalIndex, dense: tuple[Embedder, DenseIndex] | None, reason: str, must: bool = False
-    ) -> None:
-        self._index = index
-        self._dense = dense
+    def __init__(self, shelves: list[Shelf], embedder: Embeds | None, reason: str, must: bool = False) -> None:
+        self._shelves = shelves
+        self._embedder = embedder
         self._must = must
         self._lock = threading.Lock()
         self.mode_reason = reason
@@ -39,49 +41,55 @@ class Library:
         mode: Literal["auto", "lexical", "hybrid"] = "auto",
         progress: ingest.Progress | None = None,
         corpus: Path = ingest.CORPUS,
+        choice: Choice | None = None,
     ) -> Library:
-        """Open the library of `corpus`, building in `cache_dir` what is missing or broken.
+        """Open the library of `corpus` and of the user's own documents, building in `cache_dir` what is missing.
 
-        `auto` is hybrid where the model and its packages are installed and work, else lexical; `mode_reason` says why.
+        `auto` is hybrid where a model and its packages are there and work, else lexical; `mode_reason` says why.
+        `choice` None is what the environment says of models and stores.
         Raises LibraryError for a bad corpus or cache directory, and where `hybrid` is demanded and impossible.
         """
         if mode not in ("auto", "lexical", "hybrid"):
             raise LibraryError(f"unknown retrieval mode {mode!r}: auto, lexical or hybrid")
         tell = progress or _log.info
         cache = cache_dir or ingest.default_cache()
-        index = ingest.open_lexical(cache, ingest.read(corpus), tell)
+        shelf = Shelf(ingest.open_lexical(cache, ingest.read(corpus), tell))
+        own = ingest.open_own(cache, tell)
+        shelves = [shelf] if own is None else [shelf, Shelf(own)]
         if mode == "lexical":
-            return cls(index, None, "lexical retrieval was asked for")
+            return cls(shelves, None, "lexical retrieval was asked for")
+        embedder: Embeds | None = None
         try:
-            dense, reason = _open_dense(cache, index, tell)
+            embedder, reason = _open_dense(cache, shelves, tell, corpus, choice or from_environment())
         except LibraryError as error:
-            dense, reason = None, str(error)
-        if mode == "hybrid" and dense is None:
-            index.close()
+            reason = str(error)
+        if mode == "hybrid" and embedder is None:
+            for one in shelves:
+                one.close()
             raise LibraryError(f"hybrid retrieval is not possible: {reason}")
-        return cls(index, dense, reason, must=mode == "hybrid")
+        return cls(shelves, embedder, reason, must=mode == "hybrid")
 
     @property
     def mode(self) -> Mode:
         """What answers now."""
-        return "lexical" if self._dense is None else "hybrid"
+        return "lexical" if self._embedder is None else "hybrid"
 
     @property
     def pages(self) -> int:
         """How many pages the library holds."""
-        return len(self._index.cards)
+        return sum(len(shelf.index.cards) for shelf in self._shelves)
 
     @property
     def chunks(self) -> int:
         """How many chunks the pages are cut into."""
-        return self._index.size
+        return sum(shelf.index.size for shelf in self._shelves)
 
     def search(self, query: Query) -> Answer:
         """The best passages for `query`, one a page. Empty only where no page that the filters admit shares a word.
 
-        Raises LibraryError for an unknown arch, language, family or bottleneck, for a query with nothing to search
-        for, and for a broken index. In mode `auto` a dead embedding process turns the library lexical, which the
-        answer's mode and `mode_reason` say; in mode `hybrid` it raises.
+        Raises LibraryError for an unknown arch, language, family, bottleneck or kind, for a query with nothing to
+        search for, and for a broken index. In mode `auto` a dead embedding process turns the library lexical, which
+        the answer's mode and `mode_reason` say; in mode `hybrid` it raises.
         """
         _check(query)
         text = query.text
@@ -90,53 +98,71 @@ class Library:
         if not any(words(text)):
             raise LibraryError(f"the query {query.text!r} holds no word to search for")
         with self._lock:
-            return self._answer(query, text)
+            passages = self._ranked(query, text)
+            return Answer(self.mode, passages)
 
-    def _answer(self, query: Query, text: str) -> Answer:
-        cards = self._index.cards
-        allowed = [
-            card.id
-            for card in cards.values()
-            if serves_arch(card.archs, query.arch) and serves_language(card.languages, query.language)
-        ]
-        channels = {"bm25": self._index.search(text, allowed, DEPTH)}
-        dense = self._nearest(text, allowed)
-        if dense is not None:
-            channels["dense"] = dense
-        page_of = self._index.pages_of({name for hits in channels.values() for name, _ in hits})
-        ranked = rank(channels, page_of, cards, query)
-        return Answer(self.mode, tuple(self._passage(one) for one in ranked))
+    def _ranked(self, query: Query, text: str) -> tuple[Passage, ...]:
+        vector = self._vector(text)
+        sheets: list[tuple[str, float]] = []
+        channels: dict[str, list[tuple[str, float]]] = {}
+        cards: dict[str, Card] = {}
+        page_of: dict[str, str] = {}
+        shelf_of: dict[str, Shelf] = {}
+        for shelf in self._shelves:
+            admitted = {card.id: card for card in shelf.admitted(query)}
+            whole, chunks = self._hits(shelf, text, vector, list(admitted))
+            sheets += whole
+            for channel, hits in chunks.items():
+                channels.setdefault(channel, []).extend(hits)
+            page_of |= shelf.index.pages_of({name for hits in chunks.values() for name, _ in hits})
+            cards |= admitted
+            shelf_of |= dict.fromkeys(admitted, shelf)
+        ordered = {channel: _best_first(hits) for channel, hits in channels.items()}
+        ranked = rank(_best_first(sheets)[:DEPTH], ordered, page_of, cards, query)
+        return tuple(_passage(one, shelf_of[one.page]) for one in ranked)
 
-    def _nearest(self, text: str, allowed: list[str]) -> list[tuple[str, float]] | None:
-        if self._dense is None:
+    def _vector(self, text: str) -> bytes | None:
+        if self._embedder is None:
             return None
-        embedder, vectors = self._dense
         try:
-            return vectors.search(embedder.embed([text])[0], self._index.ids(allowed), DEPTH)
+            return self._embedder.embed([text], asked=True)[0]
         except LibraryError as error:
-            if self._must:
-                raise
-            _log.warning("retrieval goes on without vectors: %s", error)
-            self._close_dense()
-            self.mode_reason = f"lexical since the vectors failed: {error}"
+            self._lose_vectors(error)
             return None
 
-    def _passage(self, ranked: Ranked) -> Passage:
-        card = self._index.cards[ranked.page]
-        heading, text = self._index.chunk(ranked.chunk)
-        return Passage(ranked.chunk, card.id, card.title, heading, text, card.path, card.archs, ranked.scores)
+    def _hits(self, shelf: Shelf, text: str, vector: bytes | None, pages: list[str]) -> tuple[Hits, dict[str, Hits]]:
+        if not pages:
+            return [], {}
+        try:
+            return shelf.hits(text, vector, pages)
+        except LibraryError as error:
+            if vector is None or shelf.dense is None:
+                raise
+            self._lose_vectors(error)
+            return shelf.hits(text, None, pages)
+
+    def _lose_vectors(self, error: LibraryError) -> None:
+        if self._must:
+            raise error
+        _log.warning("retrieval goes on without vectors: %s", error)
+        self._close_dense()
+        self.mode_reason = f"lexical since the vectors failed: {error}"
 
     def _close_dense(self) -> None:
-        if self._dense is not None:
-            for part in self._dense:
-                part.close()
-        self._dense = None
+        if self._embedder is not None:
+            self._embedder.close()
+            self._embedder = None
+        for shelf in self._shelves:
+            if shelf.dense is not None:
+                shelf.dense.close()
+                shelf.dense = None
 
     def close(self) -> None:
         """End the embedding process and close the indexes. Safe to call twice."""
         with self._lock:
             self._close_dense()
-            self._index.close()
+            for shelf in self._shelves:
+                shelf.close()
 
     def __enter__(self) -> Library:
         return self
@@ -145,18 +171,33 @@ class Library:
         self.close()
 
 
+def _best_first(hits: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
+    return sorted(hits, key=lambda hit: (-hit[1], hit[0]))
+
+
+def _passage(ranked: Ranked, shelf: Shelf) -> Passage:
+    card = shelf.index.cards[ranked.page]
+    name = ranked.chunk or shelf.index.first_chunk(ranked.page)
+    heading, text = shelf.index.chunk(name)
+    return Passage(name, card.id, card.title, heading, text, card.path, card.archs, ranked.scores, card.kind)
+
+
 def _open_dense(
-    cache: Path, index: LexicalIndex, tell: ingest.Progress
-) -> tuple[tuple[Embedder, DenseIndex] | None, str]:
-    model = packaged_model()
-    if isinstance(model, str):
-        return None, model
-    embedder = Embedder(model)
+    cache: Path, shelves: list[Shelf], tell: ingest.Progress, corpus: Path, choice: Choice
+) -> tuple[Embeds | None, str]:
+    embedder = model.start(choice)
+    if isinstance(embedder, str):
+        return None, embedder
+    name = embedder.model.id
     try:
-        return (embedder, ingest.open_dense(cache, index, model, embedder, tell)), f"the model {model.id} is installed"
+        shelves[0].dense = ingest.open_dense(cache, shelves[0].index, embedder, choice, tell, corpus)
     except BaseException:  # also for Ctrl-C: the child must not outlive the failed opening
         embedder.close()
         raise
+    for own in shelves[1:]:  # made by `add` or not at all
+        with contextlib.suppress(LibraryError):
+            own.dense = dense.DenseIndex(dense.place(own.index.path.parent, name, choice), own.index.size)
+    return embedder, f"the model {name} embeds"
 
 
 def _check(query: Query) -> None:
@@ -167,3 +208,6 @@ def _check(query: Query) -> None:
             raise LibraryError(f"unknown family {family!r}: one of {', '.join(sorted(FAMILIES))}")
     if query.bottleneck is not None and query.bottleneck not in BOTTLENECKS:
         raise LibraryError(f"unknown bottleneck {query.bottleneck!r}: one of {', '.join(sorted(BOTTLENECKS))}")
+    for kind in query.kinds:
+        if kind not in KINDS:
+            raise LibraryError(f"unknown kind {kind!r}: one of {', '.join(KINDS)}")

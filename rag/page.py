@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from rag.errors import LibraryError
+from rag.passage import Kind
 
 _BOTTLENECKS = "dram-bw l2-bw smem latency occupancy compute tensor sync launch tail numerics build none"
 _FAMILIES = "pointwise reduction softmax norm scan sort gemm conv pooling attention loss gather layout"
@@ -34,7 +35,10 @@ _CPU_ARCH = re.compile(r"(cpu|x86|amd64|aarch64|arm|avx|sse|neon|sve|riscv|ppc)"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One file of the corpus. `path` is relative to the corpus; empty `archs` or `languages` exclude nobody."""
+    """One file of the corpus, or a part of a document that the user added.
+
+    `path` is relative to the corpus, or the document's own; empty `archs` or `languages` exclude nobody.
+    """
 
     id: str
     title: str
@@ -49,10 +53,8 @@ class Page:
     sources: tuple[str, ...] = ()
     since: str = ""
     license: str = ""
-
-    @property
-    def is_code(self) -> bool:
-        return not self.path.endswith(".md")
+    kind: Kind = "page"
+    is_code: bool = False
 
 
 def parse(path: str, text: str) -> Page:
@@ -76,6 +78,8 @@ def parse(path: str, text: str) -> Page:
         body=match["body"],
         since=str(fields.get("since") or ""),
         license=str(fields.get("license") or ""),
+        kind="page" if path.endswith(".md") else "kernel",
+        is_code=not path.endswith(".md"),
         **{key: _strings(path, key, fields.get(key)) for key in lists},
     )
 

@@ -7,13 +7,19 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Mode = Literal["lexical", "hybrid"]
+Kind = Literal["page", "kernel", "own"]
+KINDS: tuple[Kind, ...] = ("page", "kernel", "own")
+"""A page of the corpus, a kernel of the corpus, a document that the user added."""
+
+SEARCHED: tuple[Kind, ...] = ("page", "own")
+"""What a question is asked of by itself; kernels, long as they are, on demand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """A question. `arch` (`sm_90`, or a CPU's name) and `language` exclude pages; `families`, `bottleneck` lift them.
 
-    `limit` is the largest number of passages, at most one of each page.
+    `limit` is the largest number of passages, at most one of each page; `without` names pages that are not wanted.
     """
 
     text: str
@@ -22,11 +28,16 @@ class Query:
     families: tuple[str, ...] = ()
     bottleneck: str | None = None
     limit: int = 5
+    kinds: tuple[Kind, ...] = SEARCHED
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One passage of one page: where it stands, what it says, and how each channel scored it."""
+    """One passage of one page: where it stands, what it says, how each channel scored it, for which slot it was found.
+
+    `source` is the file: relative to the corpus, or the path of a document that the user added.
+    """
 
     id: str
     page: str
@@ -36,6 +47,8 @@ class Passage:
     source: str
     archs: tuple[str, ...] = ()
     scores: Mapping[str, float] = field(default_factory=dict)
+    kind: Kind = "page"
+    slot: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +57,11 @@ class Answer:
 
     mode: Mode
     passages: tuple[Passage, ...]
+
+
+def clipped(text: str, size: int) -> str:
+    """The text in at most about `size` characters: whole lines, and a last one that says how many are left out."""
+    if len(text) <= size:
+        return text
+    kept = text[: text.rfind("\n", 0, size) if "\n" in text[:size] else size]
+    return f"{kept}\n[... {len(text) - len(kept):,} more characters]"

@@ -58,6 +58,17 @@ LAYERS = {
         {"answers", "guard", "jitted", "elf", "compare", "stats", "schema", "errors"},
         {"metrics", "facts", "profiles", "reading", "told", "occupancy"},
     ],
+    "rag": [
+        {"__main__"},
+        {"serve"},
+        {"library"},
+        {"ingest", "shelf"},
+        {"own", "model", "shipped", "rank"},
+        {"documents", "endpoint", "dense", "lexical"},
+        {"chunk", "embed", "choice", "markup"},
+        {"plan", "page", "terms"},
+        {"passage", "errors"},
+    ],
 }
 
 

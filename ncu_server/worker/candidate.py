@@ -65,7 +65,7 @@ class Candidate:
             for fd, spec in zip(fds, inputs, strict=True):
                 self._model(*arrived(fd, spec, self._device.torch_device))
         self._device.settle()
-        torch.cuda.empty_cache()  # else the next outputs might lie where these lay, out of the poison's way
+        self._device.release()  # else the next outputs might lie where these lay, out of the poison's way
 
     def check(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
         """Run once on poisoned memory from the first state, write what is seen, say whether the call keeps to itself.
@@ -106,6 +106,7 @@ class Candidate:
     def stage(self, fds: list[int], inputs: Spec, restore: bool) -> None:
         """Set up the rotating inputs for timing; `restore` where calls change them."""
         self._held = []
+        self._device.release()
         self._stage = Stage(self._model, self._device, read(fds[0], inputs), inputs, restore, strict=True)
 
     def block(self, fds: list[int], nonce: int, count: int, group: int = 1, warm: bool = False) -> list[float]:

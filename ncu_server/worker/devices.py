@@ -8,13 +8,15 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-M_PERTURB = -6  # mallopt(3): fill what malloc returns with the complement of the given byte
+from ncu_server.worker import keeping
+
 CPU_COPY_BYTES = 256 << 20
 CUDA_COPY_BYTES = 1 << 30
 CYCLES_PER_US = 2_000  # of an SM clock near 2 GHz; a slower clock only makes the lead longer
@@ -56,9 +58,13 @@ class Cpu:
     def settle(self) -> None:
         """Nothing runs behind our back here."""
 
+    def release(self) -> None:
+        """Give back the memory that has been freed."""
+        keeping.release()
+
     def poison(self, on: bool, room: int = 0) -> None:
         """Fill fresh memory with a pattern, so that unwritten outputs show; off for timing."""
-        ctypes.CDLL(None).mallopt(M_PERTURB, 1 if on else 0)
+        keeping.fill(on)
 
     def clock(self, calls: Calls) -> list[float]:
         """Microseconds of a call, the mean of each group; nothing but the rotation of inputs empties the cache here."""
@@ -84,6 +90,23 @@ class Cpu:
         """See `_peaks`."""
         return _peaks(self, CPU_COPY_BYTES, {"fp32_tflops": (torch.float32, False, 1024)})
 
+    def copies(self, to: torch.Tensor, of: torch.Tensor) -> list[Callable[[int], Any]]:
+        """Ways to copy a contiguous tensor: torch's, and libc's, whose large copies write past the cache."""
+        threads = torch.get_num_threads()
+        size, each = to.nbytes, -(-to.nbytes // threads)
+
+        def part(i: int) -> None:
+            ctypes.memmove(to.data_ptr() + i * each, of.data_ptr() + i * each, max(0, min(each, size - i * each)))
+
+        def streamed(_: int) -> None:
+            if threads == 1:
+                part(0)
+            else:
+                list(pool.map(part, range(threads)))
+
+        pool = ThreadPoolExecutor(threads)  # starts a thread at its first use
+        return [lambda _: to.copy_(of), streamed]
+
 
 class Cuda:
     """The current CUDA device."""
@@ -97,6 +120,9 @@ class Cuda:
 
     def settle(self) -> None:
         torch.cuda.synchronize()
+
+    def release(self) -> None:
+        torch.cuda.empty_cache()
 
     def poison(self, on: bool, room: int = 0) -> None:
         """Leave NaN bits in the allocator's free blocks, where the next torch.empty finds them."""
@@ -142,6 +168,10 @@ class Cuda:
         }
         return _peaks(self, CUDA_COPY_BYTES, rates)
 
+    def copies(self, to: torch.Tensor, of: torch.Tensor) -> list[Callable[[int], Any]]:
+        """Ways to copy a tensor."""
+        return [lambda _: to.copy_(of)]
+
 
 Device = Cpu | Cuda
 DEVICES: dict[str, type[Cpu] | type[Cuda]] = {"cpu": Cpu, "cuda": Cuda}
@@ -151,8 +181,9 @@ def _peaks(device: Device, size: int, rates: dict[str, tuple[torch.dtype, bool, 
     """Best of ten: the rate of a copy in GB/s (bytes read plus bytes written), of square matrix products in TFLOP/s."""
     a = torch.ones(size // 4, device=device.torch_device)
     b = torch.zeros_like(a)
+    copied = min(min(device.clock(Calls(copy, 10))) for copy in device.copies(b, a))
     found: dict[str, float | None] = {
-        "copy_gbps": 2 * size / min(device.clock(Calls(lambda _: b.copy_(a), 10))) / 1e3,
+        "copy_gbps": 2 * size / copied / 1e3,
         "last_cache_bytes": float(device.cache_bytes()),
     }
     allowed = torch.backends.cuda.matmul.allow_tf32

@@ -122,6 +122,7 @@ class Reference:
 
     def stage(self, fds: list[int], inputs: Spec, restore: bool) -> dict[str, Any]:
         """Set up the rotating inputs for timing, and say how they rotate; `restore` where calls change them."""
+        self._device.release()
         self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, restore)
         return {"sets": self._stage.sets, "exceeds": self._stage.exceeds, "flushes": self._device.flushes}
 

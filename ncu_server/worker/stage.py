@@ -118,9 +118,6 @@ class Stage:
             lambda i: self._model(*self._arguments[place(i)]), count, group, before, after, not warm and group == 1
         )
         with torch.no_grad():
-            # Untimed: what was freed since the last block is taken up again, as between calls that follow closely.
-            self._restore(place(-1))
-            self._model(*self._arguments[place(-1)])
             return self._device.clock(calls)
 
     def _renew(self, place: int, nonce: int) -> None:

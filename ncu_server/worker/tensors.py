@@ -26,28 +26,25 @@ def flatten(tree: Any, strict: bool = False) -> tuple[Any, list[torch.Tensor]]:
     Raises TypeError (UnacceptableOutput where strict) for what is neither a container, a tensor nor a plain scalar.
     """
     tensors: list[torch.Tensor] = []
+    return _walked(tree, tensors, UnacceptableOutput if strict else TypeError), tensors
 
-    def walk(node: Any) -> Any:
-        if isinstance(node, torch.Tensor):
-            if strict and (type(node) is not torch.Tensor or node.__dict__):
-                raise (UnacceptableOutput if strict else TypeError)(
-                    f"an output is a {type(node).__name__} with behaviour of its own, not a plain torch.Tensor"
-                )
-            tensors.append(node.detach())
-            return {"tensor": len(tensors) - 1}
-        if isinstance(node, list | tuple):
-            return {"list" if isinstance(node, list) else "tuple": [walk(x) for x in node]}
-        if isinstance(node, dict):
-            return {"dict": [[str(k), walk(v)] for k, v in node.items()]}
-        if isinstance(node, torch.dtype):
-            return {"dtype": str(node).removeprefix("torch.")}
-        if isinstance(node, SCALARS):
-            return {"value": node}
-        raise (UnacceptableOutput if strict else TypeError)(
-            f"{type(node).__name__} is neither a tensor, a container of tensors nor a plain value"
-        )
 
-    return walk(tree), tensors
+def _walked(node: Any, tensors: list[torch.Tensor], refusal: type[TypeError]) -> Any:
+    """No closure that calls itself: such a cycle would keep the tensors until the garbage collector comes by."""
+    if isinstance(node, torch.Tensor):
+        if refusal is UnacceptableOutput and (type(node) is not torch.Tensor or node.__dict__):
+            raise refusal(f"an output is a {type(node).__name__} with behaviour of its own, not a plain torch.Tensor")
+        tensors.append(node.detach())
+        return {"tensor": len(tensors) - 1}
+    if isinstance(node, list | tuple):
+        return {"list" if isinstance(node, list) else "tuple": [_walked(x, tensors, refusal) for x in node]}
+    if isinstance(node, dict):
+        return {"dict": [[str(k), _walked(v, tensors, refusal)] for k, v in node.items()]}
+    if isinstance(node, torch.dtype):
+        return {"dtype": str(node).removeprefix("torch.")}
+    if isinstance(node, SCALARS):
+        return {"value": node}
+    raise refusal(f"{type(node).__name__} is neither a tensor, a container of tensors nor a plain value")
 
 
 def unflatten(structure: Any, tensors: list[torch.Tensor]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
 import selectors
@@ -32,16 +31,12 @@ class Fork:
     disk: int
 
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
-
-
 def main(control_fd: int) -> None:
     """Serve the control socket: `fork` and `kill` come in, `forked` and `ended` go out."""
     die_with_parent()
     adopt_orphans()
     control = socket.socket(fileno=control_fd)
-    _settle_allocator()
-    _warm()
+    notes = _warm()
     wake_in, wake_out = socket.socketpair()
     wake_out.setblocking(False)
     wake_in.setblocking(False)
@@ -50,7 +45,7 @@ def main(control_fd: int) -> None:
     signal.set_wakeup_fd(wake_out.fileno())
     # From here the closed control socket tells that the server has gone; what its builds left behind is killed then.
     outlive_parent()
-    send(control, {"ready": os.getpid()})
+    send(control, {"ready": os.getpid(), "notes": notes})
     _serve(control, wake_in, [control.fileno(), wake_in.fileno(), wake_out.fileno()])
 
 
@@ -85,25 +80,19 @@ def _bound(children: dict[int, Fork], over: dict[int, str], cap: int) -> None:
             _kill_group(child.pid)
 
 
-def _settle_allocator() -> None:
-    """Give all children the same allocator from the start: glibc's own thresholds follow what a process has freed, so
-    that of two equal sides one may pay page faults at each call and the other none (a factor of five was seen).
+def _warm() -> list[str]:
+    """Load what children need, torch and tvm_ffi among it; in words what could not be had."""
+    import ncu_server.worker.roles  # noqa: F401
+    from ncu_server.worker import jit, keeping
 
-    Blocks under 32 MiB, the most that glibc allows, are kept and used again, as in a process that has run for a while.
-    """
-    libc = ctypes.CDLL(None)
-    libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)
-    libc.mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
-
-
-def _warm() -> None:
-    import ncu_server.worker.roles  # noqa: F401  everything a child needs, torch and tvm_ffi among it
-    from ncu_server.worker import jit
-
+    keeping.settle_malloc()
+    place = os.environ.pop("NCU_SERVER_KEEPING", None)
+    lacking = keeping.install(Path(place)) if place else None
     jit.ask_programs()
     installed()
     gc.collect()
     gc.freeze()
+    return [lacking] if lacking else []
 
 
 def _obey(control: socket.socket, children: dict[int, Fork], private: list[int]) -> bool:

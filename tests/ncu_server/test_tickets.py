@@ -189,7 +189,7 @@ async def test_two_servers_never_time_at_the_same_moment(tmp_path: Path) -> None
             )
         )
     assert [r["status"] for r in results] == ["passed", "passed"]
-    assert [r["notes"] for r in results] == [[], []]
+    assert not [note for r in results for note in r["notes"] if "other servers" in note]
     calls = log.read_text()
     turns = sum(one != other for one, other in itertools.pairwise(calls))
     assert calls.count("a") > 50 and calls.count("b") > 50

@@ -27,7 +27,7 @@ extern "C" void run(float* x) { softmax<<<1, BLOCK>>>(x); }
 
 
 def page(body: str, path: str = "docs/a.md") -> Page:
-    return Page("a", "A page", path, body)
+    return Page("a", "A page", path, body, is_code=not path.endswith(".md"))
 
 
 def test_prose_is_cut_by_heading_and_carries_the_path_of_headings() -> None:

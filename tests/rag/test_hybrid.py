@@ -8,9 +8,12 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from rag import Library, LibraryError, Query, ingest
+from rag import Library, LibraryError, Query, dense, ingest, shipped
+from rag.choice import Choice
+from rag.chunk import chunks
 from rag.embed import Embedder, EmbeddingModel, packaged_model
 
 Python = Callable[[str], list[str]]
@@ -72,7 +75,7 @@ def test_hybrid_answers_without_a_network_and_without_torch_in_the_parent(
         "embedding 0 of 7 chunks",
         "embedded 7 chunks, 0 were known",
     ]
-    assert answer == "hybrid ['coalescing', 'wgmma'] ['bm25', 'dense', 'rrf', 'score', 'tags']"
+    assert answer == "hybrid ['coalescing', 'wgmma'] ['bm25', 'dense', 'rrf', 'score', 'sheet', 'tags']"
     assert torch == "False"
 
 
@@ -80,9 +83,54 @@ def test_an_unchanged_corpus_costs_no_embedding(copy: tuple[Path, Path], embedde
     cache, corpus = copy
     said: list[str] = []
     index = ingest.open_lexical(cache, ingest.read(corpus), said.append)
-    ingest.open_dense(cache, index, embedder.model, embedder, said.append).close()
+    ingest.open_dense(cache, index, embedder, Choice(), said.append, None).close()
     index.close()
     assert (embedder.count, said) == (0, [])
+
+
+def test_a_first_run_embeds_only_what_the_corpus_ships_no_vector_of(
+    corpus: Path, tmp_path: Path, embedder: Embedder
+) -> None:
+    assert ingest.refresh(tmp_path / "one", embedder, print, corpus) == (7, 7)
+    assert ingest.refresh(tmp_path / "one", embedder, print, corpus) == (7, 0)
+    page = corpus / "docs/wgmma.md"
+    page.write_text(page.read_text() + "\n## Fence\nOrder register accesses before the first product.\n")
+    embedder.count = 0
+    said: list[str] = []
+    index = ingest.open_lexical(tmp_path / "two", ingest.read(corpus), said.append)
+    ingest.open_dense(tmp_path / "two", index, embedder, Choice(), said.append, corpus).close()
+    index.close()
+    assert (embedder.count, said[-1]) == (1, "embedded 1 chunks, 7 were known")
+    assert ingest.refresh(tmp_path / "two", embedder, print, corpus) == (8, 1)
+    assert embedder.count == 1
+
+
+def test_broken_shipped_vectors_cost_time_and_are_named(
+    copy: tuple[Path, Path], tmp_path: Path, embedder: Embedder
+) -> None:
+    cache, corpus = copy
+    path = shipped.file(corpus, embedder.model.id)
+    path.parent.mkdir()
+    path.write_bytes(b"PK no archive")
+    (cache / "vectors.sqlite").unlink()
+    said: list[str] = []
+    index = ingest.open_lexical(tmp_path / "new", ingest.read(corpus), said.append)
+    ingest.open_dense(tmp_path / "new", index, embedder, Choice(), said.append, corpus).close()
+    index.close()
+    assert any(line.startswith(f"the shipped vectors {path} are broken") for line in said)
+    assert said[-1] == "embedded 7 chunks, 0 were known"
+    assert ingest.refresh(tmp_path / "new", embedder, said.append, corpus) == (7, 7)
+
+
+def test_shipped_vectors_are_the_model_s_own_up_to_half_precision(
+    corpus: Path, tmp_path: Path, embedder: Embedder
+) -> None:
+    ingest.refresh(tmp_path, embedder, print, corpus)
+    texts = {dense.key(c.embedded): c.embedded for p in ingest.read(corpus).pages() for c in chunks(p)}
+    kept = shipped.read(shipped.file(corpus, embedder.model.id), texts)
+    for key, text in texts.items():
+        one, two = (np.frombuffer(vector, "<f4") for vector in (kept[key], embedder.embed([text])[0]))
+        assert np.abs(one - two).max() < 1e-3
 
 
 def test_a_broken_vector_index_is_rebuilt_from_the_cached_vectors(copy: tuple[Path, Path], embedder: Embedder) -> None:
@@ -91,7 +139,7 @@ def test_a_broken_vector_index_is_rebuilt_from_the_cached_vectors(copy: tuple[Pa
     (store / "chroma.sqlite3").write_bytes(b"x" * 5000)
     said: list[str] = []
     index = ingest.open_lexical(cache, ingest.read(corpus), said.append)
-    ingest.open_dense(cache, index, embedder.model, embedder, said.append).close()
+    ingest.open_dense(cache, index, embedder, Choice(), said.append, None).close()
     index.close()
     assert said[0].startswith("the vector index ") and said[0].endswith("rebuilding it")
     assert said[1:] == ["embedded 0 chunks, 7 were known"]
@@ -113,7 +161,7 @@ def test_a_dead_child_turns_auto_lexical_in_words_and_is_an_error_where_hybrid_w
 ) -> None:
     cache, corpus = copy
     with Library.open(cache, "auto", corpus=corpus) as library:
-        assert (library.mode, library.mode_reason) == ("hybrid", f"the model {model().id} is installed")
+        assert (library.mode, library.mode_reason) == ("hybrid", f"the model {model().id} embeds")
         os.kill(_child_of(library), signal.SIGKILL)
         answer = library.search(Query("arrays of structs"))
         assert (answer.mode, answer.passages[0].page) == ("lexical", "coalescing")
@@ -126,8 +174,8 @@ def test_a_dead_child_turns_auto_lexical_in_words_and_is_an_error_where_hybrid_w
 
 
 def _child_of(library: Library) -> int:
-    assert library._dense is not None
-    return library._dense[0].pid
+    assert isinstance(library._embedder, Embedder)
+    return library._embedder.pid
 
 
 def test_a_model_that_does_not_load_is_an_error_that_says_why(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ import pytest
 from rag import lexical
 from rag.chunk import chunks
 from rag.errors import LibraryError
-from rag.lexical import LexicalIndex, words
+from rag.lexical import LexicalIndex
 from rag.page import Page
+from rag.terms import words
 
 
 def build(path: Path, *pages: Page) -> LexicalIndex:

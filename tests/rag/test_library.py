@@ -30,7 +30,7 @@ def test_the_answer_says_which_mode_answered_and_the_library_says_why(library: L
         assert (passage.page, passage.heading, passage.source) == ("coalescing", "Trap", "docs/coalescing.md")
         assert passage.text == "Arrays of structs waste sectors."
         assert passage.archs == ("sm_70+",)
-        assert set(passage.scores) == {"bm25", "rrf", "tags", "score"}
+        assert set(passage.scores) == {"sheet", "bm25", "rrf", "tags", "score"}
 
 
 def test_a_metric_name_finds_the_page_that_lists_it(library: Library) -> None:
@@ -44,12 +44,16 @@ def test_no_page_of_another_architecture_or_language_is_served(library: Library)
         assert found(library, text, arch="sm_90", language="cuda") == ["wgmma"]
         assert found(library, text, arch="sm_100", language="cuda") == ["tcgen05"]
         assert found(library, text, arch="sm_80", language="cuda") == []
-        assert found(library, text, arch="x86_64-avx2", language="cpp") == ["softmax/level_01"]
+        assert found(library, text, arch="x86_64-avx2", language="cpp") == []
+        assert found(library, text, arch="x86_64-avx2", language="cpp", kinds=("kernel",)) == ["softmax/level_01"]
 
 
 def test_a_query_without_words_is_searched_by_its_tags(library: Library) -> None:
     with library:
-        assert found(library, "", families=("softmax",), bottleneck="dram-bw")[0] == "softmax/level_01"
+        assert (
+            found(library, "", families=("softmax",), bottleneck="dram-bw", kinds=("page", "kernel"))[0]
+            == "softmax/level_01"
+        )
 
 
 @pytest.mark.parametrize(
@@ -60,6 +64,7 @@ def test_a_query_without_words_is_searched_by_its_tags(library: Library) -> None
         (Query("x", language="fortran"), "unknown language"),
         (Query("x", families=("matmul",)), "unknown family"),
         (Query("x", bottleneck="memory"), "unknown bottleneck"),
+        (Query("x", kinds=("book",)), "unknown kind"),  # type: ignore[arg-type]
     ],
 )
 def test_a_query_that_cannot_be_meant_is_refused_in_words(library: Library, query: Query, said: str) -> None:
@@ -71,7 +76,7 @@ def test_equal_questions_get_equal_answers_from_indexes_built_apart(corpus: Path
     answers = []
     for cache in ("one", "two"):
         with Library.open(tmp_path / cache, "lexical", corpus=corpus) as library:
-            answers.append(library.search(Query("matrix product issues threads")))
+            answers.append(library.search(Query("one hundred threads issue a matrix product")))
     assert answers[0] == answers[1]
     assert [passage.page for passage in answers[0].passages][:2] == ["wgmma", "tcgen05"]
 
@@ -111,7 +116,7 @@ def test_the_command_line_searches_the_shipped_corpus(tmp_path: Path, python: Py
     code = (
         "from rag.__main__ import main\n"
         f"options = ['--cache', {str(tmp_path)!r}, '--mode', 'lexical']\n"
-        "sys.exit(main([*options, 'search', 'online softmax', '--arch', 'sm_90', '--language', 'cuda'])"
+        "sys.exit(main([*options, 'search', 'softmax in one pass over memory', '--arch', 'sm_90', '--language', 'cuda'])"
         " or main([*options, 'status']) or main([*options, 'build']))"
     )
     result = subprocess.run(python(code), capture_output=True, text=True, check=True)
