@@ -23,6 +23,7 @@ from ncu_server.lease import Report
 from ncu_server.rig import Rig
 from ncu_server.session import BASELINES
 from ncu_server.trial import Request
+from ncu_server.web import OneToken, authorization
 
 HEARTBEAT_S = 5.0
 INSTRUCTIONS = """Judges GPU and CPU kernels for PyTorch modules. Work in this order:
@@ -48,8 +49,8 @@ class State:
     graphs: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def make_server(cache: Path | None = None) -> MCPServer[State]:
-    """A server with its own rig; children start at the first call that needs them."""
+def make_server(cache: Path | None = None, token: OneToken | None = None) -> MCPServer[State]:
+    """A server with its own rig; children start at the first call that needs them. `token` is for HTTP alone."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_: MCPServer[State]) -> AsyncIterator[State]:
@@ -59,7 +60,14 @@ def make_server(cache: Path | None = None) -> MCPServer[State]:
         finally:
             state.rig.close()
 
-    mcp: MCPServer[State] = MCPServer("ncu_server", instructions=INSTRUCTIONS, lifespan=lifespan, log_level="WARNING")
+    mcp: MCPServer[State] = MCPServer(
+        "ncu_server",
+        instructions=INSTRUCTIONS,
+        lifespan=lifespan,
+        log_level="WARNING",
+        token_verifier=token,
+        auth=authorization() if token else None,
+    )
     _add_tools(mcp)
     profiling_tools.add(mcp, _served)
 
