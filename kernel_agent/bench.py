@@ -46,6 +46,7 @@ REFUSALS: dict[str, type[KernelAgentError]] = {
     "UNKNOWN_REPORT": Unprofiled,
     "READER_TOO_OLD": Unprofiled,
     "NO_READER": Unprofiled,
+    "TOOK_TOO_LONG": Unprofiled,
 }
 PROFILED_AT_ONCE, PROFILE_S = 8, 300.0
 """Candidates that one call may hold, and seconds that the server has for a run of its profiler."""

@@ -112,7 +112,7 @@ class Server:
     async def refusal(self, tool: str, **arguments: Any) -> str:
         answer = await self.call(tool, **arguments)
         assert answer.is_error
-        return str(getattr(answer.content[0], "text", "")).partition(f"{tool}: ")[2]
+        return str(getattr(answer.content[0], "text", ""))
 
 
 @asynccontextmanager
