@@ -24,17 +24,20 @@ LOCAL, TENSOR = ("LDL", "STL"), ("HMMA", "IMMA", "DMMA", "BMMA", "HGMMA", "IGMMA
 BLOCKS, MOST_OPCODES = (128, 256, 512, 1024), 12
 
 
-def find() -> str:
-    """Where cuobjdump is: on PATH, with the CUDA toolkit, or in a package. Raises Refusal NO_PROFILER."""
+def find(name: str = NAME) -> str:
+    """Where a program that reads binaries is: on PATH, with the CUDA toolkit, or in a package.
+
+    Raises Refusal NO_PROFILER.
+    """
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     compiler = shutil.which("nvcc")
     folders = [f"{home}/bin"] if home else []
     folders += [str(Path(compiler).resolve().parent)] if compiler else []
     folders += ["/usr/local/cuda/bin"]
     folders += [str(p) for place in sys.path if place for pattern in BESIDE for p in Path(place).glob(pattern)]
-    there = shutil.which(NAME) or shutil.which(NAME, path=os.pathsep.join(folders))
+    there = shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
     if there is None:
-        sentence = "cuobjdump, which reads what the compiler made, is missing; pip install nvidia-cuda-cuobjdump"
+        sentence = f"{name}, which reads what the compiler made, is missing; pip install nvidia-cuda-{name}"
         raise Refusal(Code.NO_PROFILER, sentence)
     return there
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mcp.server import MCPServer
 
-from ncu_server import judging_tools, profiling_tools, prompts
+from ncu_server import examining_tools, judging_tools, profiling_tools, prompts
 from ncu_server.rig import Rig
 from ncu_server.store import Store
 from ncu_server.surface import State, Surface, served
@@ -35,6 +35,7 @@ def make_server(cache: Path | None = None, token: OneToken | None = None) -> Sur
         auth=authorization() if token else None,
     )
     judging_tools.add(mcp)
+    examining_tools.add(mcp)
     profiling_tools.add(mcp, served)
     prompts.add(mcp)
     return mcp
