@@ -192,12 +192,8 @@ def last_line(text: str) -> str:
 
 
 def _variables(request: Request, probe: Probe) -> dict[str, str]:
-    """What the compilers find in their environment: an architecture, flags, where a toolkit keeps its libraries."""
-    lineinfo = ["-lineinfo"] if request.lineinfo else []
-    flags = {"NVCC_APPEND_FLAGS": " ".join([*lineinfo, *request.flags, *nvcc.ALWAYS])}
-    around = cuda.environment(probe)
-    home = around.get("CUDA_HOME", "")
-    return around | flags | {"LIBRARY_PATH": f"{home}/lib64:{home}/lib"}
+    """What the compilers find in their environment. Builds of candidates keep the lines of their source anyway."""
+    return cuda.environment(probe) | {"NVCC_APPEND_FLAGS": " ".join([*request.flags, *nvcc.ALWAYS])}
 
 
 def _target(compiler: str) -> tuple[Target, Probe]:

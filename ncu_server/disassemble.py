@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from ncu_server import binaries, listing, names
+from ncu_server import listing, names, toolkit
 from ncu_server.compiled import CompileResult, Listing
 from ncu_server.compiling import LONGEST_NAME, RESULT, walled, workplace
 from ncu_server.errors import Code, Refusal
@@ -74,7 +74,7 @@ async def whole(rig: Rig, folder: Path, level: Level) -> str:
     """All the code of a build. Raises Refusal NO_PROFILER without nvdisasm."""
     if level == "ptx":
         return "\n".join(path.read_text(errors="replace") for path in sorted(folder.glob("*.ptx")))
-    program = binaries.find("nvdisasm")
+    program = toolkit.find("nvdisasm")
     said = []
     async with workplace(rig) as place:
         leash = walled(place, [str(folder), str(Path(program).parent)])

@@ -1,4 +1,4 @@
-"""The tools that look at a kernel without timing it: compile, disassemble."""
+"""The tools that look at a kernel without timing it: compile, disassemble, sanitize."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Annotated
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from pydantic import Field
 
-from ncu_server import compiling, disassemble
+from ncu_server import compiling, disassemble, sanitize
 from ncu_server.compiled import CompileResult, Listing
 from ncu_server.errors import Code, Refusal
+from ncu_server.sanitized import SanitizeResult, Tool
 from ncu_server.surface import RUNS_CODE, Surface, TimeoutS, ToolContext, served, state
 
 Candidate = Annotated[
@@ -29,6 +30,7 @@ def add(mcp: Surface) -> None:
     """Register them and the resources of builds."""
     _add_compiling(mcp)
     _add_disassembly(mcp)
+    _add_sanitizing(mcp)
     _add_resources(mcp)
 
 
@@ -55,7 +57,9 @@ def _add_compiling(mcp: Surface) -> None:
         source: Source = None,
         arch: Arch = None,
         flags: Flags = None,
-        lineinfo: Annotated[bool, Field(description="keep the lines of the source in the code")] = True,
+        lineinfo: Annotated[
+            bool, Field(description="keep the lines of `source` in the code; a candidate's are always kept")
+        ] = True,
         timeout_s: Annotated[float, Field(gt=0, le=3600, description="limit for the compiler in seconds")] = 120,
     ) -> CompileResult:
         """Compile CUDA without running it, and without a GPU: errors by line, registers, shared memory, spills."""
@@ -92,6 +96,41 @@ def _add_disassembly(mcp: Surface) -> None:
                     raise Refusal(Code.BAD_ARGUMENT, f"the candidate does not compile ({result.status}): {said[:300]}")
                 build_id = result.build_id
             return await disassemble.disassembled(here.rig, here.kept, build_id, kernel, level, first_line, line_count)
+
+
+def _add_sanitizing(mcp: Surface) -> None:
+    @mcp.tool(title="Sanitize a kernel", annotations=RUNS_CODE)
+    async def sanitize_kernel(
+        ctx: ToolContext,
+        candidate: Candidate = None,
+        problem: Annotated[str | None, Field(description="PyTorch source that the candidate is for")] = None,
+        target: Annotated[str, Field(description="`cuda` or `triton`")] = "cuda",
+        command: Annotated[
+            list[str] | None, Field(description="instead of both: a program and its arguments; no shell reads it")
+        ] = None,
+        folder: Annotated[str | None, Field(description="where `command` runs; by default an empty folder")] = None,
+        tool: Annotated[
+            Tool,
+            Field(
+                description="memcheck: out of bounds, misaligned; racecheck: hazards in shared memory; initcheck: "
+                "uninitialised global memory; synccheck: barriers"
+            ),
+        ] = "memcheck",
+        kernel: Annotated[
+            str | None, Field(pattern=r"^\w+$", description="watch only kernels whose name holds this")
+        ] = None,
+        timeout_s: Annotated[float, Field(gt=0, le=3600, description="limit in seconds for the run")] = 300,
+    ) -> SanitizeResult:
+        """Run a kernel under compute-sanitizer: illegal accesses, races and uninitialised reads with file and line."""
+        rig = state(ctx).rig
+        async with served(ctx, None) as report:
+            look = sanitize.Look(tool, kernel, timeout_s)
+            if command:
+                return await sanitize.command(rig, command, folder, look, report)
+            if candidate is None or problem is None:
+                raise Refusal(Code.BAD_ARGUMENT, "give a candidate and its problem, or a command")
+            request = sanitize.Request(candidate, problem, target, look)
+            return await sanitize.sanitize(rig, request, report)
 
 
 def _add_resources(mcp: Surface) -> None:

@@ -34,7 +34,7 @@ LAYERS = {
         {"__main__"},
         {"server", "selftest"},
         {"profiling_tools", "judging_tools", "examining_tools", "prompts"},
-        {"surface", "evaluate", "describe", "environment", "profile", "disassemble"},
+        {"surface", "evaluate", "describe", "environment", "profile", "disassemble", "sanitize"},
         {"rungs", "compiling"},
         {"collect"},
         {"rig"},
@@ -53,10 +53,10 @@ LAYERS = {
         {"landlock", "seccomp", "watch", "tickets"},
         {"casebook", "canaries", "web"},
         {"telemetry", "limit", "authorship", "contrast"},
-        {"digest", "ncu", "nvcc", "listing"},
+        {"digest", "ncu", "nvcc", "listing", "toolkit"},
         {"troubles"},
         {"answers", "guard", "jitted", "elf", "compare", "stats", "schema", "errors", "store", "outline"},
-        {"metrics", "facts", "profiles", "reading", "told", "occupancy", "compiled"},
+        {"metrics", "facts", "profiles", "reading", "told", "occupancy", "compiled", "sanitized"},
     ],
 }
 

@@ -42,8 +42,12 @@ def environment(found: Probe) -> dict[str, str]:
     digits = found.arch.removeprefix("sm_")
     suffix = "a" if digits in ("90", "100", "120") else ""
     arch = f"{digits[:-1]}.{digits[-1]}{suffix}"
-    home = toolkit(found.compiler) if found.compiler else None
-    return {"TVM_FFI_CUDA_ARCH_LIST": arch, "TORCH_CUDA_ARCH_LIST": arch} | ({"CUDA_HOME": str(home)} if home else {})
+    around = {"TVM_FFI_CUDA_ARCH_LIST": arch, "TORCH_CUDA_ARCH_LIST": arch}
+    if found.compiler:
+        home = toolkit(found.compiler)
+        # A toolkit from PyPI keeps its libraries in lib, where neither load_inline looks.
+        around |= {"CUDA_HOME": str(home), "LIBRARY_PATH": f"{home}/lib64:{home}/lib"}
+    return around
 
 
 @functools.cache

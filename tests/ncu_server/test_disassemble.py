@@ -6,24 +6,18 @@ from typing import Any
 
 import pytest
 
-from ncu_server import binaries, listing
+from ncu_server import listing, toolkit
 from ncu_server.errors import Refusal
 from tests.measuring import Server
 from tests.ncu_server.kernels import CANDIDATE, SPILLS, TENSOR
-
-
-def _nvdisasm() -> bool:
-    try:
-        return bool(binaries.find("nvdisasm"))
-    except Refusal:
-        return False
-
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH"),
 ]
-reads_sass = pytest.mark.skipif(not _nvdisasm(), reason="nvdisasm is not here (pip install nvidia-cuda-nvdisasm)")
+reads_sass = pytest.mark.skipif(
+    toolkit.there_is("nvdisasm") is None, reason="nvdisasm is not here (pip install nvidia-cuda-nvdisasm)"
+)
 MOST_CHARACTERS = 8_000
 
 
@@ -114,10 +108,10 @@ async def test_a_kernel_must_be_named_so_that_one_is_meant(server: Server) -> No
 
 
 async def test_a_server_without_nvdisasm_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binaries, "BESIDE", ())
+    monkeypatch.setattr(toolkit, "BESIDE", ())
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(Refusal, match="pip install nvidia-cuda-nvdisasm"):
-        binaries.find("nvdisasm")
+        toolkit.find("nvdisasm")
 
 
 async def test_opcodes_of_hopper_and_blackwell_have_a_class() -> None:
