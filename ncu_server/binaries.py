@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ncu_server import occupancy
-from ncu_server.errors import Code, Refusal
+from ncu_server import occupancy, toolkit
 from ncu_server.leash import Leash
 from ncu_server.profiles import StaticKernel
 
 NAME, TIMEOUT_S = "cuobjdump", 120.0
-BESIDE = ("nvidia/cu*/bin", "nvidia/cuda_*/bin", "triton/backends/nvidia/bin")
 FUNCTION = re.compile(r"Function (?:: )?(\S+?):?\s")
 USED = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?\w+ )?([A-Z][A-Z0-9]*)", re.MULTILINE)
@@ -24,24 +19,9 @@ LOCAL, TENSOR = ("LDL", "STL"), ("HMMA", "IMMA", "DMMA", "BMMA", "HGMMA", "IGMMA
 BLOCKS, MOST_OPCODES = (128, 256, 512, 1024), 12
 
 
-def find() -> str:
-    """Where cuobjdump is: on PATH, with the CUDA toolkit, or in a package. Raises Refusal NO_PROFILER."""
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    compiler = shutil.which("nvcc")
-    folders = [f"{home}/bin"] if home else []
-    folders += [str(Path(compiler).resolve().parent)] if compiler else []
-    folders += ["/usr/local/cuda/bin"]
-    folders += [str(p) for place in sys.path if place for pattern in BESIDE for p in Path(place).glob(pattern)]
-    there = shutil.which(NAME) or shutil.which(NAME, path=os.pathsep.join(folders))
-    if there is None:
-        sentence = "cuobjdump, which reads what the compiler made, is missing; pip install nvidia-cuda-cuobjdump"
-        raise Refusal(Code.NO_PROFILER, sentence)
-    return there
-
-
 async def kernels(library: Path, arch: str) -> list[StaticKernel]:
     """The kernels that a library (or a cubin) holds. Raises Refusal NO_PROFILER."""
-    program = find()
+    program = toolkit.find(NAME)
     used = (await Leash().run([program, "-res-usage", str(library)], TIMEOUT_S)).output.decode(errors="replace")
     code = (await Leash().run([program, "-sass", str(library)], TIMEOUT_S)).output.decode(errors="replace")
     mixes = dict(mixes_in(code))

@@ -23,8 +23,9 @@ T = TypeVar("T")
 Served = Callable[[Context[Any, Any], float | None], AbstractAsyncContextManager[Report]]
 ReportId = Annotated[str, Field(description="id that profile_kernel or read_report gave")]
 Kernel = Annotated[int | None, Field(ge=0, description="place of the launch in the report; by default the longest")]
+TimeoutS = Annotated[float, Field(gt=0, le=3600, description="limit for the call in seconds")]
 RUNS_CODE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
-READ_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
 
 def _rig(ctx: Context[Any, Any]) -> Rig:
@@ -84,7 +85,7 @@ def _add_reading(mcp: MCPServer[Any], served: Served) -> None:
         ctx: Context[Any, Any],
         report: Annotated[str, Field(description="id of a kept report, or path of a .ncu-rep file on this machine")],
         kernel: Kernel = None,
-        timeout_s: Annotated[float, Field(gt=0, le=3600, description="limit for the call")] = 240,
+        timeout_s: TimeoutS = 240,
     ) -> profiles.Report:
         """Say what a Nsight Compute report holds: bound, troubles with their line, stalls, rules, hot lines. No GPU."""
         async with served(ctx, timeout_s):
@@ -104,9 +105,10 @@ def _add_reading(mcp: MCPServer[Any], served: Served) -> None:
         kernel: Kernel = None,
         limit: Annotated[int, Field(ge=1, le=telling.PAGE, description="most counters to give")] = telling.PAGE,
         cursor: Annotated[int, Field(ge=0, description="where to go on, from the result before")] = 0,
+        timeout_s: TimeoutS = 60,
     ) -> profiles.MetricsResult:
         """The counters of one launch by name, as ncu names them: for what a digest does not say."""
-        async with served(ctx, None):
+        async with served(ctx, timeout_s):
             entry = _rig(ctx).reports.get(report_id)
             return await asyncio.to_thread(telling.counters, entry, kernel, pattern, limit, cursor)
 
@@ -119,9 +121,10 @@ def _add_comparing(mcp: MCPServer[Any], served: Served) -> None:
         after: ReportId,
         kernel_before: Kernel = None,
         kernel_after: Kernel = None,
+        timeout_s: TimeoutS = 60,
     ) -> profiles.ComparisonResult:
         """What changed between two profiled launches, in plain words first: time, bound, troubles cured and new."""
-        async with served(ctx, None):
+        async with served(ctx, timeout_s):
             launches = []
             for identity, kernel in ((before, kernel_before), (after, kernel_after)):
                 kernels = await asyncio.to_thread(lambda entry: entry.kernels, _rig(ctx).reports.get(identity))
