@@ -124,7 +124,11 @@ class KernelAgent:
                 opened = open_model(provider, settings, journal, journal.directory, self._notice)
                 model = await stack.enter_async_context(opened)
             bench = Bench(
-                settings.mcp_server_path, journal.directory, settings.evaluation_timeout_s, notice=self._notice
+                settings.mcp_server_path,
+                journal.directory,
+                settings.evaluation_timeout_s,
+                self._notice,
+                settings.ncu_server_token,
             )
             yield model, await stack.enter_async_context(bench)
 

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
-import os
 import re
-import shlex
-import shutil
-import sys
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp import Client, MCPError, stdio_client
 from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT, TextContent, TextResourceContents
-from pydantic import TypeAdapter, ValidationError
+from pydantic import SecretStr, TypeAdapter, ValidationError
 
-from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, UsageError
+from kernel_agent import diagnosis
+from kernel_agent.connection import Address, command, is_address
+from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
 from kernel_agent.journal import LOG
-from kernel_agent.types import Description, Evaluation, Problem, Status
+from kernel_agent.types import Description, Evaluation, Problem, Profile, Status
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
-
-PASSED_ON = re.compile(
-    r"PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|VIRTUAL_ENV|CC|CXX|"
-    r"OMP_\w+|MKL_NUM_THREADS|CUDA_\w+|NVIDIA_\w+|TVM_FFI_\w+|TORCH_\w+|TRITON_\w+|XDG_\w+|ROCM_\w+|HIP_\w+|NCU_\w+"
-)
-"""The environment variables a server started here gets; keys are never among them."""
 
 START_S = 120.0
 """Seconds a server may take to answer for the first time."""
@@ -45,7 +36,20 @@ REFUSALS: dict[str, type[KernelAgentError]] = {
     "NO_DEVICE": Unavailable,
     "NO_COMPILER": Unavailable,
     "NO_ROOM": Unavailable,
+    "NO_PROFILER": Unprofiled,
+    "COUNTERS_DENIED": Unprofiled,
+    "COUNTERS_BUSY": Unprofiled,
+    "LOCKED": Unprofiled,
+    "NCU_FAILED": Unprofiled,
+    "NO_KERNEL_MATCH": Unprofiled,
+    "BAD_REPORT": Unprofiled,
+    "UNKNOWN_REPORT": Unprofiled,
+    "READER_TOO_OLD": Unprofiled,
+    "NO_READER": Unprofiled,
+    "TOOK_TOO_LONG": Unprofiled,
 }
+PROFILED_AT_ONCE, PROFILE_S = 8, 300.0
+"""Candidates that one call may hold, and seconds that the server has for a run of its profiler."""
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -101,11 +105,20 @@ class Bench:
     """An open connection to the server at `path`, used as an async context manager.
 
     A server that dies is started once more and the calls in flight are made again; the second death is a ServerError.
+    `token` is for a server at an address.
     Its stderr goes to server.log in `directory`. Leaving the context ends the child within seconds.
     """
 
-    def __init__(self, path: str, directory: Path, timeout_s: float = 120.0, notice: Say | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        directory: Path,
+        timeout_s: float = 120.0,
+        notice: Say | None = None,
+        token: SecretStr | None = None,
+    ) -> None:
         self._path, self._directory, self._timeout_s = path, directory, timeout_s
+        self._address = Address(path, token) if is_address(path) else None
         self._notice = notice or (lambda _: None)
         self._in_flight = self._log_from = 0
         self._restarts = 1
@@ -162,6 +175,36 @@ class Bench:
         """The server's whole answer on one candidate, as it came; `rules` are `default` or `strict`."""
         return await self._answer(problem, source, on_progress, baselines=list(baselines), rules=rules)
 
+    async def profile(self, problem: Problem, sources: Sequence[str], on_progress: Say | None = None) -> list[Profile]:
+        """What the profiler says of each candidate, by as few starts of it as can be.
+
+        Raises Unprofiled where the server has none for this target, or failed in it.
+        """
+        found: list[Profile] = []
+        for start in range(0, len(sources), PROFILED_AT_ONCE):
+            found += await self._profiled(problem, list(sources[start : start + PROFILED_AT_ONCE]), on_progress)
+        return found
+
+    async def _profiled(self, problem: Problem, sources: list[str], on_progress: Say | None) -> list[Profile]:
+        asked = {"candidates": sources, "problem": problem.source, "target": problem.target, "timeout_s": PROFILE_S}
+        try:
+            answer = await self._call("profile_kernel", asked, on_progress, PROFILE_S * (len(sources) + 1))
+            rows = understood(list[diagnosis.Answer], answer.get("profiles", ()))
+            if len(rows) != len(sources):
+                raise _malformed("profile_kernel", f"{len(rows)} profiles of {len(sources)} candidates")
+            return [diagnosis.profile(await self._whole(row)) for row in rows]
+        except ServerError as fault:
+            if self._line.done() and self._line.exception():
+                raise
+            raise Unprofiled(str(fault)) from None  # it lives, and measures on
+
+    async def _whole(self, row: diagnosis.Answer) -> diagnosis.Answer:
+        """The answer with its report in full: one that is told among others is cut to what a call may hold."""
+        if row.report is None or row.report.report_id is None:
+            return row
+        whole = await self._call("read_report", {"report": row.report.report_id})
+        return replace(row, report=understood(diagnosis.Report, whole))
+
     async def _judge(
         self, problem: Problem, source: str, baselines: list[str], fresh: bool, on_progress: Say | None
     ) -> Evaluation:
@@ -206,7 +249,8 @@ class Bench:
                     return _answer(tool, await client.call_tool(tool, arguments, wait, progress))
                 except MCPError as error:
                     if error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
-                        raise ServerError(f"The measuring server could not take the call {tool}: {error}.") from None
+                        why = self._refusal or error
+                        raise ServerError(f"The measuring server could not take the call {tool}: {why}.") from None
                     self._lost(line, "died" if error.code == CONNECTION_CLOSED else "gave no answer")
                 except (RuntimeError, ValueError) as error:  # the client checks answers against the tool's schema
                     raise _malformed(tool, error) from None
@@ -220,7 +264,8 @@ class Bench:
         self._line = asyncio.get_running_loop().create_future()
         if self._restarts:
             self._restarts -= 1
-            self._notice(f"The measuring server {what}; it is started once more.")
+            does = "asked" if self._address else "started"
+            self._notice(f"The measuring server {what}; it is {does} once more.")
         else:
             self._fail(
                 f"The measuring server {what} again{self._last_words()}; resume the run, "
@@ -240,8 +285,8 @@ class Bench:
                 self._fail(str(error))
             except (OSError, MCPError, TimeoutError, BaseExceptionGroup) as error:
                 if not line.done():
-                    does = "answer" if _is_address(self._path) else "start"
-                    why = f"{_cause(error)}{self._last_words()}"
+                    does = "answer" if self._address else "start"
+                    why = self._refusal or f"{_cause(error)}{self._last_words()}"
                     self._fail(f"The measuring server `{self._path}` does not {does}: {why}.")
 
     def _kept(self, keeper: asyncio.Task[None]) -> None:
@@ -265,15 +310,19 @@ class Bench:
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[Client]:
         async with AsyncExitStack() as stack:
-            if _is_address(self._path):
-                client = Client(self._path)
+            if self._address:
+                client = await stack.enter_async_context(self._address.client())
             else:
                 errlog = stack.enter_context((self._directory / LOG).open("a"))
                 self._log_from = errlog.tell()
-                client = Client(stdio_client(_command(self._path), errlog))
+                client = Client(stdio_client(command(self._path), errlog))
             async with asyncio.timeout(START_S):
                 await stack.enter_async_context(client)
             yield client
+
+    @property
+    def _refusal(self) -> str | None:
+        return self._address.refusal if self._address else None
 
     def _last_words(self) -> str:
         """The last line that the server now running, or just dead, wrote to its stderr."""
@@ -281,32 +330,6 @@ class Bench:
         written = log.read_bytes()[self._log_from :] if log.exists() else b""
         lines = written.decode(errors="replace").strip().splitlines()
         return f"; its last words are `{lines[-1].strip()}`" if lines else ""
-
-
-def _is_address(path: str) -> bool:
-    return path.startswith(("http://", "https://"))
-
-
-def _command(path: str) -> StdioServerParameters:
-    """How to start the server: `python` is this interpreter, which finds our packages from any directory."""
-    try:
-        program, *arguments = shlex.split(path)
-    except ValueError:  # a quotation that does not end, or no word at all
-        raise ServerError(f"The measuring server `{path}` is no command; correct mcp_server_path.") from None
-    if program in ("python", "python3"):
-        program = sys.executable
-    if shutil.which(program) is None:
-        raise ServerError(
-            f"The measuring server `{path}` cannot be started: there is no command {program}; correct mcp_server_path."
-        )
-    passed_on = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
-    return StdioServerParameters(command=program, args=arguments, env=passed_on | {"PYTHONPATH": _python_path()})
-
-
-def _python_path() -> str:
-    found = importlib.util.find_spec("ncu_server")
-    ours = Path(found.origin).parents[1] if found and found.origin else Path(__file__).parents[1]
-    return os.pathsep.join(part for part in (str(ours), os.environ.get("PYTHONPATH")) if part)
 
 
 def _answer(tool: str, result: CallToolResult) -> dict[str, Any]:
@@ -323,7 +346,7 @@ def _answer(tool: str, result: CallToolResult) -> dict[str, Any]:
     return dict(result.structured_content)
 
 
-def understood(kind: type[T], answer: dict[str, Any]) -> T:
+def understood(kind: type[T], answer: Any) -> T:
     """An answer as a value of ours. Raises ServerError where it is none."""
     try:
         return TypeAdapter(kind).validate_python(answer)

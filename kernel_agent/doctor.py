@@ -37,7 +37,7 @@ async def _measuring(settings: Settings) -> AsyncIterator[Check]:
 
     try:
         with tempfile.TemporaryDirectory() as folder:
-            async with Bench(settings.mcp_server_path, Path(folder)) as bench:
+            async with Bench(settings.mcp_server_path, Path(folder), token=settings.ncu_server_token) as bench:
                 found = await bench.environment()
     except KernelAgentError as fault:
         yield Check("server", False, str(fault), "correct mcp_server_path, or install what its message names")

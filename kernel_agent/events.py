@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kernel_agent.types import Description, Evaluation, Idea, Problem, Trial
+from kernel_agent.types import Description, Evaluation, Idea, Problem, Profile, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,21 @@ class TrialJudged:
 
 
 @dataclass(frozen=True, slots=True)
+class Profiling:
+    """The parents of the next round go to the profiler, all at once."""
+
+    trials: tuple[Trial, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """What the profiler says of a trial."""
+
+    trial: Trial
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
 class Confirming:
     """The best trial goes through the judge again, with new secret inputs and fresh processes."""
 
@@ -104,6 +119,8 @@ Event = (
     | TrialStarted
     | Progress
     | TrialJudged
+    | Profiling
+    | Profiled
     | Confirming
     | Confirmed
 )

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from kernel_agent.errors import Unavailable, UsageError
 from kernel_agent.settings import Settings, load_settings
-from kernel_agent.tree import Confirmation, Ideas, Judgement, Record, Run
+from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run
 from kernel_agent.types import JSON, Description, Problem, Trial
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ KINDS: Mapping[str, type[Record]] = {
     "trial": Trial,
     "judgement": Judgement,
     "confirmation": Confirmation,
+    "diagnosis": Diagnosis,
 }
 
 
@@ -342,7 +343,7 @@ def _key(record: Record) -> str:
             return str(record.round)
         case Trial():
             return record.id
-        case Judgement() | Confirmation():
+        case Judgement() | Confirmation() | Diagnosis():
             return record.source_id
 
 

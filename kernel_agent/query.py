@@ -40,8 +40,30 @@ def families(graph: JSON | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_family(operator) for operator in _operators(graph)))
 
 
+MEASURED = {
+    "uncoalesced": "dram-bw",
+    "bank_conflicts": "smem",
+    "spills": "occupancy",
+    "low_occupancy": "occupancy",
+    "tensor_idle": "tensor",
+    "small_grid": "launch",
+    "tail": "tail",
+    "divergence": "latency",
+    "barriers": "sync",
+    "memory": "dram-bw",
+    "compute": "compute",
+    "latency": "latency",
+    "launch": "launch",
+}
+"""The corpus's words for what the profiler names: a trouble, or what a kernel is bound by."""
+
+
 def bottleneck(brief: Brief) -> str:
-    """What the counted work says will limit the problem, in the corpus's words."""
+    """What limits the parent as the profiler saw it, else what the counted work says, in the corpus's words."""
+    if (seen := brief.parent_profile) is not None:
+        for name in (*seen.troubles, seen.bound):
+            if name in MEASURED:
+                return MEASURED[name]
     work = brief.description
     if brief.problem.target != "cpu" and work.bytes < SMALL:
         return "launch"

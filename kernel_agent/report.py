@@ -20,6 +20,8 @@ from kernel_agent.events import (
     Event,
     IdeaRecorded,
     Notice,
+    Profiled,
+    Profiling,
     Progress,
     RoundStarted,
     RunStarted,
@@ -30,7 +32,7 @@ from kernel_agent.tree import Run
 from kernel_agent.types import Description, Evaluation, Idea, Interval, Status, Trial, baseline_title
 
 BEST = "best_kernel.py"
-SHOWN = 12
+SHOWN, FINDINGS = 12, 3
 """Rows of the final table; the journal holds them all."""
 
 
@@ -70,6 +72,8 @@ def line(event: Event) -> str | None:
         case TrialJudged(idea, trial, evaluation) if not event.kept:
             again = " (same source as before)" if event.shared else ""
             return f"r{idea.round} {short(trial)} {_judged(idea, trial, evaluation)}{again}"
+        case Profiled(trial, profile):
+            return f"profiled {short(trial)}: bound by {profile.bound}; {next(iter(profile.findings), profile.why)}"
         case Confirming(trial):
             return f"confirming {short(trial)} with new inputs in fresh processes"
         case Confirmed(trial, evaluation, accepted):
@@ -153,6 +157,8 @@ class Screen:
             case TrialJudged(idea, trial, evaluation):
                 self._attempt(idea.id, trial.attempt, _mark(evaluation))
                 self._keep_best(idea, trial, evaluation)
+            case Profiling(trials):
+                self._stage = f"{self._stage.partition(':')[0]}: profiling {len(trials)}"
             case Confirming(trial):
                 self._stage = f"confirming {short(trial)} with new inputs"
         text = line(event)
@@ -223,6 +229,8 @@ def account(run: Run, directory: Path, retrieval: str | None) -> Iterator[Render
     for row in _verdict(run, directory):
         yield Text(row, no_wrap=True)  # commands and paths, to be copied whole
     yield Text()
+    for row in diagnosed(run):
+        yield Text(row)
     for row in measured(run, retrieval):
         yield Text(row, "dim")
 
@@ -277,6 +285,22 @@ def _verdict(run: Run, directory: Path) -> Iterator[str]:
     yield f"    model = {name}(...)  # constructed and called as the original is"
     if winner.idea:
         yield "it is for inference: it gives no gradients"
+
+
+def diagnosed(run: Run) -> Iterator[str]:
+    """What the profiler says of the winner, else of the fastest that it has seen."""
+    seen = [t for t in (tree.winner(run), *tree.ranking(run)) if t.source_id in run.profiles]
+    if not seen:
+        return
+    profile = run.profiles[seen[0].source_id]
+    yield f"{short(seen[0])} is bound by {profile.bound}: {profile.why}"
+    for finding in profile.findings[:FINDINGS]:
+        yield f"    {finding}"
+    for hot in profile.hot_lines[:FINDINGS]:
+        yield f"    {hot}"
+    if profile.report:
+        yield f"    whole report: read_report {profile.report}, of the measuring server"
+    yield ""
 
 
 def measured(run: Run, retrieval: str | None) -> Iterator[str]:

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from kernel_agent import tree
+from kernel_agent.errors import Unprofiled
 from kernel_agent.events import (
     Confirmed,
     Confirming,
     IdeaRecorded,
+    Notice,
     Observer,
+    Profiled,
+    Profiling,
     Progress,
     RoundStarted,
     TrialJudged,
@@ -25,8 +29,8 @@ from kernel_agent.events import (
 )
 from kernel_agent.journal import Journal
 from kernel_agent.query import query
-from kernel_agent.tree import Confirmation, Ideas, Judgement, Record, Run
-from kernel_agent.types import Brief, Evaluation, Idea, Problem, Status, Trial
+from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run
+from kernel_agent.types import Brief, Evaluation, Idea, Problem, Profile, Status, Trial
 from rag import Answer, Query
 
 T = TypeVar("T")
@@ -62,6 +66,11 @@ class Bench(Protocol):
     ) -> Evaluation:
         """Judge it again with new secret inputs in fresh processes, against the baselines (`eager` among them)."""
 
+    async def profile(
+        self, problem: Problem, sources: Sequence[str], on_progress: Callable[[str], None] | None = None
+    ) -> list[Profile]:
+        """What a profiler says of each candidate. Raises Unprofiled where there is none for this target."""
+
 
 class Library(Protocol):
     """What is known of writing kernels."""
@@ -81,6 +90,7 @@ class Search:
     library: Library | None = None
     observe: Observer = silent
     _kept: frozenset[str] = field(init=False)
+    _profiled: bool = True
     _locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     def __post_init__(self) -> None:
@@ -100,6 +110,7 @@ class Search:
             self.observe(IdeaRecorded(idea))
         attempts = range(self.run.settings.implementations_per_idea)
         await together(self.pursue(idea, attempt) for idea in ideas for attempt in attempts)
+        await self.profile(number)
 
     async def think(self, number: int) -> tuple[Idea, ...]:
         """Ask for ideas on each parent in turn, so that none repeats another's; record them in one transaction."""
@@ -154,6 +165,23 @@ class Search:
         kept = trial.id in self._kept
         self.observe(TrialJudged(idea, trial, evaluation, shared=known is not None and not kept, kept=kept))
         return evaluation
+
+    async def profile(self, number: int) -> None:
+        """Profile what a round leaves to the next, in one batch; where there is no profiler, say so once and go on."""
+        trials = tree.survivors(self.run, number)
+        if not trials or not self._profiled:
+            return
+        self.observe(Profiling(trials))
+        try:
+            sources = [trial.source for trial in trials]
+            profiles = await self.bench.profile(self.run.problem, sources, self.progress(trials[0]))
+        except Unprofiled as reason:
+            self._profiled = False
+            self.observe(Notice(f"nothing is profiled in this run: {reason}"))
+            return
+        for trial, profile in zip(trials, profiles, strict=True):
+            self.record(Diagnosis(trial.source_id, profile))
+            self.observe(Profiled(trial, profile))
 
     async def confirm(self) -> Trial:
         """Judge the fastest again, then the next, until one is confirmed as faster than the original."""

@@ -70,6 +70,7 @@ class Settings(BaseSettings):
         description="Command that starts the measuring server, or the http(s) address of one that runs; "
         "a command that begins with `python` runs in this interpreter.",
     )
+    ncu_server_token: SecretStr | None = _key("NCU_SERVER_TOKEN", "Token of a measuring server at an http(s) address.")
     branching_factor: int = Field(default=8, ge=1, le=256, description="Ideas a round, shared over the parents.")
     num_rounds: int = Field(default=3, ge=1, le=100, description="Rounds of ideas.")
     selection_percentage: float = Field(
@@ -100,7 +101,7 @@ class Settings(BaseSettings):
 
 def is_key(name: str) -> bool:
     """Whether the setting of this name is secret."""
-    return name.endswith("_api_key")
+    return name.endswith(("_api_key", "_token"))
 
 
 def load_settings(**given: Any) -> Settings:

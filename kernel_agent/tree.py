@@ -18,6 +18,7 @@ from kernel_agent.types import (
     Interval,
     Outcome,
     Problem,
+    Profile,
     Status,
     Timing,
     Trial,
@@ -53,7 +54,15 @@ class Confirmation:
     evaluation: Evaluation
 
 
-Record = Ideas | Trial | Judgement | Confirmation
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What the profiler says of one source."""
+
+    source_id: str
+    profile: Profile
+
+
+Record = Ideas | Trial | Judgement | Confirmation | Diagnosis
 T = TypeVar("T")
 
 
@@ -68,6 +77,7 @@ class Run:
     trials: dict[str, Trial] = field(default_factory=dict)
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     confirmations: dict[str, Evaluation] = field(default_factory=dict)
+    profiles: dict[str, Profile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         reference = Trial(None, 0, 0, None, self.problem.source)
@@ -88,6 +98,8 @@ class Run:
                 _add(self.evaluations, source_id, evaluation)
             case Confirmation(source_id, evaluation):
                 _add(self.confirmations, source_id, evaluation)
+            case Diagnosis(source_id, profile):
+                _add(self.profiles, source_id, profile)
 
     @property
     def reference(self) -> Trial:
@@ -231,6 +243,11 @@ def select(run: Run, round: int) -> tuple[Trial, ...]:
     return tuple(chosen) if explorer is None else (*chosen, explorer)
 
 
+def survivors(run: Run, round: int) -> tuple[Trial, ...]:
+    """What a round leaves to the next as parents, the reference left out, and has no profile yet."""
+    return tuple(t for t in select(run, round + 1) if t.idea and t.source_id not in run.profiles)
+
+
 def shares(run: Run, round: int) -> tuple[tuple[Trial, int], ...]:
     """A round's parents, each with its share of the round's ideas; the first get what does not divide."""
     total = run.settings.branching_factor
@@ -273,6 +290,7 @@ def brief(run: Run, parent: Trial, round: int, taken: Iterable[Idea] = ()) -> Br
         parent_evaluation=run.evaluation(parent),
         siblings=(*_outcomes(run, others), *(Outcome(idea.title, None, None) for idea in taken)),
         lessons=_outcomes(run, (run.ideas[idea] for idea in own)),
+        parent_profile=run.profiles.get(parent.source_id),
     )
 
 

@@ -152,6 +152,26 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """What a profiler says of one source, in words. `rung` is what they were read off: counters, timeline, static.
+
+    `bound` is `unknown` where it could not say; `why` then says why not. `troubles` are the server's names of what is
+    wrong, `findings` their words; `report` is the server's name of the report.
+    """
+
+    rung: str
+    bound: str
+    why: str
+    troubles: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    stalls: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    hot_lines: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    report: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Idea:
     """One transformation of one parent. `change` holds a template's genes, or None where a model writes the code."""
 
@@ -242,3 +262,4 @@ class Brief:
     lessons: tuple[Outcome, ...] = ()
     passages: tuple[Passage, ...] = ()
     retrieval_mode: str = "none"
+    parent_profile: Profile | None = None

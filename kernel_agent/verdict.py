@@ -32,7 +32,9 @@ async def judge(
     from kernel_agent.bench import Bench
 
     with tempfile.TemporaryDirectory() as folder:
-        async with Bench(settings.mcp_server_path, Path(folder), settings.evaluation_timeout_s, notice=say) as bench:
+        async with Bench(
+            settings.mcp_server_path, Path(folder), settings.evaluation_timeout_s, say, settings.ncu_server_token
+        ) as bench:
             if not problem.target:
                 problem = Problem(problem.name, problem.source, await found_target(bench))
             return problem, await bench.verdict(problem, candidate, baselines, rules, say)

@@ -1,15 +1,16 @@
-"""`python -m ncu_server`: serve on stdio, or `selftest`."""
+"""`python -m ncu_server`: serve on stdio or over HTTP, or `selftest`."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ncu_server import casebook, selftest, server
+from ncu_server import casebook, selftest, server, web
 from ncu_server.errors import Refusal
 from ncu_server.rig import probed
 from ncu_server.targets import TARGETS
@@ -18,19 +19,36 @@ from ncu_server.targets import TARGETS
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve an MCP client; `selftest` ends 0 only where every verdict is as expected, 2 where none can be given."""
     given = _parser().parse_args(arguments)
-    if given.command is None:
-        server.main()
-        return
     try:
-        sys.exit(asyncio.run(_selftest(given)))
+        if given.command is not None:
+            sys.exit(asyncio.run(_selftest(given)))
+        if not given.http:
+            server.main()
+            return
+        _serve_http(given)
     except Refusal as refusal:
         print(refusal.sentence, file=sys.stderr)
         sys.exit(2)
 
 
+def _serve_http(given: argparse.Namespace) -> None:
+    # Taken out of the environment, so that no program started from here is handed it.
+    token = web.required(os.environ.pop(web.TOKEN_VARIABLE, None))
+    with web.bound(given.host, given.port) as listening:
+        for line in web.announcement(given.host, listening.getsockname()[1]):
+            print(line, file=sys.stderr, flush=True)
+        web.serve(web.application(server.make_server(token=token), given.host, given.allow_host), listening)
+
+
 def _parser() -> argparse.ArgumentParser:
-    about = "Serves an MCP client on stdin and stdout. Tools: check_environment, describe_problem, evaluate_kernel."
+    about = "Serves MCP clients, on stdin and stdout or over HTTP, and runs the code that they send."
     parser = argparse.ArgumentParser("ncu_server", description=about)
+    web_help = f"serve over HTTP instead of stdio; every client must give the token that {web.TOKEN_VARIABLE} holds"
+    parser.add_argument("--http", action="store_true", help=web_help)
+    parser.add_argument("--host", default="127.0.0.1", help="with --http: address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8931, help="with --http: port (default: 8931; 0 takes a free one)")
+    names = "with --http: a further name that clients may call this machine by, such as a proxy's; may be given again"
+    parser.add_argument("--allow-host", metavar="NAME", action="append", default=[], help=names)
     words = "judge the shipped cheats and honest kernels on this machine; ends 0 where all come out as they should"
     test = parser.add_subparsers(dest="command").add_parser("selftest", help=words, description=words)
     test.add_argument("names", nargs="*", metavar="NAME", help="cases by name or shell pattern; all by default")

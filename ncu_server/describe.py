@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ncu_server import baselines, peaks, schema
+from ncu_server import baselines, outline, peaks, schema
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.limit import limit_us
@@ -60,10 +60,12 @@ async def _describe(
         ),
         graph_uri=f"problem://{identity}/graph" if graph else None,
         graph_error=error,
-        operators=operators,
-        inputs=work["inputs"],
-        outputs=work["outputs"],
-        parameters=work["parameters"][:PARAMETERS_SHOWN],
+        graph=outline.lines(graph) if graph else [],
+        operators=operators[:OPERATORS_SHOWN],
+        inputs=work["inputs"][:TENSORS_SHOWN],
+        outputs=work["outputs"][:TENSORS_SHOWN],
+        parameters=work["parameters"][:TENSORS_SHOWN],
+        left_out=_left_out(work, operators),
         flops=work["flops"] + elementwise,
         bytes=work["read_bytes"] + work["written_bytes"],
         limit_us=limit_us(work, reached),
@@ -74,7 +76,15 @@ async def _describe(
     return result, graph
 
 
-PARAMETERS_SHOWN = 40
+TENSORS_SHOWN = 16
+OPERATORS_SHOWN = 30
+
+
+def _left_out(work: dict[str, Any], operators: list[str]) -> dict[str, int]:
+    """How many of each list do not stand in the result."""
+    counts = {name: len(work[name]) - TENSORS_SHOWN for name in ("inputs", "outputs", "parameters")}
+    counts["operators"] = len(operators) - OPERATORS_SHOWN
+    return {name: count for name, count in counts.items() if count > 0}
 
 
 async def _graph(session: Session) -> tuple[dict[str, Any] | None, list[str], float, str | None]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ncu_server import schema, walls
+from ncu_server import schema, toolkit, walls
 from ncu_server.rig import probed
 from ncu_server.targets import TARGETS
 
@@ -19,6 +19,8 @@ TOOLS = {
     "ninja": ("--version", "pip install ninja"),
     "nvcc": ("--version", "install the CUDA toolkit; only the cuda target needs it"),
     "ncu": ("--version", "install Nsight Compute; only profiling needs it"),
+    "nvdisasm": ("--version", "pip install nvidia-cuda-nvdisasm; only disassemble needs it"),
+    "compute-sanitizer": ("--version", "pip install nvidia-cuda-sanitizer-api; only sanitize_kernel needs it"),
     "nvidia-smi": (
         "--query-gpu=driver_version --format=csv,noheader",
         "install the NVIDIA driver; only the targets cuda and triton need it",
@@ -73,14 +75,15 @@ def _target(name: str) -> schema.TargetResult:
 
 def _tool(name: str) -> schema.ToolResult:
     flags, fix = TOOLS[name]
-    path = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+    path = toolkit.there_is(name) or shutil.which(name, path=str(Path(sys.executable).parent))
     if path is None:
         return schema.ToolResult(name=name, path=None, version=None, fix=fix)
     try:
         done = subprocess.run([path, *flags.split()], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return schema.ToolResult(name=name, path=path, version=None, fix=fix)
-    rows = [row for row in (done.stdout or done.stderr).splitlines() if any(c.isdigit() for c in row)]
+    said = (done.stdout or done.stderr).splitlines()
+    rows = [row for row in said if any(c.isdigit() for c in row) and not row.startswith(("Copyright", "Built on"))]
     return schema.ToolResult(name=name, path=path, version=rows[0].strip() if rows else None, fix=None)
 
 

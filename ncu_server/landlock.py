@@ -68,19 +68,19 @@ def abi() -> int:
     return _call(CREATE_RULESET, None, 0, VERSION_FLAG)
 
 
-def restrict(version: int, rules: Iterable[tuple[Path, Right]]) -> None:
+def restrict(version: int, rules: Iterable[tuple[Path, Right]], tcp: bool = False) -> None:
     """Confine the calling thread (and what it starts) to `rules`; paths that do not exist are left out.
 
-    From version 4 no TCP, from version 6 no signals to and no abstract sockets of processes outside. At any version no
-    process outside can be traced, nor its memory, descriptors or environment read. Needs no_new_privs or
-    CAP_SYS_ADMIN. Raises OSError where the kernel refuses.
+    From version 4 no TCP (but where `tcp`), from version 6 no signals to and no abstract sockets of processes outside.
+    At any version no process outside can be traced, nor its memory, descriptors or environment read. Needs no_new_privs
+    or CAP_SYS_ADMIN. Raises OSError where the kernel refuses.
     """
     handled = 0
     for since, rights in RIGHTS_SINCE.items():
         handled |= int(rights) if version >= since else 0
     fields = [handled]
     if version >= TCP_SINCE:
-        fields.append(TCP_BIND_CONNECT)
+        fields.append(0 if tcp else TCP_BIND_CONNECT)
     if version >= SCOPE_SINCE:
         fields.append(SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS)
     attributes = struct.pack(f"={len(fields)}Q", *fields)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
+from typing import Any
 
 from ncu_server.tickets import Report, Tickets
 
@@ -24,6 +25,7 @@ class Lease:
         self._sharing = 0
         self._alone = False
         self._queue: deque[tuple[bool, asyncio.Future[None]]] = deque()
+        self._moved = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def alone(self, report: Report | None = None) -> AsyncIterator[None]:
@@ -42,10 +44,8 @@ class Lease:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((alone, turn))
         self._admit()
-        if not turn.done() and report is not None:
-            await report(f"queued behind {len(self._queue) - 1 + self._sharing + self._alone}")
         try:
-            await turn
+            await self._wait(turn, report)
         except asyncio.CancelledError:
             self._withdraw(alone, turn)
             raise
@@ -54,6 +54,26 @@ class Lease:
                 yield
         finally:
             self._release(alone)
+
+    async def _wait(self, turn: asyncio.Future[None], report: Report | None) -> None:
+        """Until it is our turn; `report` hears how many are ahead, at first and whenever that changes."""
+        said = None
+        while not turn.done() and report is not None:
+            if (ahead := self._ahead(turn)) != said:
+                said = ahead
+                await report(f"queued behind {said}")
+                continue
+            moved: asyncio.Future[Any] = asyncio.ensure_future(self._moved.wait())
+            either: set[asyncio.Future[Any]] = {turn, moved}
+            try:
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                moved.cancel()
+        await turn
+
+    def _ahead(self, turn: asyncio.Future[None]) -> int:
+        before = [waiting for _, waiting in self._queue]
+        return before.index(turn) + self._sharing + self._alone
 
     @property
     def notes(self) -> list[str]:
@@ -76,6 +96,8 @@ class Lease:
         self._admit()
 
     def _admit(self) -> None:
+        self._moved.set()
+        self._moved.clear()
         while self._queue and not self._alone:
             alone, turn = self._queue[0]
             if self._sharing and (alone or self._sharing >= self._width):

@@ -15,17 +15,26 @@ from ncu_server.targets import Probe
 
 async def measured(cache: Path, session: Session, probe: Probe, anew: bool = False) -> Peaks:
     """The device's peaks; `anew` measures again and keeps the better of both. Raises Refusal."""
-    parts = (probe.device, probe.arch, str(probe.threads), version("torch"))
-    kept = cache / "peaks" / f"{hashlib.sha256('-'.join(parts).encode()).hexdigest()[:20]}.json"
-    known = _read(kept)
-    if known is not None and not anew:
-        return known
+    kept = _place(cache, probe)
+    before = _read(kept)
+    if before is not None and not anew:
+        return before
     found = Peaks.model_validate(await session.peaks())
-    if known is not None:
-        found = Peaks(**{name: max(a, b) for (name, a), (_, b) in zip(found, known, strict=True) if a and b})
+    if before is not None:
+        found = Peaks(**{name: max(a, b) for (name, a), (_, b) in zip(found, before, strict=True) if a and b})
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(found.model_dump_json())
     return found
+
+
+def known(cache: Path, probe: Probe) -> Peaks | None:
+    """What was measured before, if anything was."""
+    return _read(_place(cache, probe))
+
+
+def _place(cache: Path, probe: Probe) -> Path:
+    parts = (probe.device, probe.arch, str(probe.threads), version("torch"))
+    return cache / "peaks" / f"{hashlib.sha256('-'.join(parts).encode()).hexdigest()[:20]}.json"
 
 
 def _read(kept: Path) -> Peaks | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from ncu_server.build import Builds
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Lease
+from ncu_server.reports import Reports
 from ncu_server.session import Session
 from ncu_server.targets import TARGETS, Probe, Target
 from ncu_server.tickets import Tickets
@@ -34,6 +35,7 @@ class Rig:
         self.work = Path(tempfile.mkdtemp(prefix=f"work-{os.getpid()}-", dir=self.cache))
         self._sweep()
         self.builds = Builds(self.work)
+        self.reports = Reports(self.cache / "reports")
         self._zygotes: dict[str, Zygote] = {}
         self._leases: dict[str, Lease] = {}
         self._sessions: dict[str, Session] = {}
@@ -61,24 +63,27 @@ class Rig:
     def zygote(self, target: Target, probe: Probe) -> Zygote:
         """The warm process for a target."""
         if target.name not in self._zygotes:
-            threads = probe.threads or len(os.sched_getaffinity(0))
-            environment = {
-                "OMP_NUM_THREADS": str(threads),
-                "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
-                "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
-                "TORCHINDUCTOR_COMPILE_THREADS": "1",
-                # tvm_ffi asks torch.cuda.is_available() when imported; without NVML that would initialise CUDA, and a
-                # process that did so cannot fork workers.
-                "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-                **({"NCU_SERVER_KEEPING": str(self.cache / "keeping")} if target.device == "cpu" else {}),
-                **target.environment(probe),
-            }
-            self._zygotes[target.name] = Zygote(self.work, environment, target.device)
+            self._zygotes[target.name] = Zygote(self.work, self.environment(target, probe), target.device)
         return self._zygotes[target.name]
+
+    def environment(self, target: Target, probe: Probe) -> dict[str, str]:
+        """What the processes of a target find in their environment, beside what is passed on."""
+        threads = probe.threads or len(os.sched_getaffinity(0))
+        return {
+            "OMP_NUM_THREADS": str(threads),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
+            "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            # tvm_ffi asks torch.cuda.is_available() when imported; without NVML that would initialise CUDA, and a
+            # process that did so cannot fork workers.
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            **({"NCU_SERVER_KEEPING": str(self.cache / "keeping")} if target.device == "cpu" else {}),
+            **target.environment(probe),
+        }
 
     def lease(self, target: Target) -> Lease:
         """The lease of the device that a target runs on."""
-        device = probed(target.name).uuid or target.device
+        device = (probed(target.name).uuid if target.name in TARGETS else None) or target.device
         if device not in self._leases:
             self._leases[device] = Lease(len(os.sched_getaffinity(0)), Tickets(device))
         return self._leases[device]

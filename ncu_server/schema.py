@@ -127,10 +127,12 @@ class DescribeResult(BaseModel):
     device: DeviceResult
     graph_uri: str | None = Field(description="resource that holds the whole traced graph as JSON")
     graph_error: str | None = Field(description="why the module could not be traced")
+    graph: list[str] = Field(default=[], description="the traced graph in short, a node a line; all of it: graph_uri")
     operators: list[str]
     inputs: list[dict[str, Any]]
     outputs: list[dict[str, Any]]
     parameters: list[dict[str, Any]]
+    left_out: dict[str, int] = Field(default={}, description="how many of a list above are only in graph_uri")
     flops: float = Field(
         description="operations: matrix products and convolutions counted, one an element for the rest"
     )

@@ -1,19 +1,23 @@
 """The walls of one child, raised in the child itself, and which of them stand on this machine.
 
 `run` holds a candidate's execution: no program, no process, no network, files only in its own directory. `build` holds
-its compilation: compilers may run. `light` is for the trusted side. Left open, by measure or by need: names and command
-lines in /proc, the CPU affinity of the user's other processes, permission bits and times of files (in the build).
+its compilation: compilers may run. `profile` holds it under a profiler, which needs programs, sockets of its own and
+the right to counters: files and the network are walled off, no more. `light` is for the trusted side. Left open, by
+measure or by need: names and command lines in /proc, the CPU affinity of the user's other processes, permission bits
+and times of files (in the build).
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import functools
 import json
 import os
 import resource
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -25,9 +29,11 @@ from typing import Any, Literal
 
 from ncu_server import landlock, seccomp, watch
 
-Kind = Literal["light", "build", "run"]
+Kind = Literal["light", "build", "run", "profile"]
+MAY_EXECUTE = ("build", "profile")
 FILE_BYTES = 1 << 30  # a precompiled torch header takes half of it
 CLONE_NEWUSER, CLONE_NEWIPC, CLONE_NEWNET = 0x10000000, 0x08000000, 0x40000000
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 CAPSET, CAPABILITIES_V3 = {"x86_64": 126, "aarch64": 91}, 0x20080522
 # Root inside a container keeps reading what other users own; Landlock says which files.
 KEPT_CAPABILITIES = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
@@ -89,7 +95,8 @@ def raise_walls(walls: Walls, directory: Path) -> list[Standing]:
     if walls.kind == "light":
         return []
     found = []
-    for name, wall in WALLS.items():
+    for name in WALLS if walls.kind != "profile" else PROFILED:
+        wall = WALLS[name]
         try:
             found.append(Standing(name, True, wall(walls, directory)))
         except OSError as fault:
@@ -144,13 +151,22 @@ def _lower(limit: int, value: int) -> None:
 def _network(walls: Walls, directory: Path) -> str:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET | CLONE_NEWIPC) == 0:
-        return "network and IPC namespaces of its own"
+        return "network and IPC namespaces of its own" + _loopback(walls)
     uid, gid = os.geteuid(), os.getegid()
     if libc.unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC) != 0:
         raise OSError(errno.EPERM, "neither root nor user namespaces may make network namespaces here")
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         Path(f"/proc/self/{name}").write_text(text)
-    return "network, IPC and user namespaces of its own"
+    return "network, IPC and user namespaces of its own" + _loopback(walls)
+
+
+def _loopback(walls: Walls) -> str:
+    """Bring it up for a profiler, which speaks with its target over it."""
+    if walls.kind != "profile":
+        return ""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_of:
+        fcntl.ioctl(any_of, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
+    return ", with a loopback"
 
 
 def _privileges(walls: Walls, directory: Path) -> str:
@@ -177,11 +193,14 @@ def _files(walls: Walls, directory: Path) -> str:
         raise OSError(errno.ENOSYS, "the kernel has no Landlock (Linux 5.13 with lsm=landlock)") from None
     # The rule for /proc/self holds for this very entry; open, it is not dropped and made anew under memory pressure.
     os.open("/proc/self", os.O_PATH)
-    landlock.restrict(version, rules(walls, directory))
+    if walls.kind == "profile":
+        seccomp.no_new_privileges()
+    landlock.restrict(version, rules(walls, directory), tcp=walls.kind == "profile")
     missing = [
         what
         for what, since in (("truncation", 3), ("TCP", 4), ("ioctl", 5), ("signals", 6))
         if version < since and not (walls.kind == "run" and what in ("TCP", "signals"))
+        if not (walls.kind == "profile" and what == "TCP")
     ]
     return f"Landlock ABI {version}" + (f", which does not hold {', '.join(missing)}" if missing else "")
 
@@ -212,9 +231,13 @@ WALLS: dict[str, Callable[[Walls, Path], str]] = {
 }
 
 
+PROFILED = ("memory", "network", "files")
+"""The walls that a profiler can work behind."""
+
+
 def rules(walls: Walls, directory: Path) -> Iterator[tuple[Path, landlock.Right]]:
     """What Landlock lets through. Execution is for the build alone; mapping a library needs only the right to read."""
-    read = landlock.RUN if walls.kind == "build" else landlock.READ
+    read = landlock.RUN if walls.kind in MAY_EXECUTE else landlock.READ
     for path in (*map(Path, SYSTEM), *(Path("/etc") / name for name in CONFIGURATION), *installed(), Path("/proc")):
         yield path, read
     # CUDA dies with error 304 where it cannot write the names of its threads, which it opens to truncate (seen on an
@@ -229,7 +252,7 @@ def rules(walls: Walls, directory: Path) -> Iterator[tuple[Path, landlock.Right]
             yield mps, landlock.WRITE
     for name in walls.readable:
         yield Path(name), read
-    run = landlock.Right.EXECUTE if walls.kind == "build" else landlock.Right(0)
+    run = landlock.Right.EXECUTE if walls.kind in MAY_EXECUTE else landlock.Right(0)
     for path in (directory, *map(Path, walls.writable)):
         yield path, landlock.WRITE | run
 

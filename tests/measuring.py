@@ -100,7 +100,7 @@ class Server:
     def __init__(self, client: Client, cache: Path | None = None) -> None:
         self.client, self.cache = client, cache
 
-    async def call(self, tool: str, **arguments: Any) -> CallToolResult:
+    async def call(self, tool: str, /, **arguments: Any) -> CallToolResult:
         return await self.client.call_tool(tool, arguments)
 
     async def evaluate(self, candidate: str, problem: str = SCALE_ADD, **more: Any) -> dict[str, Any]:
@@ -109,10 +109,10 @@ class Server:
         assert answer.structured_content is not None
         return answer.structured_content
 
-    async def refusal(self, tool: str, **arguments: Any) -> str:
+    async def refusal(self, tool: str, /, **arguments: Any) -> str:
         answer = await self.call(tool, **arguments)
         assert answer.is_error
-        return str(getattr(answer.content[0], "text", "")).partition(f"{tool}: ")[2]
+        return str(getattr(answer.content[0], "text", ""))
 
 
 @asynccontextmanager

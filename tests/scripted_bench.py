@@ -147,7 +147,47 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
             return Answer(**verdict("# verdict: run_error", ["eager"]))
         return Answer(**verdict(candidate, baselines or ["eager"]))
 
+    @mcp.tool()
+    async def profile_kernel(candidates: list[str], problem: str, target: str, timeout_s: float = 300) -> Answer:
+        if target == "cpu" and "# profiler" not in problem:
+            raise ToolError("NO_PROFILER: the cpu target has no counters; look at the times")
+        for candidate in candidates:
+            refuse(candidate)
+        with log.open("a") as file:
+            file.write(json.dumps({"profiled": candidates, "pid": os.getpid()}) + "\n")
+        return Answer(profiles=[profiled(candidate) for candidate in candidates], refused=[], seconds={}, notes=[])
+
+    @mcp.tool()
+    async def read_report(report: str) -> Answer:
+        return Answer(**report_of(report, whole=True))
+
     return mcp
+
+
+def profiled(source: str) -> dict[str, Any]:
+    if "# crashes" in source:
+        return {"target": "candidate", "status": "run_error", "log": "Traceback\nRuntimeError: no", "report": None}
+    name = hashlib.sha256(source.encode()).hexdigest()[:12]
+    return {"target": "candidate", "status": "profiled", "log": "", "report": report_of(name, whole=False)}
+
+
+def report_of(name: str, whole: bool) -> dict[str, Any]:
+    """A server's report; among others it is told without its hot lines."""
+    place = {"file": "cuda.cu", "line": 9, "candidate_line": 4, "text": "y[i] = x[i];"}
+    hot = place | {"samples": 90, "share_pct": 90.0, "stalls": {"long_scoreboard": 80.0}}
+    digest = {
+        "name": "relu",
+        "duration_us": 12.5,
+        "bound": "memory",
+        "why": "DRAM is busy",
+        "findings": [{"trouble": "uncoalesced", "words": "half is not needed", "place": place}],
+        "occupancy": {"achieved_pct": 50.0, "limiter": "registers", "waves": None},
+        "stalls": [{"reason": "long_scoreboard", "share_pct": 77.0, "waits_for": "memory"}],
+        "rules": [{"title": "Coalesce", "section": None, "speedup_pct": 30.0, "scope": "global", "text": "Do."}],
+        "hot_lines": [hot] if whole else [],
+        "doubts": [],
+    }
+    return {"report_id": name, "uri": None, "rung": "counters", "digest": digest, "static": [], "notes": []}
 
 
 def refuse(source: str) -> None:

@@ -8,18 +8,19 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from kernel_agent import tree
 from kernel_agent.bench import Bench
+from kernel_agent.errors import Unprofiled
 from kernel_agent.events import Event, Progress, TrialJudged
 from kernel_agent.journal import Journal, begun
 from kernel_agent.search import Search
 from kernel_agent.settings import Settings, load_settings
-from kernel_agent.types import Brief, Description, Device, Evaluation, Idea, Problem, Timing, Trial, digest
+from kernel_agent.types import Brief, Description, Device, Evaluation, Idea, Problem, Profile, Timing, Trial, digest
 from tests.scripted_bench import COMPILE_US, EAGER_US, GRAPH, verdict
 
 ROOT = Path(__file__).parents[1]
@@ -62,11 +63,14 @@ class ScriptedProposer:
 
 
 class InProcessBench:
-    """The scripted verdicts without a server; `judged` and `confirmed` list the sources in the order of the calls."""
+    """The scripted verdicts without a server; `judged`, `confirmed` and `profiled` list the sources in the order of
+    the calls; `unprofiled` is why there is no profiler."""
 
-    def __init__(self) -> None:
+    def __init__(self, unprofiled: str = "") -> None:
         self.judged: list[str] = []
         self.confirmed: list[str] = []
+        self.profiled: list[list[str]] = []
+        self.unprofiled = unprofiled
 
     async def evaluate(
         self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
@@ -84,6 +88,15 @@ class InProcessBench:
     ) -> Evaluation:
         self.confirmed.append(source)
         return evaluation_of(source, *baselines)
+
+    async def profile(
+        self, problem: Problem, sources: Sequence[str], on_progress: Callable[[str], None] | None = None
+    ) -> list[Profile]:
+        self.profiled.append(list(sources))
+        await asyncio.sleep(0)
+        if self.unprofiled:
+            raise Unprofiled(self.unprofiled)
+        return [Profile("counters", "memory", f"of {digest(source)}", ("spills",)) for source in sources]
 
 
 def evaluation_of(source: str, *baselines: str) -> Evaluation:

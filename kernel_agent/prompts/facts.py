@@ -7,8 +7,9 @@ from math import prod
 from typing import Any
 
 from kernel_agent.prompts import line
-from kernel_agent.types import JSON, Brief, Description, Evaluation, Outcome, Timing, baseline_title
+from kernel_agent.types import JSON, Brief, Description, Evaluation, Outcome, Profile, Timing, baseline_title
 
+HOT_LINES, RULES = 6, 3
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
 
@@ -28,6 +29,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "parent_title": idea.title if idea else None,
         "parent_source": brief.parent.source,
         "parent_measured": _measured(evaluation, known.limit_us) if evaluation else "nothing yet",
+        "parent_profile": "\n".join(_profile(brief.parent_profile)) if brief.parent_profile else "",
         "outcomes": _outcomes(brief),
         "passages": [
             {"label": f"{': '.join(filter(None, (p.title, p.heading)))} ({p.source})", "text": p.text}
@@ -68,6 +70,17 @@ def _measured(evaluation: Evaluation, limit_us: float | None) -> str:
     if evaluation.error is not None:
         parts.append(f"error {evaluation.error:.3g} of the 64 allowed")
     return ", ".join(parts)
+
+
+def _profile(seen: Profile) -> Iterator[str]:
+    """What limits the parent, as far as the profiler could tell."""
+    yield f"bound by {line(seen.bound)}: {line(seen.why)} (from {seen.rung})"
+    groups = (("wrong", seen.findings), ("warps wait", seen.stalls), ("hot", seen.hot_lines[:HOT_LINES]))
+    for name, rows in (*groups, ("rule", seen.rules[:RULES])):
+        for row in rows:
+            yield f"{name}: {line(row, 400)}"
+    if seen.metrics:
+        yield f"numbers: {line('; '.join(seen.metrics), 900)}"
 
 
 def _outcomes(brief: Brief) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -39,8 +42,23 @@ def environment(found: Probe) -> dict[str, str]:
     digits = found.arch.removeprefix("sm_")
     suffix = "a" if digits in ("90", "100", "120") else ""
     arch = f"{digits[:-1]}.{digits[-1]}{suffix}"
-    home = Path(found.compiler).resolve().parent.parent if found.compiler else None
-    return {"TVM_FFI_CUDA_ARCH_LIST": arch, "TORCH_CUDA_ARCH_LIST": arch} | ({"CUDA_HOME": str(home)} if home else {})
+    around = {"TVM_FFI_CUDA_ARCH_LIST": arch, "TORCH_CUDA_ARCH_LIST": arch}
+    if found.compiler:
+        home = toolkit(found.compiler)
+        # A toolkit from PyPI keeps its libraries in lib, where neither load_inline looks.
+        around |= {"CUDA_HOME": str(home), "LIBRARY_PATH": f"{home}/lib64:{home}/lib"}
+    return around
+
+
+@functools.cache
+def toolkit(compiler: str) -> Path:
+    """Where the toolkit of an nvcc lies, which it tells itself; the program on PATH may be a script that calls it."""
+    asked = [compiler, "--dryrun", "-E", "-x", "cu", os.devnull]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+        if here := re.search(r"^#\$ _HERE_=(.+)$", done.stderr, re.MULTILINE):
+            return Path(here[1].strip()).resolve().parent
+    return Path(compiler).resolve().parent.parent
 
 
 def _nvcc() -> str | None:

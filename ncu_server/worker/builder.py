@@ -5,10 +5,14 @@ Where a first call compiles, it calls the candidate as well.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -20,10 +24,28 @@ from ncu_server.worker.modules import build, load
 from ncu_server.worker.tensors import Spec, arrived, read, unflatten
 
 
+@contextlib.contextmanager
+def _heard(said: list[str]) -> Iterator[None]:
+    """Collects what programs print that are waited for, ninja first of all; neither load_inline tells it."""
+    real = subprocess.run
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        done = real(*args, **kwargs)
+        if isinstance(done.stdout, bytes):
+            said.append(done.stdout.decode(errors="replace"))
+        return done
+
+    with patch.object(subprocess, "run", run):
+        yield
+
+
 class Builder:
-    """One candidate's build in a directory of its own; verbs come in the order build, warm."""
+    """One candidate's build in a directory of its own; verbs come in the order build, warm or examine, words."""
 
     _module: ModuleType
+
+    def __init__(self) -> None:
+        self._said: list[str] = []
 
     def build(self, fds: list[int], source: str, directory: str) -> dict[str, Any]:
         """Import the candidate and say which libraries it made; what the compiler printed travels in the exception."""
@@ -34,6 +56,16 @@ class Builder:
         with Libraries.recording(place) as built:
             self._module = load(source, "candidate")
         return {"libraries": built, "classes": [n for n in ("ModelNew",) if hasattr(self._module, n)]}
+
+    def examine(self, fds: list[int], source: str, directory: str, variables: dict[str, str]) -> dict[str, Any]:
+        """As build, with `variables` for the compilers; what these say is kept for words, also where it raises."""
+        os.environ.update(variables)
+        with _heard(self._said):
+            return self.build(fds, source, directory)
+
+    def words(self, fds: list[int]) -> list[str]:
+        """What the compilers said in examine."""
+        return self._said
 
     def warm(self, fds: list[int], device: str, parameter_seed: int, arguments: Spec, inputs: list[Spec]) -> bool:
         """Call `ModelNew` on inputs that decide nothing; the first memfd holds its constructor's arguments.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,13 +37,13 @@ class Libraries:
         def tvm(*args: Any, **kwargs: Any) -> Any:
             keep = kwargs.pop("keep_module_alive", True)
             key = _key("tvm", args, kwargs)
-            path = real[0](*args, **kwargs)
+            path = real[0](**_with_lines(real[0], args, kwargs))
             built.append({"kind": "tvm", "key": key, "name": Path(path).stem, "path": str(path)})
             return tvm_ffi.load_module(path, keep_module_alive=keep)
 
         def torch_(*args: Any, **kwargs: Any) -> Any:
             key = _key("torch", args, kwargs)
-            module = slim.load_inline(real[1], directory, *args, **kwargs)
+            module = slim.load_inline(real[1], directory, **_with_lines(real[1], args, kwargs))
             built.append({"kind": "torch", "key": key, "name": module.__name__, "path": str(module.__file__)})
             return module
 
@@ -82,6 +83,15 @@ class Libraries:
 
         with _replaced(tvm, torch_):
             yield loaded
+
+
+def _with_lines(real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by name; CUDA sources are compiled with line information, which changes no instruction, so that a
+    profiler can name the line of what was judged."""
+    given = inspect.signature(real).bind(*args, **kwargs).arguments
+    if given.get("cuda_sources"):
+        given["extra_cuda_cflags"] = [*(given.get("extra_cuda_cflags") or []), "-lineinfo"]
+    return given
 
 
 def _replaced(tvm: Callable[..., Any], torch_: Callable[..., Any]) -> contextlib.ExitStack:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.bench import Bench
-from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, UsageError
+from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
 from kernel_agent.journal import LOG
 from kernel_agent.types import Evaluation, Problem, Status
 from tests.scripted_run import DESCRIPTION, PROBLEM, ROOT
@@ -47,6 +47,38 @@ async def test_a_problem_is_described_with_its_graph_and_a_kernel_judged_twice(t
     assert only.speedup == 2.0 and only.against("compile") is None
     assert second.against("compile") and [told[0], told[-1]] == ["building", "timing"]
     assert not any(alive(pid) for pid in pids(tmp_path))
+
+
+async def test_candidates_are_profiled_in_one_call_and_their_reports_read_in_full(tmp_path: Path) -> None:
+    problem = Problem("relu", "# profiler", "cpu")
+    async with Bench(server(tmp_path), tmp_path) as bench:
+        first, second = await bench.profile(problem, ["a", "# crashes"])
+    assert (first.bound, first.troubles, first.rung) == ("memory", ("uncoalesced",), "counters")
+    assert first.findings == ("half is not needed (line 4: y[i] = x[i];)",)
+    assert first.hot_lines == ("90 % of samples at line 4: y[i] = x[i]; [long_scoreboard 80 %]",)
+    assert first.rules == ("Coalesce (up to 30 % of the time): Do.",)
+    assert first.metrics == ("longest kernel: relu", "12.5 us at the profiler's clocks", "occupancy 50 %")
+    assert second.bound == "unknown" and second.why == "not profiled (run error): RuntimeError: no"
+    rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [row["profiled"] for row in rows] == [["a", "# crashes"]]
+
+
+async def test_more_candidates_than_a_call_may_hold_are_profiled_in_several(tmp_path: Path) -> None:
+    async with Bench(server(tmp_path), tmp_path) as bench:
+        assert len(await bench.profile(Problem("relu", "# profiler", "cpu"), list("abcdefghij"))) == 10
+    rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [len(row["profiled"]) for row in rows] == [8, 2]
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [("a", ""), ("# refuse: COUNTERS_DENIED", "# profiler"), ("# refuse: INTERNAL", "# profiler")],
+)
+async def test_a_server_that_cannot_profile_measures_on(tmp_path: Path, source: str, problem: str) -> None:
+    async with Bench(server(tmp_path), tmp_path) as bench:
+        with pytest.raises(Unprofiled):
+            await bench.profile(Problem("relu", problem, "cpu"), [source])
+        assert (await bench.evaluate(PROBLEM, "# speed: 2")).speedup == 2.0
 
 
 async def confirmed_without_compile(directory: Path) -> Evaluation:

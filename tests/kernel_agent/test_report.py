@@ -15,6 +15,7 @@ from kernel_agent.events import (
     Event,
     IdeaRecorded,
     Notice,
+    Profiled,
     Progress,
     RoundStarted,
     RunOpened,
@@ -23,7 +24,7 @@ from kernel_agent.events import (
     TrialStarted,
 )
 from kernel_agent.settings import Settings
-from kernel_agent.tree import Confirmation, Ideas, Judgement, Run
+from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Run
 from kernel_agent.types import (
     Description,
     Device,
@@ -31,6 +32,7 @@ from kernel_agent.types import (
     Idea,
     Interval,
     Problem,
+    Profile,
     Status,
     Timing,
     Trial,
@@ -172,6 +174,21 @@ def test_the_account_ranks_says_how_to_use_the_best_and_how_it_was_measured(tmp_
         "retrieval: lexical",
     ):
         assert part in text
+
+
+def test_what_the_profiler_says_of_the_best_is_told(tmp_path: Path) -> None:
+    run, _ = started(tmp_path)
+    good = list(run.trials.values())[1]
+    assert "bound by" not in told(run, tmp_path)
+    words = "registers spilled (line 3: float a[9];)"
+    profile = Profile(
+        "counters", "memory", "DRAM is busy", ("spills",), (words,), hot_lines=("90 % [x]",), report="ab12"
+    )
+    run.record(Diagnosis(good.source_id, profile))
+    text = told(run, tmp_path)
+    for part in ("is bound by memory: DRAM is busy", words, "90 % [x]", "read_report ab12"):
+        assert part in text
+    assert report.line(Profiled(good, profile)) == f"profiled {report.short(good)}: bound by memory; {words}"
 
 
 def test_where_nothing_is_faster_the_original_is_delivered(tmp_path: Path) -> None:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from kernel_agent import tree
 from kernel_agent.errors import ServerError
-from kernel_agent.events import Confirmed, Event, IdeaRecorded, RoundStarted, TrialJudged, TrialStarted
+from kernel_agent.events import (
+    Confirmed,
+    Event,
+    IdeaRecorded,
+    Notice,
+    Profiling,
+    RoundStarted,
+    TrialJudged,
+    TrialStarted,
+)
 from kernel_agent.journal import Journal, read
 from kernel_agent.query import query
 from kernel_agent.search import Search
-from kernel_agent.types import Brief, Evaluation, Idea, Problem, Trial
+from kernel_agent.types import Brief, Evaluation, Idea, Problem, Profile, Trial
 from rag import Answer, Library, Passage, Query
 from tests.scripted_run import DESCRIPTION, PROBLEM, InProcessBench, ScriptedProposer, evaluation_of, small_settings
 
@@ -172,6 +181,50 @@ async def test_a_resumed_search_asks_the_same_briefs_and_none_that_are_answered(
     assert all(brief in whole.asked for brief in rest.asked)
     assert sum(isinstance(event, TrialJudged) and event.kept for event in events) > 0
     assert all(event.idea.round > 1 for event in events if isinstance(event, TrialStarted) and event.step == 0)
+
+
+async def test_what_a_round_leaves_is_profiled_in_one_batch_and_the_next_briefs_carry_it(journal: Journal) -> None:
+    bench, proposer = InProcessBench(), ScriptedProposer()
+    events: list[Event] = []
+    play = search(journal, proposer, bench)
+    play.observe = events.append
+    await play.play()
+    assert len(bench.profiled) == sum(isinstance(event, Profiling) for event in events) <= 3
+    sources = [source for batch in bench.profiled for source in batch]
+    assert len(sources) == len(set(sources)) == len(play.run.profiles) > 0
+    for brief in proposer.asked:
+        if brief.parent.idea:
+            assert brief.parent_profile == play.run.profiles[brief.parent.source_id]
+            assert query(brief).bottleneck == "occupancy"
+    assert any(brief.parent.idea for brief in proposer.asked)
+    assert journal.load().profiles == play.run.profiles
+
+
+async def test_a_resumed_run_profiles_nothing_twice_and_what_was_missed(journal: Journal) -> None:
+    class Dies(InProcessBench):
+        async def profile(
+            self, problem: Problem, sources: Sequence[str], on_progress: Callable[[str], None] | None = None
+        ) -> list[Profile]:
+            raise ServerError("It died.")
+
+    with pytest.raises(ServerError):
+        await search(journal, ScriptedProposer(), Dies(), num_rounds=1).play()
+    bench = InProcessBench()
+    await search(journal, ScriptedProposer(), bench, num_rounds=1).play()
+    assert not bench.judged and len(bench.profiled) == 1
+    again = InProcessBench()
+    await search(journal, ScriptedProposer(), again, num_rounds=1).play()
+    assert not again.profiled
+
+
+async def test_without_a_profiler_the_run_goes_on_and_says_so_once(journal: Journal) -> None:
+    bench, events = InProcessBench("the cpu target has no counters"), list[Event]()
+    play = search(journal, ScriptedProposer(), bench)
+    play.observe = events.append
+    await play.play()
+    said = [event.message for event in events if isinstance(event, Notice)]
+    assert said == ["nothing is profiled in this run: the cpu target has no counters"]
+    assert len(bench.profiled) == 1 and not play.run.profiles and len(play.run.ideas) == 12
 
 
 async def test_passages_reach_the_briefs_and_the_ideas(journal: Journal) -> None:

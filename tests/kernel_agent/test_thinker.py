@@ -30,6 +30,7 @@ from kernel_agent.types import (
     Interval,
     Outcome,
     Problem,
+    Profile,
     Status,
     Timing,
     Trial,
@@ -241,6 +242,16 @@ async def test_the_brief_is_told_in_numbers() -> None:
         siblings=(Outcome("Two rows a block", Status.BUILD_ERROR, None, "no such type"),),
         passages=(Passage("p1", "page", "Loads", "Width", "Use float4.", "docs/loads.md"),),
         retrieval_mode="lexical",
+        parent_profile=Profile(
+            "counters",
+            "memory",
+            "DRAM is busy",
+            ("uncoalesced",),
+            ("43 % of the sectors are not needed (line 4: y[i] = x[i * 8];)",),
+            ("77 % long_scoreboard: waiting for data",),
+            hot_lines=("90 % of samples at line 4: >>>data",),
+            metrics=("occupancy 50 %",),
+        ),
     )
     _, requests = await think("ideas", here, 4, script=[Say(json.dumps([idea("A")]))])
     prompt = said(requests[0])
@@ -258,6 +269,11 @@ async def test_the_brief_is_told_in_numbers() -> None:
         "build error: Two rows a block; no such type (tried beside it)",
         "Loads: Width (docs/loads.md)\nUse float4.",
         "lexical retrieval",
+        "bound by memory: DRAM is busy (from counters)",
+        "wrong: 43 % of the sectors are not needed (line 4: y[i] = x[i * 8];)",
+        "warps wait: 77 % long_scoreboard: waiting for data",
+        "hot: 90 % of samples at line 4: >>>data",
+        "numbers: occupancy 50 %",
         "Propose 4 ideas",
     ):
         assert part in prompt

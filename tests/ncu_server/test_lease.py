@@ -46,6 +46,29 @@ async def test_who_waits_is_told_how_many_are_ahead() -> None:
     assert said == ["queued behind 1"]
 
 
+async def test_whoever_waits_hears_when_the_queue_before_it_moves() -> None:
+    lease, said, log = Lease(1), [], []
+    gates = [asyncio.Event() for _ in range(3)]
+
+    async def report(message: str) -> None:
+        said.append(message)
+
+    async def wait() -> None:
+        async with lease.alone(report):
+            pass
+
+    tasks = [asyncio.create_task(hold(lease, "alone", str(n), log, gate)) for n, gate in enumerate(gates)]
+    await settle()
+    last = asyncio.create_task(wait())
+    await settle()
+    tasks[1].cancel()
+    for gate in gates:
+        await settle()
+        gate.set()
+    await last
+    assert said == ["queued behind 3", "queued behind 2", "queued behind 1"]
+
+
 async def test_a_cancelled_waiter_lets_the_next_one_in() -> None:
     lease, log, gate = Lease(1), [], asyncio.Event()
     first = asyncio.create_task(hold(lease, "alone", "a", log, gate))

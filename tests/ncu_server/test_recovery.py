@@ -56,7 +56,7 @@ async def test_a_call_cancelled_while_it_times_spoils_no_later_one(server: Serve
 async def test_a_description_out_of_time_spoils_no_later_call(server: Server) -> None:
     await server.evaluate(HONEST)
     refusal = await server.refusal("describe_problem", problem=SCALE_ADD, target="cpu", timeout_s=0.05)
-    assert refusal.startswith("BAD_ARGUMENT: ") and "timeout_s" in refusal
+    assert refusal.startswith("TOOK_TOO_LONG: ") and "timeout_s" in refusal
     assert (await server.evaluate(HONEST))["status"] == "passed"
 
 

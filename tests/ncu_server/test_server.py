@@ -17,14 +17,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 ENDLESS = HONEST.replace("return out", "import time; time.sleep(1000)")
 
 
-async def test_every_tool_declares_what_it_returns_and_takes(server: Server) -> None:
-    tools = (await server.client.list_tools()).tools
-    assert {t.name for t in tools} == {"check_environment", "describe_problem", "evaluate_kernel"}
-    for tool in tools:
-        assert tool.output_schema and tool.annotations and tool.description
-        assert all("description" in p for p in tool.input_schema["properties"].values())
-
-
 async def test_the_environment_says_what_is_here_and_how_to_get_the_rest(server: Server) -> None:
     answer = (await server.call("check_environment")).structured_content
     assert answer is not None

@@ -1,0 +1,192 @@
+"""What the measuring server's profiler says, put into a Profile's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kernel_agent.types import Profile
+
+TITLES = {
+    "achieved_pct": "occupancy {:.0f} %",
+    "possible_pct": "possible occupancy {:.0f} %",
+    "registers_per_thread": "{:.0f} registers a thread",
+    "shared_bytes_per_block": "{:.0f} bytes of shared memory a block",
+    "threads_per_block": "{:.0f} threads a block",
+    "blocks": "{:.0f} blocks",
+    "waves": "{:.3g} waves",
+    "compute_pct": "compute {:.0f} % of peak",
+    "memory_pct": "memory {:.0f} % of peak",
+    "dram_pct": "DRAM {:.0f} % of peak",
+    "dram_gbps": "DRAM {:.0f} GB/s",
+    "flops_per_byte": "{:.3g} FLOP a byte of DRAM",
+    "load_sectors_per_request": "{:.3g} sectors a global load",
+    "bank_conflict_ways": "{:.3g} turns a shared memory access",
+    "l1_hit_pct": "L1 hit rate {:.0f} %",
+    "l2_hit_pct": "L2 hit rate {:.0f} %",
+    "local_instructions": "{:.3g} local memory instructions",
+    "possible_occupancy_pct": "possible occupancy {:.0f} %",
+    "stack_bytes": "{:.0f} bytes of stack",
+    "tensor_instructions": "{:.0f} tensor instructions",
+}
+"""The numbers that are worth a prompt, by the server's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line as the server tells it."""
+
+    text: str
+    file: str | None = None
+    line: int | None = None
+    candidate_line: int | None = None
+
+    def __str__(self) -> str:
+        if self.candidate_line is not None:
+            return f"line {self.candidate_line}: {self.text}"
+        return f"{self.file}:{self.line}: {self.text}" if self.file else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    trouble: str
+    words: str
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    reason: str
+    share_pct: float
+    waits_for: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    title: str
+    text: str
+    speedup_pct: float | None = None
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HotLine:
+    text: str
+    samples: int
+    share_pct: float
+    file: str | None = None
+    line: int | None = None
+    candidate_line: int | None = None
+    stalls: dict[str, float] = field(default_factory=dict)
+
+
+Numbers = dict[str, float | str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """One launch."""
+
+    name: str
+    bound: str
+    why: str
+    duration_us: float | None = None
+    findings: tuple[Finding, ...] = ()
+    speed_of_light: Numbers = field(default_factory=dict)
+    roofline: Numbers = field(default_factory=dict)
+    occupancy: Numbers = field(default_factory=dict)
+    memory: Numbers = field(default_factory=dict)
+    stalls: tuple[Stall, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    hot_lines: tuple[HotLine, ...] = ()
+    tensor_pct: float | None = None
+    doubts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What the compiler made of one kernel."""
+
+    name: str
+    registers_per_thread: float | None = None
+    shared_bytes_per_block: float | None = None
+    stack_bytes: float | None = None
+    tensor_instructions: float | None = None
+    local_instructions: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The server's report of one candidate."""
+
+    report_id: str | None = None
+    rung: str = "counters"
+    digest: Digest | None = None
+    static: tuple[Compiled, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The server's word on one candidate; `report` is there where it was profiled."""
+
+    status: str
+    log: str = ""
+    report: Report | None = None
+
+
+def profile(answer: Answer) -> Profile:
+    """The words that prompts and people get."""
+    report = answer.report
+    if report is None:
+        said = next(iter(answer.log.strip().splitlines()[::-1]), "it gave no reason")
+        return Profile("none", "unknown", f"not profiled ({answer.status.replace('_', ' ')}): {said}")
+    if report.digest is None:
+        return Profile(
+            report.rung,
+            "unknown",
+            next(iter(report.notes), "no counters"),
+            metrics=tuple(f"{kernel.name}: {', '.join(_numbers(_fields(kernel)))}" for kernel in report.static),
+        )
+    return _told(report, report.digest)
+
+
+def _told(report: Report, found: Digest) -> Profile:
+    time = [f"{found.duration_us:,.1f} us at the profiler's clocks"] if found.duration_us is not None else []
+    groups = (found.speed_of_light, found.roofline, found.occupancy, found.memory)
+    numbers = [text for group in groups for text in _numbers(group)]
+    return Profile(
+        rung=report.rung,
+        bound=found.bound,
+        why="; ".join((found.why, *found.doubts)),
+        troubles=tuple(finding.trouble for finding in found.findings),
+        findings=tuple(f"{f.words}{f' ({f.place})' if f.place else ''}" for f in found.findings),
+        stalls=tuple(f"{s.share_pct:.0f} % {s.reason}: waiting for {s.waits_for}" for s in found.stalls),
+        rules=tuple(_rule(rule) for rule in found.rules),
+        hot_lines=tuple(_hot(line) for line in found.hot_lines),
+        metrics=(f"longest kernel: {found.name}", *time, *numbers),
+        report=report.report_id,
+    )
+
+
+def _numbers(group: Numbers) -> Iterator[str]:
+    for name, text in TITLES.items():
+        value = group.get(name)
+        if isinstance(value, int | float):
+            yield text.format(value)
+
+
+def _fields(kernel: Compiled) -> Numbers:
+    return {name: getattr(kernel, name) for name in Compiled.__dataclass_fields__}
+
+
+def _rule(rule: Rule) -> str:
+    scope = {"global": "of the time", "local": "of one unit's"}.get(rule.scope or "", "")
+    promise = f" (up to {rule.speedup_pct:.0f} % {scope})" if rule.speedup_pct is not None else ""
+    return f"{rule.title}{promise}: {rule.text}"
+
+
+def _hot(line: HotLine) -> str:
+    place = Place(line.text, line.file, line.line, line.candidate_line)
+    waits = ", ".join(f"{reason} {share:.0f} %" for reason, share in line.stalls.items())
+    return f"{line.share_pct:.0f} % of samples at {place}{f' [{waits}]' if waits else ''}"

@@ -1,0 +1,70 @@
+"""Runs candidates' calls in a process that a profiler may watch, and says what became of each of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ncu_server.build import Build
+from ncu_server.sandbox import CACHES
+from ncu_server.told import SPEC
+from ncu_server.walls import Walls
+
+BOOTSTRAP = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from ncu_server.worker import profiled
+profiled.main(sys.argv[2])
+"""
+ROOT = str(Path(__file__).resolve().parent.parent)
+SEED = 20250101
+FILE_BYTES = 4 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One candidate of a batch: its place there, its source, what was built of it."""
+
+    number: int
+    source: str
+    build: Build
+
+
+def prepare(
+    directory: Path, problem: str, device: str, jobs: Sequence[Job], warms: bool, timeline: bool = False
+) -> list[str]:
+    """Write what is to be done to `directory`; the command that does it."""
+    spec: dict[str, Any] = {
+        "problem": problem,
+        "device": device,
+        "seed": SEED,
+        "timeline": timeline,
+        "candidates": [
+            {
+                "number": job.number,
+                "source": job.source,
+                "libraries": job.build.libraries,
+                "kernels": job.build.kernels if warms else None,
+            }
+            for job in jobs
+        ],
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / SPEC).write_text(json.dumps(spec))
+    path = json.dumps([ROOT, *(p for p in sys.path if p and Path(p).resolve() not in (Path(ROOT), Path.cwd()))])
+    return [sys.executable, "-P", "-s", "-c", BOOTSTRAP, path, str(directory)]
+
+
+def walls(device: str, jobs: Sequence[Job], readable: Sequence[str] = ()) -> Walls:
+    """What stands around the process and its profiler."""
+    return Walls("profile", device, (*readable, *(job.build.directory for job in jobs)), (), FILE_BYTES)
+
+
+def environment(base: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """The variables of the process: caches, home and temporary files are its own, and gone with it."""
+    own = {name: str(directory / place) for name, place in CACHES.items()}
+    return dict(base) | own | {"HOME": str(directory), "TMPDIR": str(directory)}

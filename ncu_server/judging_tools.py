@@ -1,0 +1,94 @@
+"""The tools that say what is here, what a problem is, and whether a kernel is right and fast."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated
+
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+from pydantic import Field
+
+from ncu_server import describe, environment, evaluate, schema
+from ncu_server.session import BASELINES
+from ncu_server.surface import READ_ONLY, RUNS_CODE, Surface, TimeoutS, ToolContext, served, state
+from ncu_server.trial import Request
+
+Problem = Annotated[
+    str,
+    Field(description="PyTorch source that defines `Model`, `get_inputs` and `get_init_inputs` (KernelBench's form)"),
+]
+Candidate = Annotated[
+    str,
+    Field(description="Python module that defines `ModelNew`, which stands in for `Model`; built by `load_inline`"),
+]
+TargetName = Annotated[str, Field(description="`cpu` (C++ with OpenMP), `cuda` (CUDA C++) or `triton`")]
+Baselines = Annotated[list[str], Field(description=f"any of {', '.join(f'`{name}`' for name in BASELINES)}")]
+
+
+def add(mcp: Surface) -> None:
+    """Register them."""
+    _add_environment(mcp)
+    _add_description(mcp)
+    _add_evaluation(mcp)
+
+
+def _add_environment(mcp: Surface) -> None:
+    @mcp.tool(title="Check the environment", annotations=READ_ONLY)
+    async def check_environment(ctx: ToolContext, timeout_s: TimeoutS = 120) -> schema.EnvironmentResult:
+        """What this machine can measure: targets, compilers, profilers, versions, and a fix for each thing missing."""
+        async with served(ctx, timeout_s):
+            return await asyncio.to_thread(environment.check)
+
+
+def _add_description(mcp: Surface) -> None:
+    @mcp.tool(title="Describe a problem", annotations=RUNS_CODE)
+    async def describe_problem(
+        ctx: ToolContext,
+        problem: Problem,
+        target: TargetName,
+        baselines: Annotated[
+            list[str] | None, Field(description="as for evaluate_kernel; by default all that differ on the target")
+        ] = None,
+        timeout_s: TimeoutS = 900,
+    ) -> schema.DescribeResult:
+        """Trace a PyTorch module, count its bytes and FLOPs, and time it eager and in the modes of torch.compile."""
+        here = state(ctx)
+        async with served(ctx, timeout_s) as report:
+            result, graph = await describe.describe(here.rig, problem, target, tuple(baselines or ()), report)
+            if graph:
+                here.kept.keep(f"graph-{result.problem_id}", {"graph.json": json.dumps(graph).encode()})
+            return result
+
+    @mcp.resource("problem://{problem_id}/graph", mime_type="application/json", title="Traced graph of a problem")
+    def graph(problem_id: str, ctx: ToolContext) -> str:
+        """The whole ATen graph of a problem that describe_problem has traced: inputs, parameters, nodes, outputs."""
+        folder = state(ctx).kept.find(f"graph-{problem_id}")
+        if folder is None:
+            raise ResourceNotFoundError(f"no graph of problem {problem_id}; call describe_problem first")
+        return (folder / "graph.json").read_text()
+
+
+def _add_evaluation(mcp: Surface) -> None:
+    @mcp.tool(title="Evaluate a kernel", annotations=RUNS_CODE)
+    async def evaluate_kernel(
+        ctx: ToolContext,
+        candidate: Candidate,
+        problem: Problem,
+        target: TargetName,
+        baselines: Baselines = ["eager"],  # noqa: B006
+        fresh: Annotated[
+            bool, Field(description="judge with new secret inputs in new processes, as for a winner")
+        ] = False,
+        timeout_s: Annotated[
+            float, Field(gt=0, le=3600, description="limit in seconds for each of build, check, timed call")
+        ] = 120,
+        rules: Annotated[
+            schema.Rules,
+            Field(description="`default` lets library calls beside kernels of its own pass; `strict` does not"),
+        ] = "default",
+    ) -> schema.EvaluateResult:
+        """Build, check and time one candidate against the reference, each in a process of its own, on secret inputs."""
+        request = Request(candidate, problem, target, tuple(baselines), fresh, timeout_s, rules)
+        async with served(ctx, None) as report:
+            return await evaluate.evaluate(state(ctx).rig, request, report)

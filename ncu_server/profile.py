@@ -1,0 +1,267 @@
+"""One verb: say why kernels take as long as they do. Several candidates share a process; a better rung of the ladder
+(counters, then a timeline, then what the compiler made) is left only where it does not hold, and the result says so."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ncu_server import collect, guard, harness, ncu, peaks, profiles, reports, rungs, telling, told
+from ncu_server.build import Build, BuildFault
+from ncu_server.errors import Code, Refusal
+from ncu_server.lease import Report
+from ncu_server.leash import Leash
+from ncu_server.memory import Practice
+from ncu_server.profiles import Profiled, ProfileResult, Refused
+from ncu_server.rig import Rig
+from ncu_server.sandbox import scrubbed
+from ncu_server.targets import Probe, Target
+from ncu_server.walls import Walls
+
+MOST_CANDIDATES = 8
+LADDER = (
+    *(Code.COUNTERS_DENIED, Code.COUNTERS_BUSY, Code.LOCKED, Code.NCU_FAILED),
+    *(Code.NO_PROFILER, Code.NO_READER, Code.READER_TOO_OLD, Code.NO_DEVICE),
+)
+"""Refusals that leave the lower rungs standing."""
+NOT_HERE = {
+    "cpu": "the cpu target has no kernel counters to read; evaluate_kernel's timing beside describe_problem's limit_us "
+    "says how far from the limit a kernel is"
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be profiled: candidates for a problem."""
+
+    candidates: tuple[str, ...]
+    problem: str
+    target: str
+    selection: ncu.Selection = field(default_factory=ncu.Selection)
+    timeout_s: float = 300.0
+    arch: str | None = None
+
+
+async def profile(rig: Rig, request: Request, report: Report) -> ProfileResult:
+    """Profile candidates. Raises Refusal for faults that are not theirs and that no lower rung helps with."""
+    if not 1 <= len(request.candidates) <= MOST_CANDIDATES:
+        raise Refusal(Code.BAD_ARGUMENT, f"{len(request.candidates)} candidates; give one to {MOST_CANDIDATES}")
+    if request.target in NOT_HERE:
+        raise Refusal(Code.NO_PROFILER, NOT_HERE[request.target])
+    began = time.monotonic()
+    target, probe, refused = _device(rig, request)
+    await rig.require_room()
+    async with _practised(rig, request, target, probe) as practice:
+        built = await _built(rig, request, target, probe, practice, report)
+        seconds = {"build_s": round(time.monotonic() - began, 2)}
+        batch = Batch(rig, request, target, probe, report)
+        found = {i: _fault(i, b) for i, b in enumerate(built) if isinstance(b, Profiled | BuildFault)}
+        jobs = [harness.Job(i, request.candidates[i], b) for i, b in enumerate(built) if isinstance(b, Build)]
+        began = time.monotonic()
+        if jobs:
+            found |= await _climb(batch, jobs, refused)
+    seconds["profile_s"] = round(time.monotonic() - began, 2)
+    result = ProfileResult(
+        profiles=[found[i] for i in sorted(found)],
+        refused=batch.refused,
+        seconds=seconds,
+        notes=rig.lease(target).notes,
+    )
+    return telling.fitted(result, [p.report.digest for p in result.profiles if p.report and p.report.digest])
+
+
+async def command(
+    rig: Rig, line: Sequence[str], folder: str | None, selection: ncu.Selection, timeout_s: float, report: Report
+) -> ProfileResult:
+    """Profile a program of the caller's. Raises Refusal; there is no lower rung for it."""
+    if not line or any("\0" in word for word in line):
+        raise Refusal(Code.BAD_ARGUMENT, "command is a list of words, the program first; no shell reads it")
+    target, probe = rig.target("cuda")
+    async with collect.workplace(rig.work) as place, rig.lease(target).alone(report):
+        await report("starting ncu")
+        began = time.monotonic()
+        environment = scrubbed(os.environ) | {"TMPDIR": str(place)}
+        leash = Leash(Path(folder) if folder else place, None, environment)
+        got = await collect.collect(leash, selection, line, place, True, timeout_s, report)
+        if got.raw is None or not got.kernels:
+            raise got.nothing
+        about = _about(rig, probe, got, selection, None)
+        entry = await asyncio.to_thread(rig.reports.add, got.raw, got.kernels, about, got.heard.log)
+        found = await asyncio.to_thread(telling.told, entry)
+        seconds = {"profile_s": round(time.monotonic() - began, 2)}
+    done = Profiled(target=" ".join(line)[:120], status="profiled", report=found)
+    result = ProfileResult(profiles=[done], seconds=seconds, notes=rig.lease(target).notes)
+    return telling.fitted(result, [found.digest] if found.digest else [])
+
+
+@dataclass(slots=True)
+class Batch:
+    """Candidates on their way up the ladder; `refused` says which rungs did not hold."""
+
+    rig: Rig
+    request: Request
+    target: Target
+    probe: Probe
+    report: Report
+    refused: list[Refused] = field(default_factory=list)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return scrubbed(os.environ) | self.rig.environment(self.target, self.probe)
+
+    def step_down(self, rung: profiles.Rung, refusal: Refusal) -> None:
+        """Note that a rung does not hold. Raises the refusal where it says nothing against the lower ones."""
+        if refusal.code not in LADDER:
+            raise refusal
+        reason, _, fix = refusal.sentence.partition("; ")
+        self.refused.append(Refused(rung=rung, code=refusal.code, reason=reason, fix=fix or "see the reason"))
+
+
+def _device(rig: Rig, request: Request) -> tuple[Target, Probe, Refusal | None]:
+    """The device; where there is none but a compiler, an imagined one of the asked architecture and the refusal."""
+    try:
+        return *rig.target(request.target), None
+    except Refusal as refusal:
+        imagined = rungs.imagined(request.target, request.arch)
+        if refusal.code is not Code.NO_DEVICE or imagined is None:
+            raise
+        return *imagined, refusal
+
+
+@asynccontextmanager
+async def _practised(rig: Rig, request: Request, target: Target, probe: Probe) -> AsyncIterator[Practice | None]:
+    """What a build is called with, where a first call compiles."""
+    async with AsyncExitStack() as stack:
+        if not target.warms:
+            yield None
+            return
+        session = await stack.enter_async_context(rig.session(request.problem, target, probe))
+        yield session.practice
+
+
+async def _built(
+    rig: Rig, request: Request, target: Target, probe: Probe, practice: Practice | None, report: Report
+) -> list[Build | BuildFault | Profiled]:
+    """Each candidate built, or why it is not; what was built for evaluate_kernel is used again."""
+
+    async def one(number: int, source: str) -> Build | BuildFault | Profiled:
+        reading = guard.read(source)
+        if reading.rejected:
+            return Profiled(target=_name(number), status="rejected", log=reading.rejected)
+        if reading.syntax:
+            return Profiled(target=_name(number), status="build_error", log=reading.syntax)
+        zygote, lease = rig.zygote(target, probe), rig.lease(target)
+        return await rig.builds.get(zygote, target, source, practice, lease, request.timeout_s, report)
+
+    return list(await asyncio.gather(*(one(i, source) for i, source in enumerate(request.candidates))))
+
+
+def _fault(number: int, fault: BuildFault | Profiled) -> Profiled:
+    return fault if isinstance(fault, Profiled) else Profiled(target=_name(number), status="build_error", log=fault.log)
+
+
+def _name(number: int) -> str:
+    return told.RANGE.format(number)
+
+
+async def _climb(batch: Batch, jobs: list[harness.Job], refused: Refusal | None) -> dict[int, Profiled]:
+    """The best rung that holds. Raises the refusal of the last where none does."""
+    if refused is not None:
+        batch.step_down("counters", refused)
+        batch.step_down("timeline", refused)
+        return await _compiled(batch, jobs)
+    async with batch.rig.lease(batch.target).alone(batch.report):
+        try:
+            return await _counted(batch, jobs)
+        except Refusal as refusal:
+            batch.step_down("counters", refusal)
+        try:
+            problem, around = batch.request.problem, batch.environment
+            return await rungs.timeline(batch.rig, around, problem, batch.target, jobs, batch.report)
+        except Refusal as refusal:
+            batch.step_down("timeline", refusal)
+    return await _compiled(batch, jobs)
+
+
+async def _compiled(batch: Batch, jobs: list[harness.Job]) -> dict[int, Profiled]:
+    try:
+        return await rungs.static(batch.probe.arch, jobs)
+    except Refusal:
+        first = batch.refused[0]  # what would help most
+        raise Refusal(Code(first.code), f"{first.reason}; {first.fix}") from None
+
+
+async def _counted(batch: Batch, jobs: list[harness.Job]) -> dict[int, Profiled]:
+    """All in one process; those that it did not come to, one by one."""
+    found = await _batch(batch, jobs)
+    for job in jobs:
+        if job.number not in found:
+            await batch.report(f"profiling {_name(job.number)} alone: the process that held all ended early")
+            found |= await _batch(batch, [job])
+    return found
+
+
+async def _batch(batch: Batch, jobs: list[harness.Job]) -> dict[int, Profiled]:
+    """What one run of ncu gives; a lone candidate always gets an answer."""
+    await batch.report(f"starting ncu for {len(jobs)} candidate{'s' if len(jobs) > 1 else ''}")
+    around = harness.walls(batch.target.device, jobs, [str(Path(collect.program()).parent)])
+    async with collect.workplace(batch.rig.work) as place:
+        got = await _run(batch, jobs, place, around)
+        notes = []
+        if got.raw is None and not got.heard.connected:
+            # It did not come as far as the device, let alone to a candidate: the walls may be to blame.
+            notes = ["profiled without walls: behind them ncu could not reach the device"]
+            got = await _run(batch, jobs, place, None)
+        said = told.read(place)
+        lone = len(jobs) == 1
+        parts = [(job.number, await _part(batch, job, got, said, notes, lone)) for job in jobs]
+    return {number: part for number, part in parts if part is not None}
+
+
+async def _run(batch: Batch, jobs: list[harness.Job], place: Path, around: Walls | None) -> collect.Collected:
+    request = batch.request
+    line = harness.prepare(place, request.problem, batch.target.device, jobs, batch.target.warms)
+    selection = replace(request.selection, count=request.selection.count * len(jobs))
+    leash = Leash(place, around, harness.environment(batch.environment, place))
+    return await collect.collect(leash, selection, line, place, False, request.timeout_s, batch.report)
+
+
+async def _part(
+    batch: Batch, job: harness.Job, got: collect.Collected, said: told.Told, notes: list[str], lone: bool
+) -> Profiled | None:
+    """One candidate's part of a run; None where it was not reached and may be tried again."""
+    name = _name(job.number)
+    if job.number in said.faults:
+        return Profiled(target=name, status="run_error", log=said.faults[job.number])
+    mine = [kernel for kernel in got.kernels if name in kernel.ranges or lone]
+    if got.raw is None or not mine:
+        if not lone:
+            return None
+        if job.number in said.done or got.heard.connected:
+            return Profiled(target=name, status="no_kernel", log=got.nothing.sentence)
+        raise got.nothing
+    about = _about(batch.rig, batch.probe, got, batch.request.selection, job.source)
+    about.notes = notes
+    entry = await asyncio.to_thread(batch.rig.reports.add, got.raw, mine, about, got.heard.log)
+    found = await asyncio.to_thread(telling.told, entry)
+    return Profiled(target=name, status="profiled", report=found)
+
+
+def _about(
+    rig: Rig, probe: Probe, got: collect.Collected, selection: ncu.Selection, source: str | None
+) -> reports.About:
+    reached = peaks.known(rig.cache, probe)
+    passes = max((count for _, count in got.heard.kernels), default=0)
+    return reports.About(
+        writer=got.writer,
+        device=probe.device,
+        arch=probe.arch,
+        collected=f"{selection.words}; {passes} passes a launch" if passes else selection.words,
+        source=source,
+        copy_gbps=reached.copy_gbps if reached else None,
+    )

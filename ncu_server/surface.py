@@ -1,0 +1,132 @@
+"""What holds for every tool: what a call gets while it runs, how it is refused, and in which order tools are listed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import CallToolResult, InputRequiredResult, Tool, ToolAnnotations
+from pydantic import Field, ValidationError
+
+from ncu_server.errors import Code, Refusal
+from ncu_server.lease import Report
+from ncu_server.rig import Rig
+from ncu_server.store import Store
+
+HEARTBEAT_S = 5.0
+ORDER = (
+    "check_environment",
+    "describe_problem",
+    "compile_kernel",
+    "evaluate_kernel",
+    "profile_kernel",
+    "read_report",
+    "query_metrics",
+    "compare_reports",
+    "disassemble",
+    "sanitize_kernel",
+)
+"""The order that tools are listed in, whichever of them there are: clients keep what they are shown in caches."""
+
+READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+RUNS_CODE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+
+TimeoutS = Annotated[float, Field(gt=0, le=3600, description="limit for the whole call in seconds, queueing included")]
+
+
+@dataclass(slots=True)
+class State:
+    """What lives as long as the server; `kept` outlives it."""
+
+    rig: Rig
+    kept: Store
+
+
+ToolContext = Context[State, Any]
+
+
+def state(ctx: ToolContext) -> State:
+    """What the tool of this call may use."""
+    return ctx.request_context.lifespan_context
+
+
+class Surface(MCPServer[State]):
+    """An MCP server whose every refusal is `CODE: sentence`, also that of arguments that do not fit."""
+
+    async def list_tools(self) -> list[Tool]:
+        """The tools in their order; arguments that a tool does not have are refused, and its schema says so."""
+        found = sorted(await super().list_tools(), key=lambda tool: ORDER.index(tool.name))
+        return [t.model_copy(update={"input_schema": t.input_schema | {"additionalProperties": False}}) for t in found]
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[State, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool by name. Raises ToolError with `CODE: sentence`."""
+        known = {tool.name: list(tool.input_schema["properties"]) for tool in await self.list_tools()}
+        if name not in known:
+            raise ToolError(f"{Code.BAD_ARGUMENT}: there is no tool {name!r}; there are: {', '.join(known)}")
+        if unknown := sorted(set(arguments) - set(known[name])):
+            there = ", ".join(known[name])
+            raise ToolError(f"{Code.BAD_ARGUMENT}: {name} has no argument {unknown[0]!r}; it has: {there}")
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(f"{Code.BAD_ARGUMENT}: {_sentence(error.__cause__)}") from error
+            if isinstance(error.__cause__, ToolError):
+                raise error.__cause__ from None
+            raise
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first fault in words; what was given is cut short."""
+    first: Mapping[str, Any] = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or "the arguments"
+    if first["type"] == "missing":
+        return f"the argument {place!r} is missing"
+    given = repr(first["input"])
+    shown = given if len(given) <= 80 else f"{given[:80]}..."
+    return f"the argument {place!r} cannot be used: {first['msg'][:1].lower()}{first['msg'][1:]}, not {shown}"
+
+
+@contextlib.asynccontextmanager
+async def served(ctx: ToolContext, timeout_s: float | None) -> AsyncIterator[Report]:
+    """Progress with a heartbeat inside; every fault leaves as a tool error, one sentence that starts with its code.
+
+    Whoever waits for a device says so in the progress messages, with how many are ahead.
+    """
+    said = ["starting"]
+    count = 0
+
+    async def report(message: str) -> None:
+        nonlocal count
+        count += 1
+        said[0] = message
+        await ctx.report_progress(count, None, message)
+
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            await report(said[0])
+
+    heart = asyncio.create_task(beat())
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield report
+    except Refusal as refusal:
+        raise ToolError(str(refusal)) from refusal
+    except TimeoutError:
+        sentence = f"the call took longer than timeout_s = {timeout_s} s while {said[0]}; raise timeout_s"
+        raise ToolError(f"{Code.TOOK_TOO_LONG}: {sentence} or ask for less") from None
+    except Exception as fault:
+        logging.getLogger("ncu_server").exception("a tool failed")
+        raise ToolError(f"{Code.INTERNAL}: {type(fault).__name__}: {fault}") from fault
+    finally:
+        heart.cancel()

@@ -1,0 +1,40 @@
+"""The files by which the server and the process that a profiler watches speak: what to do, and what became of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+SPEC, TOLD, OUTPUT, TRACE = "spec.json", "told.jsonl", "output.txt", "trace-{}.json"
+RANGE = "candidate {}"
+"""The NVTX range around a candidate's call: by it the launches of a report are told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Who came to the end of the call, and the traces of those that raised; whoever is in neither was not reached."""
+
+    done: frozenset[int]
+    faults: Mapping[int, str]
+
+
+def read(directory: Path) -> Told:
+    """What the process said. It ran foreign code, so that none of it need be true."""
+    done, faults = set(), {}
+    try:
+        rows = (directory / TOLD).read_text(errors="replace").splitlines()
+    except OSError:
+        rows = []
+    for row in rows:
+        try:
+            said = json.loads(row)
+        except (ValueError, RecursionError):
+            continue
+        match said:
+            case {"candidate": int(number), "done": _}:
+                done.add(number)
+            case {"candidate": int(number), "fault": str(trace)}:
+                faults[number] = trace
+    return Told(frozenset(done), faults)

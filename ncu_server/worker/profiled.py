@@ -1,0 +1,97 @@
+"""The process that ncu profiles: loads candidates one after another, calls each once with the profiler on.
+
+What it compiles is nothing; libraries and kernels are those of the build. It runs until a candidate ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ncu_server.told import OUTPUT, RANGE, SPEC, TOLD, TRACE
+from ncu_server.worker import jit
+from ncu_server.worker.libraries import Libraries
+from ncu_server.worker.modules import build, load, seed
+from ncu_server.worker.tensors import mapped
+
+WARM_UPS, TAIL = 2, 4000
+
+
+def main(directory: str) -> None:
+    """Do what SPEC in `directory` says, and write to TOLD what became of each candidate."""
+    place = Path(directory)
+    spec = json.loads((place / SPEC).read_text())
+    out = os.open(place / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    if spec["device"] == "cuda":
+        torch.cuda.init()
+        torch.cuda.synchronize()
+    record = _traced if spec["timeline"] else _counted
+    with (place / TOLD).open("a", buffering=1) as told:
+        for candidate in spec["candidates"]:
+            told.write(json.dumps({"candidate": candidate["number"]} | _outcome(spec, candidate, place, record)) + "\n")
+
+
+def _outcome(
+    spec: dict[str, Any], candidate: dict[str, Any], place: Path, record: Callable[..., None]
+) -> dict[str, str]:
+    """What became of one: `done`, or `fault` with its trace."""
+    try:
+        call = _caller(spec, candidate)
+        with torch.no_grad():
+            for _ in range(WARM_UPS):
+                call()
+            _settle(spec["device"])
+            record(call, candidate["number"], spec["device"], place)
+    except BaseException:  # noqa: BLE001  whatever a candidate raises is its own fault
+        return {"fault": traceback.format_exc()[-TAIL:]}
+    return {"done": ""}
+
+
+def _caller(spec: dict[str, Any], candidate: dict[str, Any]) -> Callable[[], Any]:
+    device = spec["device"]
+    problem = load(spec["problem"], "problem")
+    seed(spec["seed"])
+    given, drawn = problem.get_init_inputs(), problem.get_inputs()
+    if candidate["kernels"]:
+        jit.only_read(Path(candidate["kernels"]))
+    with Libraries.loading(candidate["libraries"]):
+        model = build(load(candidate["source"], "candidate").ModelNew, given, spec["seed"], device)
+    inputs = mapped(list(drawn), lambda tensor: tensor.to(device))
+    return lambda: model(*inputs)
+
+
+def _settle(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _counted(call: Callable[[], Any], number: int, device: str, place: Path) -> None:
+    """One call inside a range of its own, with ncu's eyes open."""
+    if device != "cuda":
+        call()
+        return
+    torch.cuda.nvtx.range_push(RANGE.format(number))
+    torch.cuda.profiler.start()
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
+    torch.cuda.nvtx.range_pop()
+
+
+def _traced(call: Callable[[], Any], number: int, device: str, place: Path) -> None:
+    """One call under torch's own profiler, whose trace names the kernels, their times and launches."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if device == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=activities) as profiler:
+        call()
+        _settle(device)
+    profiler.export_chrome_trace(str(place / TRACE.format(number)))

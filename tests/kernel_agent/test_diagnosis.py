@@ -1,0 +1,19 @@
+"""The profiler's answers in words, whatever rung of the ladder they come from."""
+
+from kernel_agent.diagnosis import Answer, Compiled, Digest, Report, profile
+
+
+def test_below_counters_the_profile_says_what_it_is_and_claims_no_bound() -> None:
+    kernel = Compiled("k", registers_per_thread=64.0, stack_bytes=288.0, local_instructions=12.0)
+    static = profile(Answer("profiled", "", Report(None, "static", None, (kernel,), ("nothing was run",))))
+    assert (static.rung, static.bound, static.why) == ("static", "unknown", "nothing was run")
+    assert static.metrics == ("k: 64 registers a thread, 12 local memory instructions, 288 bytes of stack",)
+    timeline = profile(Answer("profiled", "", Report(None, "timeline", Digest("k", "unknown", "times only", 5.5))))
+    assert timeline.bound == "unknown" and "5.5 us at the profiler's clocks" in timeline.metrics
+
+
+def test_a_candidate_that_could_not_be_profiled_says_why() -> None:
+    failed = profile(Answer("run_error", "Traceback\nRuntimeError: out of memory"))
+    assert (failed.rung, failed.bound) == ("none", "unknown")
+    assert failed.why == "not profiled (run error): RuntimeError: out of memory"
+    assert profile(Answer("no_kernel")).why.endswith("it gave no reason")
