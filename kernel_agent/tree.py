@@ -291,6 +291,7 @@ def brief(run: Run, parent: Trial, round: int, taken: Iterable[Idea] = ()) -> Br
         siblings=(*_outcomes(run, others), *(Outcome(idea.title, None, None) for idea in taken)),
         lessons=_outcomes(run, (run.ideas[idea] for idea in own)),
         parent_profile=run.profiles.get(parent.source_id),
+        served=tuple(dict.fromkeys(passage for idea in taken for passage in idea.passages)),
     )
 
 

@@ -263,3 +263,4 @@ class Brief:
     passages: tuple[Passage, ...] = ()
     retrieval_mode: str = "none"
     parent_profile: Profile | None = None
+    served: tuple[str, ...] = ()

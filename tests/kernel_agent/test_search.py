@@ -21,10 +21,10 @@ from kernel_agent.events import (
     TrialStarted,
 )
 from kernel_agent.journal import Journal, read
-from kernel_agent.query import query
+from kernel_agent.query import situation
 from kernel_agent.search import Search
 from kernel_agent.types import Brief, Evaluation, Idea, Problem, Profile, Trial
-from rag import Answer, Library, Passage, Query
+from rag import Answer, Library, Passage, Situation
 from tests.scripted_run import DESCRIPTION, PROBLEM, InProcessBench, ScriptedProposer, evaluation_of, small_settings
 
 
@@ -195,7 +195,7 @@ async def test_what_a_round_leaves_is_profiled_in_one_batch_and_the_next_briefs_
     for brief in proposer.asked:
         if brief.parent.idea:
             assert brief.parent_profile == play.run.profiles[brief.parent.source_id]
-            assert query(brief).bottleneck == "occupancy"
+            assert situation(brief).bottlenecks == ("occupancy",)
     assert any(brief.parent.idea for brief in proposer.asked)
     assert journal.load().profiles == play.run.profiles
 
@@ -230,10 +230,10 @@ async def test_without_a_profiler_the_run_goes_on_and_says_so_once(journal: Jour
 async def test_passages_reach_the_briefs_and_the_ideas(journal: Journal) -> None:
     class Shelf:
         def __init__(self) -> None:
-            self.asked: list[Query] = []
+            self.asked: list[Situation] = []
 
-        def search(self, query: Query) -> Answer:
-            self.asked.append(query)
+        def consult(self, situation: Situation) -> Answer:
+            self.asked.append(situation)
             return Answer("lexical", (Passage("p1", "page", "title", "heading", "text", "page.md"),))
 
     proposer, shelf = ScriptedProposer(), Shelf()
@@ -242,9 +242,11 @@ async def test_passages_reach_the_briefs_and_the_ideas(journal: Journal) -> None
     await play.play()
     assert all(brief.passages and brief.retrieval_mode == "lexical" for brief in proposer.asked)
     assert all(idea.passages == ("p1",) for idea in play.run.ideas.values())
-    assert shelf.asked[0] == Query("dram-bw relu x86_64", "x86_64", "cpp", ("pointwise",), "dram-bw")
-    assert any("because" in query.text for query in shelf.asked[1:])
-    assert not any("class Model" in query.text for query in shelf.asked)
+    first = shelf.asked[0]
+    assert (first.operators, first.families, first.bottlenecks) == (("relu",), ("pointwise",), ("dram-bw",))
+    assert (first.arch, first.language, first.idea) == ("x86_64", "cpp", "")
+    assert any("because" in asked.idea for asked in shelf.asked[1:])
+    assert not any("class Model" in str(asked) for asked in shelf.asked)
 
 
 def test_the_real_library_understands_the_query(journal: Journal, tmp_path: Path) -> None:
@@ -253,5 +255,5 @@ def test_the_real_library_understands_the_query(journal: Journal, tmp_path: Path
     (tmp_path / "corpus" / "relu.md").write_text(page)
     run = journal.load()
     with Library.open(tmp_path / "cache", mode="lexical", corpus=tmp_path / "corpus") as library:
-        answer = library.search(query(tree.brief(run, run.reference, 1)))
+        answer = library.consult(situation(tree.brief(run, run.reference, 1)))
     assert [passage.page for passage in answer.passages] == ["relu"]
