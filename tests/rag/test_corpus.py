@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -227,10 +228,12 @@ def test_python_snippets_are_valid(pages: list[Page]) -> None:
             compile("\n" * (line - 1) + code, f"body of {page.path}", "exec")
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not TORCH_ROOT, reason="no torch")
 def test_python_snippets_that_say_so_run_on_the_cpu(pages: list[Page], tmp_path: Path) -> None:
     codes = [code for page in docs(pages) for _, code in _fences(page, "python") if RUNS in code]
     script = tmp_path / "snippets.py"
     script.write_text("".join(f"exec(compile({code!r}, 'snippet', 'exec'), {{}})\n" for code in codes))
-    result = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True)
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}  # on a busy machine torch's threads wait for one another
+    result = subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=alone, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-4000:]
