@@ -13,7 +13,7 @@ from ncu_server.worker import slim
 
 SOURCE = """
 torch::Tensor run(torch::Tensor x) {
-  TORCH_CHECK(x.dim() == 1, "a vector is expected");
+  TORCH_CHECK(x.dim() == 1 && x.scalar_type() == torch::kFloat32, "a vector of floats is expected");
   auto o = torch::empty_like(x);
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "twice", [&] {
     for (int64_t i = 0; i < x.numel(); ++i) o.data_ptr<scalar_t>()[i] = 2 * x.data_ptr<scalar_t>()[i];
