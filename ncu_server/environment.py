@@ -31,9 +31,9 @@ TOOLS = {
 def check() -> schema.EnvironmentResult:
     """Targets, tools and versions; starts nothing that lasts."""
     return schema.EnvironmentResult(
-        server=_version("kernel-agent") or "source tree",
+        server=version_of("kernel-agent") or "source tree",
         python=platform.python_version(),
-        torch=_version("torch"),
+        torch=version_of("torch"),
         targets=[_target(name) for name in TARGETS],
         tools=[_tool(name) for name in TOOLS],
         walls=_walls(),
@@ -87,7 +87,8 @@ def _tool(name: str) -> schema.ToolResult:
     return schema.ToolResult(name=name, path=path, version=rows[0].strip() if rows else None, fix=None)
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The version of an installed package."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -63,7 +63,7 @@ class Surface(MCPServer[State]):
     async def list_tools(self) -> list[Tool]:
         """The tools in their order; arguments that a tool does not have are refused, and its schema says so."""
         found = sorted(await super().list_tools(), key=lambda tool: ORDER.index(tool.name))
-        return [t.model_copy(update={"input_schema": t.input_schema | {"additionalProperties": False}}) for t in found]
+        return [tool.model_copy(update=_schemas(tool)) for tool in found]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[State, Any] | None = None
@@ -83,6 +83,20 @@ class Surface(MCPServer[State]):
             if isinstance(error.__cause__, ToolError):
                 raise error.__cause__ from None
             raise
+
+
+def _schemas(tool: Tool) -> dict[str, Any]:
+    """Its schemas as they are sent: closed to further arguments, and without the titles that repeat each name."""
+    given = _untitled(tool.input_schema) | {"additionalProperties": False}
+    return {"input_schema": given, "output_schema": _untitled(tool.output_schema)}
+
+
+def _untitled(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_untitled(part) for part in schema]
+    if isinstance(schema, dict):
+        return {k: _untitled(v) for k, v in schema.items() if not (k == "title" and isinstance(v, str))}
+    return schema
 
 
 def _sentence(error: ValidationError) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -178,7 +179,7 @@ async def test_records_that_nobody_knows_are_kept_with_what_is_understood() -> N
 
 
 PLANTED = {
-    "memcheck": ("if (i < m) o[i]", "if (i < m) o[i + (1 << 20)]", "is out of bounds"),
+    "memcheck": ("if (i < m) o[i]", "if (i < m) o[i + (1 << 28)]", "is out of bounds"),
     "racecheck": (
         "if (i < m) o[i] = x[i] * s + y[i] + b[i % n];",
         "__shared__ float t[256]; t[threadIdx.x] = x[i % m];\n  if (i < m) o[i] = t[(threadIdx.x + 33) % 256] * s;",
@@ -203,3 +204,26 @@ async def test_what_is_planted_in_a_kernel_is_found_with_its_line(tmp_path: Path
         assert "[i" in planted.splitlines()[error["at"]["candidate_line"] - 1]
         healthy = await found(server, candidate=CANDIDATE, problem=SCALE_ADD, target="cuda", tool=tool)
         assert healthy["clean"], healthy
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("tool", "fault", "words"),
+    [
+        ("memcheck", "outside", "beyond the end"),
+        ("racecheck", "race", "t["),
+        ("initcheck", "uninitialised", "nobody wrote"),
+    ],
+)
+async def test_what_is_planted_in_a_program_is_found_with_its_line(
+    tmp_path: Path, tool: str, fault: str, words: str
+) -> None:
+    source = Path(__file__).parent.parent / "nsight" / "planted.cu"
+    subprocess.run(["nvcc", "-arch=native", "-lineinfo", "-o", tmp_path / "planted", source], check=True)
+    async with opened(server_parameters(tmp_path)) as server:
+        answer = await found(server, command=[str(tmp_path / "planted"), fault], tool=tool)
+    print(json.dumps(answer, indent=1))
+    assert answer["status"] == "errors", answer
+    at = answer["errors"][0]["at"]
+    assert at["file"] == "planted.cu" and words in source.read_text().splitlines()[at["line"] - 1]
+    assert fault in at["kernel"]

@@ -61,6 +61,13 @@ async def test_every_tool_declares_what_it_takes_returns_and_does(server: Server
         assert all("description" in p for p in tool.input_schema["properties"].values())
 
 
+async def test_what_a_model_is_shown_each_turn_is_short(server: Server) -> None:
+    tools = (await server.client.list_tools()).tools
+    shown = sum(len(json.dumps(t.input_schema)) + len(t.description or "") for t in tools)
+    assert shown < 12_000
+    assert shown + sum(len(json.dumps(t.output_schema)) for t in tools) < 58_000
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "sentence"),
     [

@@ -1,0 +1,1 @@
+"""Clients of other makers, each against a real server on stdio and over HTTP."""
