@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent import tree
+from kernel_agent.built import Kernel
 from kernel_agent.errors import NotCovered, Unavailable, UsageError
 from kernel_agent.events import Notice, Observer, RunOpened, RunStarted, silent
+from kernel_agent.intake import taken
 from kernel_agent.journal import Journal
 from kernel_agent.problem import Shapes, load_problem
 from kernel_agent.settings import Settings, load_settings
-from kernel_agent.types import Brief, Description, Evaluation, Idea, Interval, Trial
+from kernel_agent.types import Brief, Description, Evaluation, Idea, Interval, Problem, Trial
 from rag import Answer, LibraryError, Situation
 
 if TYPE_CHECKING:
@@ -69,29 +71,43 @@ class KernelAgent:
 
     async def generate_kernel(
         self,
-        code: str,
+        code: Any,
         input_shapes: Shapes | Sequence[Shapes] | None = None,
         *,
-        name: str = "kernel",
+        inputs: Any = None,
+        name: str | None = None,
         init_inputs: Sequence[Any] | None = None,
         run_directory: Path | str | None = None,
     ) -> tuple[str, dict[str, Any]]:
-        """The best kernel's source and the results (see `results`).
+        """The best kernel's source and the results (see `results`); `results["kernel"]` is the kernel to call.
 
-        `code` is PyTorch source in KernelBench's form, or one torch.nn.Module with `input_shapes` (and `init_inputs`,
-        its constructor's arguments) beside it. Everything is kept in `run_directory`, by default a new one in
-        `runs_dir`. Where nothing beats the original, the original comes back with status no_improvement.
+        `code` is PyTorch source (text, or a path to it) in KernelBench's form, or one torch.nn.Module in any of these
+        forms: source, a class, an instance, a function whose source can be read. Beside the latter stand `input_shapes`
+        or example `inputs` (and `init_inputs`, the constructor's arguments). Everything is kept in `run_directory`, by
+        default a new one in `runs_dir`. Where nothing beats the original, it comes back, with status no_improvement.
         Raises the exceptions of kernel_agent.errors; a run that was stopped goes on with `resume`.
         """
-        problem = load_problem(code, name, self.settings.target or "", input_shapes, init_inputs)
-        new = _new_directory(self.settings.runs_dir, name) if run_directory is None else _path(run_directory)
+        settings, fits = self._played()
+        given = taken(code, name, inputs, init_inputs)
+        problem = fits(load_problem(given.code, given.name, settings.target or "", input_shapes, given.init_inputs))
+        new = _new_directory(settings.runs_dir, problem.name) if run_directory is None else _path(run_directory)
         with Journal.create(new) as journal:
-            async with self._hands(journal, self.settings) as (model, bench):
+            async with self._hands(journal, settings) as (model, bench):
                 if not problem.target:
-                    problem = load_problem(code, name, await found_target(bench), input_shapes, init_inputs)
-                journal.begin(problem, self.settings)
+                    problem = replace(problem, target=await found_target(bench))
+                journal.begin(problem, settings)
                 self._observe(RunOpened(journal.directory))
-                return await self._run(journal, self.settings, model, bench)
+                with _recorded(journal, settings):
+                    return await self._run(journal, settings, model, bench)
+
+    def _played(self) -> tuple[Settings, Callable[[Problem], Problem]]:
+        """The settings of a new run, those of the cassette where it plays one, and a check of its problem."""
+        if provider_of(self.settings) != "replay" or self.settings.cassette is None:
+            return self.settings, lambda problem: problem
+        from kernel_agent import cassette
+
+        found = cassette.read(self.settings.cassette)
+        return load_settings(**(found.settings | self._given)), found.fitting
 
     async def resume(self, run_directory: Path | str) -> tuple[str, dict[str, Any]]:
         """Carry on a run that was stopped.
@@ -110,7 +126,8 @@ class KernelAgent:
             settings = load_settings(**(journal.settings.keyless() | self._given))
             async with self._hands(journal, settings) as (model, bench):
                 journal.settings = settings
-                return await self._run(journal, settings, model, bench)
+                with _recorded(journal, settings):
+                    return await self._run(journal, settings, model, bench)
 
     @asynccontextmanager
     async def _hands(self, journal: Journal, settings: Settings) -> AsyncIterator[tuple[Model | None, Bench]]:
@@ -119,7 +136,7 @@ class KernelAgent:
         async with AsyncExitStack() as stack:
             model = None
             if (provider := provider_of(settings)) != "templates":
-                from kernel_agent.llm import open_model
+                from kernel_agent.providers import open_model
 
                 opened = open_model(provider, settings, journal, journal.directory, self._notice)
                 model = await stack.enter_async_context(opened)
@@ -161,7 +178,7 @@ class KernelAgent:
         kernel = tree.winner(run).source
         _write(journal.directory / "best_kernel.py", kernel)
         _write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")
-        return kernel, found
+        return kernel, found | {"kernel": Kernel(journal.directory / "best_kernel.py")}
 
     def _notice(self, message: str) -> None:
         self._observe(Notice(message))
@@ -171,6 +188,8 @@ def provider_of(settings: Settings) -> str:
     """The provider that the settings name or, by `auto`, the first whose key is set; templates where none is."""
     if settings.provider != "auto":
         return settings.provider
+    if settings.cassette is not None:
+        return "replay"
     for name in KEYED:
         if getattr(settings, f"{name}_api_key") is not None:
             return name
@@ -281,6 +300,21 @@ class Seeded:
 
     def _of(self, idea: Idea) -> Proposer:
         return self.model if idea.change is None else self.seed
+
+
+@contextmanager
+def _recorded(journal: Journal, settings: Settings) -> Iterator[None]:
+    """Writes the run's cassette, where one is wanted, however the run ends; at once too, so that a bad path shows."""
+    if settings.record is None:
+        yield
+        return
+    from kernel_agent import cassette
+
+    cassette.write(journal, settings.record)
+    try:
+        yield
+    finally:
+        cassette.write(journal, settings.record)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ KernelAgentError
     ServerError              the measuring server failed or is missing      exit 4
     ProviderError            the model's endpoint refused or failed         exit 4
     Unprofiled               the server has no profiler; a run goes on      exit 4
+    Waiting                  nobody has answered yet (--no-wait)            exit 4
   BudgetSpent                a hard limit was reached                       exit 5
 
 `evaluate` ends with exit 6 where the kernel did not pass, which is no fault of ours.
@@ -15,6 +16,7 @@ KernelAgentError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -50,6 +52,18 @@ class ProviderError(Unavailable):
 
 class Unprofiled(Unavailable):
     pass
+
+
+class Waiting(Unavailable):
+    """All that could go on has gone on; now the run needs replies to `prompts`, files that a person answers."""
+
+    def __init__(self, prompts: Iterable[str]) -> None:
+        self.prompts = tuple(dict.fromkeys(prompts))
+        count = "1 prompt waits" if len(self.prompts) == 1 else f"{len(self.prompts)} prompts wait"
+        super().__init__(
+            f"{count} for a reply: {', '.join(self.prompts)}; answer each in the .reply.md beside it, "
+            "then resume the run."
+        )
 
 
 class BudgetSpent(KernelAgentError):  # noqa: N818
