@@ -150,7 +150,7 @@ class KernelAgent:
             journal.describe(await bench.describe(journal.problem))
         run = journal.load()
         run.settings = settings
-        proposer = _proposer(run.description, model)
+        proposer = _proposer(run.description, model, settings)
         async with _library(settings, self._notice) as library:
             provider = provider_of(settings)
             mode = library.mode
@@ -257,7 +257,7 @@ async def found_target(bench: Bench) -> str:
     return "cuda" if any(target.name == "cuda" and target.available for target in targets) else "cpu"
 
 
-def _proposer(description: Description, model: Model | None) -> Proposer:
+def _proposer(description: Description, model: Model | None, settings: Settings) -> Proposer:
     """Templates where there is no model; with one, a template that covers the module only seeds the first round."""
     from kernel_agent.templates import Templates
 
@@ -265,10 +265,11 @@ def _proposer(description: Description, model: Model | None) -> Proposer:
         return Templates(description)
     from kernel_agent.thinker import Thinker
 
+    thinker = Thinker(model, settings.helper_model is not None, settings.escalation_model is not None)
     try:
-        return Seeded(Templates(description), Thinker(model))
+        return Seeded(Templates(description), thinker)
     except NotCovered:
-        return Thinker(model)
+        return thinker
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +289,9 @@ class Seeded:
 
     async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
         return await self._of(idea).repair(brief, idea, trial, evaluation)
+
+    async def escalate(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+        return await self._of(idea).escalate(brief, idea, trial, evaluation)
 
     def _of(self, idea: Idea) -> Proposer:
         return self.model if idea.change is None else self.seed

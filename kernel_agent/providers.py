@@ -68,9 +68,14 @@ def open_model(
         return Model(Manual(run_dir / MANUAL, say, wait=settings.wait), calls)
     if provider == "replay":
         return Model(Replay(read(settings.cassette).calls if settings.cassette else ()), calls)
-    by_role: dict[Role, str | None] = {"ideas": settings.ideas_model, "code": settings.code_model}
+    by_role: dict[Role, str | None] = {
+        "ideas": settings.ideas_model,
+        "code": settings.code_model,
+        "helper": settings.helper_model,
+        "escalation": settings.escalation_model,
+    }
     named = {role: _endpoint(row, name, settings, say) for role, name in by_role.items() if name}
-    general = None if len(named) == len(by_role) else _endpoint(row, settings.model_name, settings, say)
+    general = None if {"ideas", "code"} <= set(named) else _endpoint(row, settings.model_name, settings, say)
     return Model(ByRole(general or named["code"], named), calls)
 
 

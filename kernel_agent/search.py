@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar, cast
 
+from kernel_agent import sweep as sweeps
 from kernel_agent import tree
 from kernel_agent.errors import Waiting
 from kernel_agent.events import (
@@ -26,6 +27,7 @@ from kernel_agent.events import (
 )
 from kernel_agent.journal import Journal
 from kernel_agent.query import query
+from kernel_agent.sweep import Tunable
 from kernel_agent.tree import Confirmation, Ideas, Judgement, Record, Run
 from kernel_agent.types import Brief, Evaluation, Idea, Problem, Status, Trial
 from rag import Answer, Query
@@ -44,6 +46,9 @@ class Proposer(Protocol):
 
     async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
         """The failed trial's module mended, or None where there is nothing to try."""
+
+    async def escalate(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+        """The same from whoever gets the last try, once repairs are spent; None where there is nobody."""
 
 
 class Bench(Protocol):
@@ -101,6 +106,7 @@ class Search:
             self.observe(IdeaRecorded(idea))
         attempts = range(self.run.settings.implementations_per_idea)
         await together(self.pursue(idea, attempt) for idea in ideas for attempt in attempts)
+        await together(self.sweep(trial) for trial in tree.sweepable(self.run, number))
 
     async def think(self, number: int) -> tuple[Idea, ...]:
         """Ask for ideas on each parent in turn, so that none repeats another's; record them in one transaction."""
@@ -120,26 +126,30 @@ class Search:
         return tuple(idea if idea.passages else replace(idea, passages=_ids(brief)) for idea in fresh)
 
     async def pursue(self, idea: Idea, attempt: int) -> None:
-        """Write, judge, and while the judge objects repair, at most `max_repairs` times."""
+        """Write, judge, and while the judge objects repair, at most `max_repairs` times; the last step escalates."""
         failed: tuple[Trial, Evaluation] | None = None
-        for step in range(self.run.settings.max_repairs + 1):
+        last, step = self.run.settings.max_repairs + 1, 0
+        while step <= last:
             trial = self.run.trial(idea, attempt, step) or await self.write(idea, attempt, step, failed)
-            if trial is None:
-                return
-            evaluation = await self.judge(idea, trial)
-            if evaluation.status is Status.PASSED:
-                return
-            failed = trial, evaluation
+            if trial is not None:
+                evaluation = await self.judge(idea, trial)
+                if evaluation.status is Status.PASSED:
+                    return
+                failed = trial, evaluation
+            step = step + 1 if trial is not None else max(step + 1, last)
 
     async def write(self, idea: Idea, attempt: int, step: int, failed: tuple[Trial, Evaluation] | None) -> Trial | None:
-        """A new trial: the idea's code, or what failed repaired; None where the proposer gives up."""
+        """A new trial: the idea's code, or what failed repaired; None where that gives nothing new."""
         self.observe(TrialStarted(idea, attempt, step))
         brief = await self.brief(self.run.trials[idea.parent], idea.round, idea)
         if failed is None:
             source: str | None = await self.proposer.write(brief, idea, attempt)
         else:
-            source = await self.proposer.repair(brief, idea, *failed)
-        if source is None:
+            brief = replace(brief, mends=tree.mends(self.run, idea, failed[0]))
+            spent = step > self.run.settings.max_repairs
+            mend = self.proposer.escalate if spent else self.proposer.repair
+            source = await mend(brief, idea, *failed)
+        if source is None or any(trial.source == source for trial in tree.chain(self.run, idea, attempt)):
             return None
         trial = Trial(idea.id, attempt, step, failed[0].id if failed else idea.parent, source)
         self.record(trial)
@@ -155,6 +165,32 @@ class Search:
         kept = trial.id in self._kept
         self.observe(TrialJudged(idea, trial, evaluation, shared=known is not None and not kept, kept=kept))
         return evaluation
+
+    async def sweep(self, trial: Trial) -> None:
+        """Judge a passed kernel with other values of its declared tunables, rung by rung of successive halving.
+
+        What is recorded is found again by its source, so that a resumed sweep goes the same way and repeats nothing.
+        """
+        declared = sweeps.tunables(trial.source)
+        idea, limit = self.run.ideas[trial.idea or ""], self.run.settings.sweep_evaluations
+        tried = {tuple(tunable.value for tunable in declared): self.run.speedup(trial)}
+        while declared and (rung := sweeps.following(declared, tried, limit)):
+            variants = [self.variant(trial, idea, declared, values) for values in rung]
+            judged = await together(self.judge(idea, variant) for variant in variants)
+            tried |= {values: evaluation.speedup for values, evaluation in zip(rung, judged, strict=True)}
+
+    def variant(self, trial: Trial, idea: Idea, declared: tuple[Tunable, ...], values: sweeps.Values) -> Trial:
+        """The trial of a kernel with these values, recorded unless it was."""
+        source = sweeps.with_values(trial.source, declared, values)
+        chain = tree.chain(self.run, idea, trial.attempt)
+        known = next((one for one in chain if one.source == source), None)
+        if known is None:
+            pairs = zip(declared, values, strict=True)
+            changed = tuple((tunable.name, value) for tunable, value in pairs if value != tunable.value)
+            step = max(chain[-1].step, self.run.settings.max_repairs + 1) + 1
+            known = Trial(idea.id, trial.attempt, step, trial.id, source, changed)
+            self.record(known)
+        return known
 
     async def confirm(self) -> Trial:
         """Judge the fastest again, then the next, until one is confirmed as faster than the original."""

@@ -101,7 +101,23 @@ class Settings(BaseSettings):
         description="What to write for: `cuda`, `triton` or `cpu`; "
         "unset, cuda where the server sees a device, else cpu.",
     )
-    max_repairs: int = Field(default=1, ge=0, le=10, description="Repairs tried on an implementation that fails.")
+    max_repairs: int = Field(default=5, ge=0, le=20, description="Repairs tried on an implementation that fails.")
+    helper_model: str | None = Field(
+        default=None,
+        description="A model, named as in `model_name`, that says what is wrong with a kernel before it is repaired; "
+        "a cheap one will do. Unset, the repair begins with the log.",
+    )
+    escalation_model: str | None = Field(
+        default=None,
+        description="A model, named as in `model_name`, that gets one try at a kernel whose repairs are spent.",
+    )
+    sweep_evaluations: int = Field(
+        default=8,
+        ge=0,
+        le=256,
+        description="Evaluations that each of a round's two fastest kernels gets for a sweep of its declared tunables; "
+        "no model is asked.",
+    )
     retrieval: Literal["auto", "lexical", "hybrid"] = Field(
         default="auto",
         description="How passages are found: by words alone (lexical), by words and embeddings (hybrid), "

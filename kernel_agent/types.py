@@ -166,7 +166,7 @@ class Idea:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A node of the tree: one source written for an idea. Step 0 is the first writing, later steps are repairs.
+    """A node of the tree: one source written for an idea. Step 0 is its first writing, later ones repair or sweep.
 
     The PyTorch reference is the trial whose idea is None.
     """
@@ -176,6 +176,8 @@ class Trial:
     step: int
     parent: str | None
     source: str
+    tuned: tuple[tuple[str, int | float | str | bool], ...] = ()
+    """What a sweep has set in the parent's source: names of declared tunables with their values."""
 
     @property
     def id(self) -> str:
@@ -242,3 +244,5 @@ class Brief:
     lessons: tuple[Outcome, ...] = ()
     passages: tuple[Passage, ...] = ()
     retrieval_mode: str = "none"
+    mends: tuple[Outcome, ...] = ()
+    """For a repair: what became of the earlier versions of the same implementation."""

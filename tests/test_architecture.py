@@ -24,7 +24,7 @@ LAYERS = {
         {"search"},
         {"thinker", "templates", "bench", "providers"},
         {"endpoint", "manual", "cassette"},
-        {"llm", "query", "prompts"},
+        {"llm", "query", "prompts", "excerpt", "sweep"},
         {"journal", "problem"},
         {"tree"},
         {"settings", "events"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -73,6 +73,11 @@ def _measured(evaluation: Evaluation, limit_us: float | None) -> str:
 def _outcomes(brief: Brief) -> str:
     groups = (("led to the parent", brief.lessons), ("tried beside it", brief.siblings))
     return "\n".join(f"{_outcome(one)} ({where})" for where, group in groups for one in group)
+
+
+def outcomes(found: Iterable[Outcome]) -> str:
+    """One line each: what was found, then what was tried."""
+    return "\n".join(map(_outcome, found))
 
 
 def _outcome(one: Outcome) -> str:
