@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent import tree
+from kernel_agent.costs import budget_of, spent
 from kernel_agent.errors import NotCovered, Unavailable, UsageError
 from kernel_agent.events import Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.journal import Journal
@@ -128,12 +129,14 @@ class KernelAgent:
     async def _hands(self, journal: Journal, settings: Settings) -> AsyncIterator[tuple[Model | None, Bench]]:
         from kernel_agent.bench import Bench
 
+        self._budget = budget_of(journal, settings)
+
         async with AsyncExitStack() as stack:
             model = None
             if (provider := provider_of(settings)) != "templates":
                 from kernel_agent.providers import open_model
 
-                opened = open_model(provider, settings, journal, journal.directory, self._notice)
+                opened = open_model(provider, settings, journal, journal.directory, self._notice, self._budget)
                 model = await stack.enter_async_context(opened)
             bench = Bench(
                 settings.mcp_server_path, journal.directory, settings.evaluation_timeout_s, notice=self._notice
@@ -164,8 +167,10 @@ class KernelAgent:
                 len(run.evaluations),
             )
             self._observe(started)
-            await Search(run, journal, proposer, bench, library, self._observe).play()
-            found = results(run, journal.directory) | {"retrieval": library.mode}
+            await Search(
+                run, journal, proposer, bench, library, self._observe, self._budget, isinstance(proposer, Seeded)
+            ).play()
+            found = results(run, journal.directory) | {"retrieval": library.mode, "spent": spent(run, journal)}
         kernel = tree.winner(run).source
         _write(journal.directory / "best_kernel.py", kernel)
         _write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")
@@ -258,7 +263,7 @@ async def found_target(bench: Bench) -> str:
 
 
 def _proposer(description: Description, model: Model | None, settings: Settings) -> Proposer:
-    """Templates where there is no model; with one, a template that covers the module only seeds the first round."""
+    """Templates where there is no model; with one, templates that cover the module only seed its search."""
     from kernel_agent.templates import Templates
 
     if model is None:
@@ -267,22 +272,20 @@ def _proposer(description: Description, model: Model | None, settings: Settings)
 
     thinker = Thinker(model, settings.helper_model is not None, settings.escalation_model is not None)
     try:
-        return Seeded(Templates(description), thinker)
+        return Seeded(Templates(description), thinker) if settings.seeds else thinker
     except NotCovered:
         return thinker
 
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
-    """The first round's first idea comes from a template, all else from the model."""
+    """The ideas of the seeding round come from templates, all later ones from the model."""
 
     seed: Proposer
     model: Proposer
 
     async def ideas(self, brief: Brief, count: int) -> list[Idea]:
-        seeds = (await self.seed.ideas(brief, 1))[:1] if brief.round == 1 else []
-        rest = await self.model.ideas(brief, count - len(seeds)) if count > len(seeds) else []
-        return [*seeds, *rest]
+        return await (self.seed if brief.round == tree.SEEDING else self.model).ideas(brief, count)
 
     async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
         return await self._of(idea).write(brief, idea, attempt)

@@ -95,6 +95,14 @@ class Confirmed:
     accepted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The search ends early, for this reason; the best so far is judged again and delivered. `spent` if by a budget."""
+
+    reason: str
+    spent: bool = False
+
+
 Event = (
     Notice
     | RunOpened
@@ -104,6 +112,7 @@ Event = (
     | TrialStarted
     | Progress
     | TrialJudged
+    | Stopped
     | Confirming
     | Confirmed
 )

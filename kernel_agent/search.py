@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 from kernel_agent import sweep as sweeps
 from kernel_agent import tree
-from kernel_agent.errors import Waiting
+from kernel_agent.budget import Budget
+from kernel_agent.errors import BudgetSpent, Waiting
 from kernel_agent.events import (
     Confirmed,
     Confirming,
@@ -21,6 +22,7 @@ from kernel_agent.events import (
     Observer,
     Progress,
     RoundStarted,
+    Stopped,
     TrialJudged,
     TrialStarted,
     silent,
@@ -78,7 +80,7 @@ class Library(Protocol):
 
 @dataclass(slots=True)
 class Search:
-    """One run's search. `library` None searches without passages."""
+    """One run's search. `library` None searches without passages; `seeded` begins with the round of the templates."""
 
     run: Run
     journal: Journal
@@ -86,17 +88,34 @@ class Search:
     bench: Bench
     library: Library | None = None
     observe: Observer = silent
+    budget: Budget = field(default_factory=Budget)
+    seeded: bool = False
+    _spent: BudgetSpent | None = None
     _kept: frozenset[str] = field(init=False)
     _locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     def __post_init__(self) -> None:
+        for evaluation in self.run.evaluations.values():
+            self.budget.reserve(evaluation.stages)
         self._kept = frozenset(t.id for t in self.run.trials.values() if t.source_id in self.run.evaluations)
 
     async def play(self) -> Trial:
-        """Play the rounds and return the confirmed winner, the reference where nothing beats it."""
-        for number in range(1, self.run.settings.num_rounds + 1):
-            await self.round(number)
+        """Play the rounds and return the confirmed winner, the reference where nothing beats it.
+
+        Where the budget is spent before the last round, what there is by then is judged again and delivered.
+        """
+        try:
+            await self.budget.within(self.rounds())
+        except BudgetSpent as spent:
+            self.observe(Stopped(str(spent), spent=True))
         return await self.confirm()
+
+    async def rounds(self) -> None:
+        first = tree.SEEDING if self.seeded else tree.SEEDING + 1
+        for number in range(first, self.run.settings.num_rounds + 1):
+            await self.round(number)
+            if self._spent:
+                raise self._spent
 
     async def round(self, number: int) -> None:
         """Think of a round's ideas, unless they are recorded, and pursue all of them at once."""
@@ -130,7 +149,11 @@ class Search:
         failed: tuple[Trial, Evaluation] | None = None
         last, step = self.run.settings.max_repairs + 1, 0
         while step <= last:
-            trial = self.run.trial(idea, attempt, step) or await self.write(idea, attempt, step, failed)
+            try:
+                trial = self.run.trial(idea, attempt, step) or await self.write(idea, attempt, step, failed)
+            except BudgetSpent as spent:  # what is written already is judged all the same
+                self._spent = spent
+                return
             if trial is not None:
                 evaluation = await self.judge(idea, trial)
                 if evaluation.status is Status.PASSED:
@@ -160,7 +183,10 @@ class Search:
         async with self._locks[trial.source_id]:
             evaluation = known = self.run.evaluations.get(trial.source_id)
             if evaluation is None:
-                evaluation = await self.bench.evaluate(self.run.problem, trial.source, self.progress(trial))
+                with self.budget.clock.work() as tell:
+                    progress = self.progress(trial, tell)
+                    evaluation = await self.bench.evaluate(self.run.problem, trial.source, progress)
+                self.budget.reserve(evaluation.stages)
                 self.record(Judgement(trial.source_id, evaluation))
         kept = trial.id in self._kept
         self.observe(TrialJudged(idea, trial, evaluation, shared=known is not None and not kept, kept=kept))
@@ -199,7 +225,9 @@ class Search:
             if evaluation is None:
                 self.observe(Confirming(trial))
                 rivals = self.run.description.rivals
-                evaluation = await self.bench.confirm(self.run.problem, trial.source, rivals, self.progress(trial))
+                with self.budget.clock.work() as tell:
+                    progress = self.progress(trial, tell)
+                    evaluation = await self.bench.confirm(self.run.problem, trial.source, rivals, progress)
                 self.record(Confirmation(trial.source_id, evaluation))
             accepted = tree.accepted(self.run, evaluation)
             self.observe(Confirmed(trial, evaluation, accepted))
@@ -217,11 +245,15 @@ class Search:
 
     def record(self, record: Record) -> None:
         """First on disk, then in memory: what the run holds is never lost."""
-        self.journal.append(record)
+        self.journal.append(record, self.budget.clock.seconds)
         self.run.record(record)
 
-    def progress(self, trial: Trial) -> Callable[[str], None]:
-        return lambda message: self.observe(Progress(trial, message))
+    def progress(self, trial: Trial, tell: Callable[[str], None]) -> Callable[[str], None]:
+        def said(message: str) -> None:
+            tell(message)
+            self.observe(Progress(trial, message))
+
+        return said
 
 
 def _ids(brief: Brief) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ class Thinker:
                 talk = _talk(brief, "diagnose", **seen)
                 diagnosis = await self.model.ask(talk, _prose, "helper", f"{place}, diagnosis {number}")
             talk = _talk(brief, REPAIRS[evaluation.status], **seen, diagnosis=diagnosis)
-            return await self._mended(talk, brief, trial, "code", f"{place}, repair {number}")
+            return await self._mended(talk, brief, trial, "repair", f"{place}, repair {number}")
         except NotRecorded:
             return None
 

@@ -25,6 +25,12 @@ from kernel_agent.types import (
     digest,
 )
 
+SEEDING = 0
+"""The round in which templates write the first parents of a model's search."""
+
+SEEDS = 4
+"""Ideas of that round."""
+
 NOISE = {"cpu": 0.06}
 """Share of a ratio that is noise on a target; 0.01 where none is given. A kernel is faster beyond it, or not faster."""
 
@@ -141,7 +147,8 @@ def own_title(idea: Idea, trial: Trial) -> str:
     """A template writes `# kernel: TITLE` into what it emits: a later attempt's genes are not the idea's own."""
     told = re.findall(r"^# kernel: (.+)$", trial.source, re.MULTILINE) if idea.change is not None else []
     values = f" [{', '.join(f'{name}={value}' for name, value in trial.tuned)}]" if trial.tuned else ""
-    return (str(told[-1]) if told else idea.title) + values
+    seed = "seed: " if idea.round == SEEDING else ""
+    return seed + (str(told[-1]) if told else idea.title) + values
 
 
 def ideas_of(run: Run, round: int) -> tuple[Idea, ...]:
@@ -229,6 +236,8 @@ def select(run: Run, round: int, swept: bool = True) -> tuple[Trial, ...]:
 
     The explorer is the fastest of the rest that stems from another idea. Before the first success, the reference.
     """
+    if round == SEEDING:
+        return (run.reference,)
     ranked = ranking(run, before=round, swept=swept)
     pool = [trial for trial in ranked if trial is ranked[0] or round_of(run, trial) == round - 1]
     count = max(1, math.floor(run.settings.selection_percentage * len(pool) + 0.5))
@@ -249,7 +258,7 @@ def sweepable(run: Run, round: int) -> tuple[Trial, ...]:
 
 def shares(run: Run, round: int) -> tuple[tuple[Trial, int], ...]:
     """A round's parents, each with its share of the round's ideas; the first get what does not divide."""
-    total = run.settings.branching_factor
+    total = SEEDS if round == SEEDING else run.settings.branching_factor
     parents = select(run, round)[:total]
     each, over = divmod(total, len(parents))
     return tuple((parent, each + (place < over)) for place, parent in enumerate(parents))

@@ -94,6 +94,8 @@ class Evaluation:
     versus: tuple[Versus, ...] = ()
     error: float | None = None
     provenance: JSON = field(default_factory=dict)
+    stages: JSON = field(default_factory=dict)
+    """Where the judge's time went, in seconds by the stage's name."""
 
     def __post_init__(self) -> None:
         if (self.timing is not None) != (self.status is Status.PASSED):

@@ -25,7 +25,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "operators": operators(known.graph) if known.graph else "",
         "graph_error": known.graph_error,
         "facts": list(_work(known)),
-        "parent_title": idea.title if idea else None,
+        "parent_title": idea and idea.title + (", as a template writes it" if idea.change is not None else ""),
         "parent_source": brief.parent.source,
         "parent_measured": _measured(evaluation, known.limit_us) if evaluation else "nothing yet",
         "outcomes": _outcomes(brief),
