@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent import tree
 from kernel_agent.built import Kernel
+from kernel_agent.costs import budget_of, spent
 from kernel_agent.errors import NotCovered, Unavailable, UsageError
 from kernel_agent.events import Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.intake import taken
@@ -133,12 +134,14 @@ class KernelAgent:
     async def _hands(self, journal: Journal, settings: Settings) -> AsyncIterator[tuple[Model | None, Bench]]:
         from kernel_agent.bench import Bench
 
+        self._budget = budget_of(journal, settings)
+
         async with AsyncExitStack() as stack:
             model = None
             if (provider := provider_of(settings)) != "templates":
                 from kernel_agent.providers import open_model
 
-                opened = open_model(provider, settings, journal, journal.directory, self._notice)
+                opened = open_model(provider, settings, journal, journal.directory, self._notice, self._budget)
                 model = await stack.enter_async_context(opened)
             bench = Bench(
                 settings.mcp_server_path,
@@ -159,7 +162,7 @@ class KernelAgent:
             journal.describe(await bench.describe(journal.problem))
         run = journal.load()
         run.settings = settings
-        proposer = _proposer(run.description, model)
+        proposer = _proposer(run.description, model, settings)
         async with _library(settings, self._notice) as library:
             provider = provider_of(settings)
             mode = library.mode
@@ -173,8 +176,10 @@ class KernelAgent:
                 len(run.evaluations),
             )
             self._observe(started)
-            await Search(run, journal, proposer, bench, library, self._observe).play()
-            found = results(run, journal.directory) | {"retrieval": library.mode}
+            await Search(
+                run, journal, proposer, bench, library, self._observe, self._budget, isinstance(proposer, Seeded)
+            ).play()
+            found = results(run, journal.directory) | {"retrieval": library.mode, "spent": spent(run, journal)}
         kernel = tree.winner(run).source
         _write(journal.directory / "best_kernel.py", kernel)
         _write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")
@@ -266,37 +271,39 @@ async def found_target(bench: Bench) -> str:
     return "cuda" if any(target.name == "cuda" and target.available for target in targets) else "cpu"
 
 
-def _proposer(description: Description, model: Model | None) -> Proposer:
-    """Templates where there is no model; with one, a template that covers the module only seeds the first round."""
+def _proposer(description: Description, model: Model | None, settings: Settings) -> Proposer:
+    """Templates where there is no model; with one, templates that cover the module only seed its search."""
     from kernel_agent.templates import Templates
 
     if model is None:
         return Templates(description)
     from kernel_agent.thinker import Thinker
 
+    thinker = Thinker(model, settings.helper_model is not None, settings.escalation_model is not None)
     try:
-        return Seeded(Templates(description), Thinker(model))
+        return Seeded(Templates(description), thinker) if settings.seeds else thinker
     except NotCovered:
-        return Thinker(model)
+        return thinker
 
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
-    """The first round's first idea comes from a template, all else from the model."""
+    """The ideas of the seeding round come from templates, all later ones from the model."""
 
     seed: Proposer
     model: Proposer
 
     async def ideas(self, brief: Brief, count: int) -> list[Idea]:
-        seeds = (await self.seed.ideas(brief, 1))[:1] if brief.round == 1 else []
-        rest = await self.model.ideas(brief, count - len(seeds)) if count > len(seeds) else []
-        return [*seeds, *rest]
+        return await (self.seed if brief.round == tree.SEEDING else self.model).ideas(brief, count)
 
     async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
         return await self._of(idea).write(brief, idea, attempt)
 
     async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
         return await self._of(idea).repair(brief, idea, trial, evaluation)
+
+    async def escalate(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+        return await self._of(idea).escalate(brief, idea, trial, evaluation)
 
     def _of(self, idea: Idea) -> Proposer:
         return self.model if idea.change is None else self.seed

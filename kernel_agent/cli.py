@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernel_agent.errors import KernelAgentError, ProblemError, Unavailable, UsageError, Waiting
+from kernel_agent.errors import BudgetSpent, KernelAgentError, ProblemError, Unavailable, UsageError, Waiting
 from kernel_agent.flags import given, input_shapes, parsed
 
 if TYPE_CHECKING:
@@ -86,15 +86,18 @@ class Watched:
     def __init__(self) -> None:
         self.directory: Path | None = None
         self.retrieval: str | None = None
+        self.spent: str | None = None
 
     def to(self, observer: Observer) -> Observer:
-        from kernel_agent.events import RunOpened, RunStarted
+        from kernel_agent.events import RunOpened, RunStarted, Stopped
 
         def observe(event: Event) -> None:
             if isinstance(event, RunOpened):
                 self.directory = event.directory
             if isinstance(event, RunStarted):
                 self.retrieval = event.retrieval_mode
+            if isinstance(event, Stopped) and event.spent:
+                self.spent = event.reason
             observer(event)
 
         return observe
@@ -234,7 +237,10 @@ def _display() -> Iterator[Observer]:
 def _account(watched: Watched) -> int:
     assert watched.directory is not None, "a run that ends has started"
     _print_account(watched.directory, watched.retrieval)
-    return 0
+    if watched.spent is None:
+        return 0
+    _say(f"{watched.spent} What is above is the best so far.")
+    return BudgetSpent.exit_code
 
 
 def _print_account(directory: Path, retrieval: str | None) -> None:

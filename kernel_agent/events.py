@@ -110,6 +110,14 @@ class Confirmed:
     accepted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The search ends early, for this reason; the best so far is judged again and delivered. `spent` if by a budget."""
+
+    reason: str
+    spent: bool = False
+
+
 Event = (
     Notice
     | RunOpened
@@ -121,6 +129,7 @@ Event = (
     | TrialJudged
     | Profiling
     | Profiled
+    | Stopped
     | Confirming
     | Confirmed
 )

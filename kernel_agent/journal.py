@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
+from kernel_agent.budget import Charge
 from kernel_agent.errors import Unavailable, UsageError
 from kernel_agent.settings import Settings, load_settings
 from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run
@@ -47,6 +48,11 @@ SCHEMA = (
     "CREATE TABLE calls (key TEXT PRIMARY KEY, request TEXT NOT NULL, reply TEXT NOT NULL, usage TEXT NOT NULL, "
     "at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)",
 )
+SPENDING = (
+    "CREATE TABLE IF NOT EXISTS charges (number INTEGER PRIMARY KEY, stage TEXT NOT NULL, model TEXT NOT NULL, "
+    "prompt_tokens INTEGER NOT NULL, reply_tokens INTEGER NOT NULL, dollars REAL, seconds REAL NOT NULL)"
+)
+"""Made with the first charge, so that a journal of an earlier version can be gone on with."""
 
 KINDS: Mapping[str, type[Record]] = {
     "ideas": Ideas,
@@ -160,12 +166,36 @@ class Journal:
         with _understood(self.directory):
             return _run(self._rows, self.directory)
 
-    def append(self, record: Record) -> None:
-        """Write one record. Raises sqlite3.IntegrityError where it is there already."""
+    def append(self, record: Record, seconds: float | None = None) -> None:
+        """Write one record, and the time charged so far. Raises sqlite3.IntegrityError where it is there already."""
         kind = next(name for name, its in KINDS.items() if its is type(record))
         with self._writing():
             row = kind, _key(record), _text(record)
             self._rows.execute("INSERT INTO records (kind, key, body) VALUES (?, ?, ?)", row)
+            if seconds is not None:
+                self._put("seconds", json.dumps(round(seconds, 3)))
+
+    @property
+    def seconds(self) -> float:
+        """The time charged when the last record was written."""
+        with _understood(self.directory):
+            return float(_meta(self._rows).get("seconds", "0")) if _tables(self._rows) else 0.0
+
+    def charge(self, charge: Charge) -> None:
+        """Write what a model call cost, whether its reply could be used or not."""
+        with self._writing():
+            self._rows.execute(SPENDING)
+            values = ", ".join("?" * len(astuple(charge)))
+            names = ", ".join(asdict(charge))
+            self._rows.execute(f"INSERT INTO charges ({names}) VALUES ({values})", astuple(charge))
+
+    def charges(self) -> tuple[Charge, ...]:
+        """What all model calls cost, in order."""
+        with _understood(self.directory):
+            if "charges" not in _tables(self._rows):
+                return ()
+            names = "stage, model, prompt_tokens, reply_tokens, dollars, seconds"
+            return tuple(Charge(*row) for row in self._rows.execute(f"SELECT {names} FROM charges ORDER BY number"))
 
     def call(self, key: str) -> str | None:
         """The reply recorded for a request, by the request's hash."""

@@ -17,7 +17,7 @@ Speaker = Literal["system", "user", "assistant"]
 Talk = tuple[tuple[Speaker, str], ...]
 """A conversation so far: pairs of who speaks and what is said. The last one is the question."""
 
-Role = Literal["ideas", "code"]
+Role = Literal["ideas", "code", "repair", "helper", "escalation"]
 """What a model is asked for; each may have a model of its own."""
 
 COMPLAINT = "That reply cannot be used: {fault}. Answer the same question again, whole, in the form asked for."

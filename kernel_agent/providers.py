@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernel_agent.budget import Budget
 from kernel_agent.cassette import Replay, read
 from kernel_agent.endpoint import Endpoint, Extras
 from kernel_agent.errors import ProviderError, UsageError
 from kernel_agent.journal import MANUAL
 from kernel_agent.llm import Answers, Calls, Model, Question, Reply, Role
 from kernel_agent.manual import Manual
+from kernel_agent.metered import Metered, metered, most_reply
 from kernel_agent.settings import Settings, variable_of
 
 if TYPE_CHECKING:
@@ -55,7 +57,12 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 def open_model(
-    provider: str, settings: Settings, calls: Calls, run_dir: Path, say: Callable[[str], None] | None = None
+    provider: str,
+    settings: Settings,
+    calls: Calls,
+    run_dir: Path,
+    say: Callable[[str], None] | None = None,
+    budget: Budget | None = None,
 ) -> Model:
     """The model of a run by its provider's name (a row of PROVIDERS; `auto` is settled by the caller).
 
@@ -68,9 +75,17 @@ def open_model(
         return Model(Manual(run_dir / MANUAL, say, wait=settings.wait), calls)
     if provider == "replay":
         return Model(Replay(read(settings.cassette).calls if settings.cassette else ()), calls)
-    by_role: dict[Role, str | None] = {"ideas": settings.ideas_model, "code": settings.code_model}
-    named = {role: _endpoint(row, name, settings, say) for role, name in by_role.items() if name}
-    general = None if len(named) == len(by_role) else _endpoint(row, settings.model_name, settings, say)
+    by_role: dict[Role, str | None] = {
+        "ideas": settings.ideas_model,
+        "code": settings.code_model,
+        "helper": settings.helper_model,
+        "escalation": settings.escalation_model,
+    }
+    budget = budget or Budget()
+    named = {role: _endpoint(row, name, settings, say, budget) for role, name in by_role.items() if name}
+    if "code" in named:
+        named["repair"] = named["code"]
+    general = None if {"ideas", "code"} <= set(named) else _endpoint(row, settings.model_name, settings, say, budget)
     return Model(ByRole(general or named["code"], named), calls)
 
 
@@ -90,7 +105,9 @@ class ByRole:
             await answers.close()
 
 
-def _endpoint(row: Provider, name: str | None, settings: Settings, say: Callable[[str], None] | None) -> Endpoint:
+def _endpoint(
+    row: Provider, name: str | None, settings: Settings, say: Callable[[str], None] | None, budget: Budget
+) -> Metered:
     """The endpoint of a model by its name, `PROVIDER:NAME` where it is another provider's."""
     url = settings.base_url
     if name and (other := PROVIDERS.get(name.partition(":")[0])) and other is not row and ":" in name:
@@ -101,8 +118,8 @@ def _endpoint(row: Provider, name: str | None, settings: Settings, say: Callable
     url = url or row.base_url
     if url is None:
         raise UsageError(f"Provider {row.name} has no address of its own: give --base-url.")
-    extras = Extras(settings.temperature, settings.max_tokens, settings.reasoning_effort, row.limit_name)
-    return Endpoint(
+    extras = Extras(settings.temperature, most_reply(settings), settings.reasoning_effort, row.limit_name)
+    endpoint = Endpoint(
         row.name,
         name,
         url,
@@ -112,6 +129,7 @@ def _endpoint(row: Provider, name: str | None, settings: Settings, say: Callable
         extras=extras,
         say=say,
     )
+    return metered(endpoint, name, settings, budget)
 
 
 def _key(row: Provider, settings: Settings) -> str | None:

@@ -25,6 +25,7 @@ from kernel_agent.events import (
     Progress,
     RoundStarted,
     RunStarted,
+    Stopped,
     TrialJudged,
     TrialStarted,
 )
@@ -62,7 +63,7 @@ def found(evaluation: Evaluation) -> str:
 def line(event: Event) -> str | None:
     """The line that a log gets for an event, or None where it is not worth one."""
     match event:
-        case Notice(message):
+        case Notice(message) | Stopped(message):
             return message
         case RunStarted():
             kept = f"; {event.kept} evaluations kept" if event.kept else ""

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
+from kernel_agent import sweep as sweeps
 from kernel_agent import tree
-from kernel_agent.errors import Unprofiled, Waiting
+from kernel_agent.budget import Budget
+from kernel_agent.errors import BudgetSpent, Unprofiled, Waiting
 from kernel_agent.events import (
     Confirmed,
     Confirming,
@@ -24,12 +26,14 @@ from kernel_agent.events import (
     Profiling,
     Progress,
     RoundStarted,
+    Stopped,
     TrialJudged,
     TrialStarted,
     silent,
 )
 from kernel_agent.journal import Journal
 from kernel_agent.query import situation
+from kernel_agent.sweep import Tunable
 from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run
 from kernel_agent.types import Brief, Evaluation, Idea, Problem, Profile, Status, Trial
 from rag import Answer, Situation
@@ -48,6 +52,9 @@ class Proposer(Protocol):
 
     async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
         """The failed trial's module mended, or None where there is nothing to try."""
+
+    async def escalate(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+        """The same from whoever gets the last try, once repairs are spent; None where there is nobody."""
 
 
 class Bench(Protocol):
@@ -82,7 +89,7 @@ class Library(Protocol):
 
 @dataclass(slots=True)
 class Search:
-    """One run's search. `library` None searches without passages."""
+    """One run's search. `library` None searches without passages; `seeded` begins with the round of the templates."""
 
     run: Run
     journal: Journal
@@ -90,18 +97,35 @@ class Search:
     bench: Bench
     library: Library | None = None
     observe: Observer = silent
+    budget: Budget = field(default_factory=Budget)
+    seeded: bool = False
+    _spent: BudgetSpent | None = None
     _kept: frozenset[str] = field(init=False)
     _profiled: bool = True
     _locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     def __post_init__(self) -> None:
+        for evaluation in self.run.evaluations.values():
+            self.budget.reserve(evaluation.stages)
         self._kept = frozenset(t.id for t in self.run.trials.values() if t.source_id in self.run.evaluations)
 
     async def play(self) -> Trial:
-        """Play the rounds and return the confirmed winner, the reference where nothing beats it."""
-        for number in range(1, self.run.settings.num_rounds + 1):
-            await self.round(number)
+        """Play the rounds and return the confirmed winner, the reference where nothing beats it.
+
+        Where the budget is spent before the last round, what there is by then is judged again and delivered.
+        """
+        try:
+            await self.budget.within(self.rounds())
+        except BudgetSpent as spent:
+            self.observe(Stopped(str(spent), spent=True))
         return await self.confirm()
+
+    async def rounds(self) -> None:
+        first = tree.SEEDING if self.seeded else tree.SEEDING + 1
+        for number in range(first, self.run.settings.num_rounds + 1):
+            await self.round(number)
+            if self._spent:
+                raise self._spent
 
     async def round(self, number: int) -> None:
         """Think of a round's ideas, unless they are recorded, and pursue all of them at once."""
@@ -111,6 +135,7 @@ class Search:
             self.observe(IdeaRecorded(idea))
         attempts = range(self.run.settings.implementations_per_idea)
         await together(self.pursue(idea, attempt) for idea in ideas for attempt in attempts)
+        await together(self.sweep(trial) for trial in tree.sweepable(self.run, number))
         await self.profile(number)
 
     async def think(self, number: int) -> tuple[Idea, ...]:
@@ -131,19 +156,24 @@ class Search:
         return tuple(idea if idea.passages else replace(idea, passages=_ids(brief)) for idea in fresh)
 
     async def pursue(self, idea: Idea, attempt: int) -> None:
-        """Write, judge, and while the judge objects repair, at most `max_repairs` times."""
+        """Write, judge, and while the judge objects repair, at most `max_repairs` times; the last step escalates."""
         failed: tuple[Trial, Evaluation] | None = None
-        for step in range(self.run.settings.max_repairs + 1):
-            trial = self.run.trial(idea, attempt, step) or await self.write(idea, attempt, step, failed)
-            if trial is None:
+        last, step = self.run.settings.max_repairs + 1, 0
+        while step <= last:
+            try:
+                trial = self.run.trial(idea, attempt, step) or await self.write(idea, attempt, step, failed)
+            except BudgetSpent as spent:  # what is written already is judged all the same
+                self._spent = spent
                 return
-            evaluation = await self.judge(idea, trial)
-            if evaluation.status is Status.PASSED:
-                return
-            failed = trial, evaluation
+            if trial is not None:
+                evaluation = await self.judge(idea, trial)
+                if evaluation.status is Status.PASSED:
+                    return
+                failed = trial, evaluation
+            step = step + 1 if trial is not None else max(step + 1, last)
 
     async def write(self, idea: Idea, attempt: int, step: int, failed: tuple[Trial, Evaluation] | None) -> Trial | None:
-        """A new trial: the idea's code, or what failed repaired; None where the proposer gives up."""
+        """A new trial: the idea's code, or what failed repaired; None where that gives nothing new."""
         self.observe(TrialStarted(idea, attempt, step))
         log = failed[1].log if failed else ""
         known = partial(situation, idea=idea, attempt=attempt, log=log)
@@ -151,8 +181,11 @@ class Search:
         if failed is None:
             source: str | None = await self.proposer.write(brief, idea, attempt)
         else:
-            source = await self.proposer.repair(brief, idea, *failed)
-        if source is None:
+            brief = replace(brief, mends=tree.mends(self.run, idea, failed[0]))
+            spent = step > self.run.settings.max_repairs
+            mend = self.proposer.escalate if spent else self.proposer.repair
+            source = await mend(brief, idea, *failed)
+        if source is None or any(trial.source == source for trial in tree.chain(self.run, idea, attempt)):
             return None
         trial = Trial(idea.id, attempt, step, failed[0].id if failed else idea.parent, source)
         self.record(trial)
@@ -163,11 +196,40 @@ class Search:
         async with self._locks[trial.source_id]:
             evaluation = known = self.run.evaluations.get(trial.source_id)
             if evaluation is None:
-                evaluation = await self.bench.evaluate(self.run.problem, trial.source, self.progress(trial))
+                with self.budget.clock.work() as tell:
+                    progress = self.progress(trial, tell)
+                    evaluation = await self.bench.evaluate(self.run.problem, trial.source, progress)
+                self.budget.reserve(evaluation.stages)
                 self.record(Judgement(trial.source_id, evaluation))
         kept = trial.id in self._kept
         self.observe(TrialJudged(idea, trial, evaluation, shared=known is not None and not kept, kept=kept))
         return evaluation
+
+    async def sweep(self, trial: Trial) -> None:
+        """Judge a passed kernel with other values of its declared tunables, rung by rung of successive halving.
+
+        What is recorded is found again by its source, so that a resumed sweep goes the same way and repeats nothing.
+        """
+        declared = sweeps.tunables(trial.source)
+        idea, limit = self.run.ideas[trial.idea or ""], self.run.settings.sweep_evaluations
+        tried = {tuple(tunable.value for tunable in declared): self.run.speedup(trial)}
+        while declared and (rung := sweeps.following(declared, tried, limit)):
+            variants = [self.variant(trial, idea, declared, values) for values in rung]
+            judged = await together(self.judge(idea, variant) for variant in variants)
+            tried |= {values: evaluation.speedup for values, evaluation in zip(rung, judged, strict=True)}
+
+    def variant(self, trial: Trial, idea: Idea, declared: tuple[Tunable, ...], values: sweeps.Values) -> Trial:
+        """The trial of a kernel with these values, recorded unless it was."""
+        source = sweeps.with_values(trial.source, declared, values)
+        chain = tree.chain(self.run, idea, trial.attempt)
+        known = next((one for one in chain if one.source == source), None)
+        if known is None:
+            pairs = zip(declared, values, strict=True)
+            changed = tuple((tunable.name, value) for tunable, value in pairs if value != tunable.value)
+            step = max(chain[-1].step, self.run.settings.max_repairs + 1) + 1
+            known = Trial(idea.id, trial.attempt, step, trial.id, source, changed)
+            self.record(known)
+        return known
 
     async def profile(self, number: int) -> None:
         """Profile what a round leaves to the next, in one batch; where there is no profiler, say so once and go on."""
@@ -177,7 +239,9 @@ class Search:
         self.observe(Profiling(trials))
         try:
             sources = [trial.source for trial in trials]
-            profiles = await self.bench.profile(self.run.problem, sources, self.progress(trials[0]))
+            with self.budget.clock.work() as tell:
+                progress = self.progress(trials[0], tell)
+                profiles = await self.bench.profile(self.run.problem, sources, progress)
         except Unprofiled as reason:
             self._profiled = False
             self.observe(Notice(f"nothing is profiled in this run: {reason}"))
@@ -193,7 +257,9 @@ class Search:
             if evaluation is None:
                 self.observe(Confirming(trial))
                 rivals = self.run.description.rivals
-                evaluation = await self.bench.confirm(self.run.problem, trial.source, rivals, self.progress(trial))
+                with self.budget.clock.work() as tell:
+                    progress = self.progress(trial, tell)
+                    evaluation = await self.bench.confirm(self.run.problem, trial.source, rivals, progress)
                 self.record(Confirmation(trial.source_id, evaluation))
             accepted = tree.accepted(self.run, evaluation)
             self.observe(Confirmed(trial, evaluation, accepted))
@@ -217,11 +283,15 @@ class Search:
 
     def record(self, record: Record) -> None:
         """First on disk, then in memory: what the run holds is never lost."""
-        self.journal.append(record)
+        self.journal.append(record, self.budget.clock.seconds)
         self.run.record(record)
 
-    def progress(self, trial: Trial) -> Callable[[str], None]:
-        return lambda message: self.observe(Progress(trial, message))
+    def progress(self, trial: Trial, tell: Callable[[str], None]) -> Callable[[str], None]:
+        def said(message: str) -> None:
+            tell(message)
+            self.observe(Progress(trial, message))
+
+        return said
 
 
 def _ids(brief: Brief) -> tuple[str, ...]:

@@ -102,7 +102,28 @@ class Settings(BaseSettings):
         description="What to write for: `cuda`, `triton` or `cpu`; "
         "unset, cuda where the server sees a device, else cpu.",
     )
-    max_repairs: int = Field(default=1, ge=0, le=10, description="Repairs tried on an implementation that fails.")
+    max_repairs: int = Field(default=5, ge=0, le=20, description="Repairs tried on an implementation that fails.")
+    helper_model: str | None = Field(
+        default=None,
+        description="A model, named as in `model_name`, that says what is wrong with a kernel before it is repaired; "
+        "a cheap one will do. Unset, the repair begins with the log.",
+    )
+    escalation_model: str | None = Field(
+        default=None,
+        description="A model, named as in `model_name`, that gets one try at a kernel whose repairs are spent.",
+    )
+    seeds: bool = Field(
+        default=True,
+        description="Whether a short round of templates, where these cover the module, gives the model its first "
+        "parents; `--no-seeds` begins with the model.",
+    )
+    sweep_evaluations: int = Field(
+        default=8,
+        ge=0,
+        le=256,
+        description="Evaluations that each of a round's two fastest kernels gets for a sweep of its declared tunables; "
+        "no model is asked.",
+    )
     retrieval: Literal["auto", "lexical", "hybrid"] = Field(
         default="auto",
         description="How passages are found: by words alone (lexical), by words and embeddings (hybrid), "
@@ -122,6 +143,26 @@ class Settings(BaseSettings):
         default=None,
         description="What the replay provider answers from: a cassette or a run's directory; "
         "unset, the run's own journal.",
+    )
+    budget_dollars: float | None = Field(
+        default=None,
+        ge=0,
+        description="Most dollars that model calls may cost; a call that might cost more than is left is not made, and "
+        "the best so far is delivered.",
+    )
+    budget_tokens: int | None = Field(
+        default=None, ge=0, description="Most tokens, of prompts and replies, that model calls may take."
+    )
+    budget_minutes: float | None = Field(
+        default=None,
+        gt=0,
+        description="Minutes the search may take; waiting for the device is not counted, and time to judge the best "
+        "again is kept back.",
+    )
+    prices: str | None = Field(
+        default=None,
+        description="Dollars for a million tokens in and out of models whose price is not known or has changed, such "
+        "as `my-model=1.25/10, other=0.1/0.4`.",
     )
     runs_dir: Path = Field(default=Path("runs"), description="Directory that holds a directory for each run.")
     max_concurrent_calls: int = Field(default=4, ge=1, le=256, description="Model calls that may be under way at once.")

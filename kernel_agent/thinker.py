@@ -14,8 +14,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from kernel_agent import prompts
 from kernel_agent.errors import UsageError
-from kernel_agent.llm import Malformed, Model, NotRecorded, Talk
-from kernel_agent.prompts.facts import facts
+from kernel_agent.excerpt import excerpt, shortened
+from kernel_agent.llm import Malformed, Model, NotRecorded, Role, Talk
+from kernel_agent.prompts.facts import facts, outcomes
 from kernel_agent.types import Brief, Evaluation, Idea, Problem, Status, Trial, digest
 
 LANGUAGES = {"cpu": "C++", "cuda": "CUDA C++", "triton": "Triton"}
@@ -28,17 +29,31 @@ MEANINGS = {
     Status.SUSPECT: "Its time or outputs cannot be believed: suspect skipped work, or work left running.",
     Status.PASSED: "It is correct.",
 }
+REPAIRS = {
+    Status.BUILD_ERROR: "repair_build",
+    Status.RUN_ERROR: "repair_run",
+    Status.TIMEOUT: "repair_run",
+    Status.WRONG: "repair_wrong",
+    Status.SUSPECT: "repair_rules",
+    Status.REJECTED: "repair_rules",
+}
 FENCE = re.compile(r"^(`{3,}|~{3,})[ \t]*(\w*)[^\n]*\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
-LOG_CHARACTERS = 6000
+DIAGNOSIS = 2000
+"""Characters of a helper's answer that are passed on."""
+
 BRACKETS = 1000
 """Places of a reply where its JSON may begin: a bound on the time that a hostile reply can take."""
 
 
 class Thinker:
-    """A `Proposer` on a model. Every method raises ProviderError when the model cannot be used."""
+    """A `Proposer` on a model. Every method raises ProviderError when the model cannot be used.
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    With a `helper`, that role says what is wrong with a failed kernel before it is mended; with `escalation`, that role
+    gets the last try at one.
+    """
+
+    def __init__(self, model: Model, helper: bool = False, escalation: bool = False) -> None:
+        self.model, self.helper, self.escalation = model, helper, escalation
 
     async def ideas(self, brief: Brief, count: int) -> list[Idea]:
         """At most `count` new ideas for the parent; fewer where the model repeats what was tried."""
@@ -66,21 +81,48 @@ class Thinker:
 
     async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
         """The corrected module, or None where the model changes nothing."""
-        talk = _talk(
-            brief,
-            "repair",
-            idea=_told(idea),
-            source=trial.source,
-            status=evaluation.status.replace("_", " "),
-            meaning=MEANINGS[evaluation.status],
-            log=cut(evaluation.log) or "(nothing)",
-        )
-        place = f"{_place(idea)}, attempt {trial.attempt}, repair {trial.step + 1}"
+        seen, place = _seen(brief, idea, trial, evaluation), f"{_place(idea)}, attempt {trial.attempt}"
+        diagnosis, number = "", trial.step + 1
         try:
-            source = await self.model.ask(talk, lambda text: read_module(text, brief.problem), "code", place)
+            if self.helper:
+                talk = _talk(brief, "diagnose", **seen)
+                diagnosis = await self.model.ask(talk, _prose, "helper", f"{place}, diagnosis {number}")
+            talk = _talk(brief, REPAIRS[evaluation.status], **seen, diagnosis=diagnosis)
+            return await self._mended(talk, brief, trial, "repair", f"{place}, repair {number}")
         except NotRecorded:
             return None
+
+    async def escalate(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+        """The same by the model that is asked last, once, with all that was tried before."""
+        if not self.escalation:
+            return None
+        talk = _talk(brief, "escalate", **_seen(brief, idea, trial, evaluation), diagnosis="")
+        try:
+            place = f"{_place(idea)}, attempt {trial.attempt}, last try"
+            return await self._mended(talk, brief, trial, "escalation", place)
+        except NotRecorded:
+            return None
+
+    async def _mended(self, talk: Talk, brief: Brief, trial: Trial, role: Role, place: str) -> str | None:
+        source = await self.model.ask(talk, lambda text: read_module(text, brief.problem), role, place)
         return None if source == trial.source else source
+
+
+def _seen(brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> dict[str, object]:
+    """What a prompt says of a failure."""
+    return {
+        "idea": _told(idea),
+        "source": trial.source,
+        "status": evaluation.status.replace("_", " "),
+        "meaning": MEANINGS[evaluation.status],
+        "log": excerpt(prompts.clean(evaluation.log), trial.source) or "(nothing)",
+        "mends": outcomes(brief.mends),
+    }
+
+
+def _prose(text: str) -> str:
+    """A helper's answer, whatever it is: it is quoted, not obeyed."""
+    return shortened(text.strip(), DIAGNOSIS)
 
 
 class Proposed(BaseModel):
@@ -203,20 +245,6 @@ def _parsed(code: str) -> ast.Module:
         raise Malformed(f"the module does not parse: line {error.lineno}: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise Malformed(f"the module does not parse: {error}") from None
-
-
-def cut(log: str, limit: int = LOG_CHARACTERS) -> str:
-    """The log from its first error on, wide lines shortened; where that is still too long, its head and its end."""
-    rows = [row[:400] for row in prompts.clean(log).strip().split("\n")]
-    whole = "\n".join(rows)
-    if len(whole) <= limit:
-        return whole
-    first = next((n for n, row in enumerate(rows) if re.search(r"\berror\b|Error\b", row)), 0)
-    text = "\n".join(rows[max(0, first - 2) :])
-    head, tail = limit * 3 // 4, limit // 4
-    return (
-        text if len(text) <= limit else f"{text[:head]}\n[... {len(text) - head - tail} characters ...]\n{text[-tail:]}"
-    )
 
 
 def _plain(title: str) -> str:

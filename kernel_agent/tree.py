@@ -26,6 +26,12 @@ from kernel_agent.types import (
     digest,
 )
 
+SEEDING = 0
+"""The round in which templates write the first parents of a model's search."""
+
+SEEDS = 4
+"""Ideas of that round."""
+
 NOISE = {"cpu": 0.06}
 """Share of a ratio that is noise on a target; 0.01 where none is given. A kernel is faster beyond it, or not faster."""
 
@@ -152,7 +158,9 @@ def title(run: Run, trial: Trial) -> str:
 def own_title(idea: Idea, trial: Trial) -> str:
     """A template writes `# kernel: TITLE` into what it emits: a later attempt's genes are not the idea's own."""
     told = re.findall(r"^# kernel: (.+)$", trial.source, re.MULTILINE) if idea.change is not None else []
-    return str(told[-1]) if told else idea.title
+    values = f" [{', '.join(f'{name}={value}' for name, value in trial.tuned)}]" if trial.tuned else ""
+    seed = "seed: " if idea.round == SEEDING else ""
+    return seed + (str(told[-1]) if told else idea.title) + values
 
 
 def ideas_of(run: Run, round: int) -> tuple[Idea, ...]:
@@ -174,8 +182,11 @@ def lineage(run: Run, trial: Trial) -> tuple[Trial, ...]:
     return tuple(reversed(path))
 
 
-def ranking(run: Run, before: int | None = None) -> tuple[Trial, ...]:
-    """The trials that passed, the reference among them, fastest first, each source once; `before` stops at a round.
+def ranking(run: Run, before: int | None = None, swept: bool = True) -> tuple[Trial, ...]:
+    """The trials that passed, the reference among them, fastest first; `before` stops at a round.
+
+    Each source is there once, and each implementation by its fastest version; without `swept`, by the one that a sweep
+    departs from.
 
     The order depends on what is recorded and not on when: equal speeds stand in the order of the tree.
     """
@@ -185,10 +196,13 @@ def ranking(run: Run, before: int | None = None) -> tuple[Trial, ...]:
 
     passed = (trial for trial in run.trials.values() if run.speedup(trial) is not None)
     earlier = (trial for trial in passed if before is None or round_of(run, trial) < before)
-    first: dict[str, Trial] = {}
-    for trial in sorted(earlier, key=place):
-        first.setdefault(trial.source_id, trial)
-    return tuple(first.values())
+    sources: set[str] = set()
+    implementations: dict[tuple[str | None, int], Trial] = {}
+    for trial in sorted((trial for trial in earlier if swept or not trial.tuned), key=place):
+        if trial.source_id not in sources:
+            sources.add(trial.source_id)
+            implementations.setdefault((trial.idea, trial.attempt), trial)
+    return tuple(implementations.values())
 
 
 def best(run: Run) -> Trial:
@@ -229,12 +243,14 @@ def winner(run: Run) -> Trial:
     return run.reference
 
 
-def select(run: Run, round: int) -> tuple[Trial, ...]:
+def select(run: Run, round: int, swept: bool = True) -> tuple[Trial, ...]:
     """The parents of a round: the top share of the last round's passed trials and the best so far, and one explorer.
 
     The explorer is the fastest of the rest that stems from another idea. Before the first success, the reference.
     """
-    ranked = ranking(run, before=round)
+    if round == SEEDING:
+        return (run.reference,)
+    ranked = ranking(run, before=round, swept=swept)
     pool = [trial for trial in ranked if trial is ranked[0] or round_of(run, trial) == round - 1]
     count = max(1, math.floor(run.settings.selection_percentage * len(pool) + 0.5))
     chosen, rest = pool[:count], pool[count:]
@@ -248,9 +264,18 @@ def survivors(run: Run, round: int) -> tuple[Trial, ...]:
     return tuple(t for t in select(run, round + 1) if t.idea and t.source_id not in run.profiles)
 
 
+SWEPT = 2
+"""Kernels of a round whose tunables are swept."""
+
+
+def sweepable(run: Run, round: int) -> tuple[Trial, ...]:
+    """The fastest kernels that a round leaves to the next as parents, as they were before any sweep."""
+    return tuple(trial for trial in select(run, round + 1, swept=False) if trial.idea)[:SWEPT]
+
+
 def shares(run: Run, round: int) -> tuple[tuple[Trial, int], ...]:
     """A round's parents, each with its share of the round's ideas; the first get what does not divide."""
-    total = run.settings.branching_factor
+    total = SEEDS if round == SEEDING else run.settings.branching_factor
     parents = select(run, round)[:total]
     each, over = divmod(total, len(parents))
     return tuple((parent, each + (place < over)) for place, parent in enumerate(parents))
@@ -270,7 +295,7 @@ def outcome(run: Run, idea: Idea) -> Outcome | None:
     if passed:
         return Outcome(idea.title, Status.PASSED, max(evaluation.speedup or 0.0 for evaluation in passed))
     last = judged[-1][1]
-    return Outcome(idea.title, last.status, None, next(iter(last.log.strip().splitlines()), ""))
+    return Outcome(idea.title, last.status, None, _remark(last))
 
 
 def brief(run: Run, parent: Trial, round: int, taken: Iterable[Idea] = ()) -> Brief:
@@ -293,6 +318,21 @@ def brief(run: Run, parent: Trial, round: int, taken: Iterable[Idea] = ()) -> Br
         parent_profile=run.profiles.get(parent.source_id),
         served=tuple(dict.fromkeys(passage for idea in taken for passage in idea.passages)),
     )
+
+
+def mends(run: Run, idea: Idea, failed: Trial) -> tuple[Outcome, ...]:
+    """What became of the versions of an implementation before the one that failed last."""
+    found = []
+    for trial in chain(run, idea, failed.attempt):
+        evaluation = run.evaluation(trial)
+        if trial.step < failed.step and evaluation is not None:
+            name = f"repair {trial.step}" if trial.step else "first version"
+            found.append(Outcome(name, evaluation.status, None, _remark(evaluation)))
+    return tuple(found)
+
+
+def _remark(evaluation: Evaluation) -> str:
+    return next(iter(evaluation.log.strip().splitlines()), "")
 
 
 def _outcomes(run: Run, ideas: Iterable[Idea]) -> tuple[Outcome, ...]:

@@ -94,6 +94,8 @@ class Evaluation:
     versus: tuple[Versus, ...] = ()
     error: float | None = None
     provenance: JSON = field(default_factory=dict)
+    stages: JSON = field(default_factory=dict)
+    """Where the judge's time went, in seconds by the stage's name."""
 
     def __post_init__(self) -> None:
         if (self.timing is not None) != (self.status is Status.PASSED):
@@ -186,7 +188,7 @@ class Idea:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A node of the tree: one source written for an idea. Step 0 is the first writing, later steps are repairs.
+    """A node of the tree: one source written for an idea. Step 0 is its first writing, later ones repair or sweep.
 
     The PyTorch reference is the trial whose idea is None.
     """
@@ -196,6 +198,8 @@ class Trial:
     step: int
     parent: str | None
     source: str
+    tuned: tuple[tuple[str, int | float | str | bool], ...] = ()
+    """What a sweep has set in the parent's source: names of declared tunables with their values."""
 
     @property
     def id(self) -> str:
@@ -264,3 +268,5 @@ class Brief:
     retrieval_mode: str = "none"
     parent_profile: Profile | None = None
     served: tuple[str, ...] = ()
+    mends: tuple[Outcome, ...] = ()
+    """For a repair: what became of the earlier versions of the same implementation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 # Bound on the error in units of the reference's own: honest kernels measured 0.15 to 16, precision cheats 4,600 and up.
@@ -37,8 +38,20 @@ def value_fault(names: list[str], results: list[dict[str, Any]], bound: float) -
                 f"{name}: {r['outside']} of {r['total']} elements ({share:.1%}) are off; the worst, flat index "
                 f"{r['index']}, is {r['have']:.9g} where {r['want']:.9g} is right "
                 f"(error {r['error']:.3g} units, at most {bound:g} allowed)"
+                + "".join(f"; {said}" for said in _pattern(r))
             )
     return None
+
+
+def _pattern(result: dict[str, Any]) -> Iterator[str]:
+    """What those outside the bound have in common: the box that they lie in, zeros, NaN."""
+    span, shape = result.get("span"), result.get("shape")
+    if span and shape and any(b - a + 1 < size for (a, b), size in zip(span, shape, strict=True)):
+        box = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in span)
+        yield f"all of them lie in [{box}] of {shape}"
+    for name, what in (("zeros", "0"), ("nans", "NaN")):
+        if count := result.get(name):
+            yield f"{count / result['outside']:.0%} of them are {what}"
 
 
 def largest(results: list[dict[str, Any]]) -> float:

@@ -61,6 +61,9 @@ class ScriptedProposer:
     async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
         return None if int(digest(trial.source), 16) % 2 else f"{trial.source}# repaired: {evaluation.status}\n"
 
+    async def escalate(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+        return f"{trial.source}# escalated\n"
+
 
 class InProcessBench:
     """The scripted verdicts without a server; `judged`, `confirmed` and `profiled` list the sources in the order of

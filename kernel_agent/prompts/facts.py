@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -26,7 +26,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "operators": operators(known.graph) if known.graph else "",
         "graph_error": known.graph_error,
         "facts": list(_work(known)),
-        "parent_title": idea.title if idea else None,
+        "parent_title": idea and idea.title + (", as a template writes it" if idea.change is not None else ""),
         "parent_source": brief.parent.source,
         "parent_measured": _measured(evaluation, known.limit_us) if evaluation else "nothing yet",
         "parent_profile": "\n".join(_profile(brief.parent_profile)) if brief.parent_profile else "",
@@ -86,6 +86,11 @@ def _profile(seen: Profile) -> Iterator[str]:
 def _outcomes(brief: Brief) -> str:
     groups = (("led to the parent", brief.lessons), ("tried beside it", brief.siblings))
     return "\n".join(f"{_outcome(one)} ({where})" for where, group in groups for one in group)
+
+
+def outcomes(found: Iterable[Outcome]) -> str:
+    """One line each: what was found, then what was tried."""
+    return "\n".join(map(_outcome, found))
 
 
 def _outcome(one: Outcome) -> str:

@@ -62,6 +62,10 @@ class Templates:
         """Nothing: what else a failed kernel could be is another idea's genes."""
         return None
 
+    async def escalate(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+        """Nothing, for the same reason."""
+        return None
+
     def _apart(self, options: Iterable[Genes]) -> Iterator[Genes]:
         """The options in order, without those that an earlier one's attempts come to."""
         used = set[str]()
@@ -83,7 +87,11 @@ class Templates:
         if brief.parent_idea is None:
             return None
         variants = self._space.variants(self._genes(brief.parent_idea))
-        return variants[brief.parent.attempt % len(variants)]
+        genes = variants[brief.parent.attempt % len(variants)]
+        for gene, (name, value) in product(self._space.genes, brief.parent.tuned):
+            if gene.macro == name.rstrip("_") and value in gene.values:  # a name that the problem uses is lengthened
+                genes[gene.name] = gene.values[gene.values.index(value)]
+        return genes
 
     def _evolved(self, brief: Brief, parent: Genes) -> Iterator[Genes]:
         """Untried changes of one or two genes and crosses with siblings, by what each value has been worth so far."""

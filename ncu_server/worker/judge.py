@@ -17,15 +17,17 @@ class Judge:
     def compare(
         self, fds: list[int], expected: Spec, got: Spec, units: list[float | None], bound: float
     ) -> list[dict[str, Any]]:
-        """For each output: its error in units, how many elements are outside the bound, and the worst of them.
+        """For each output: its error in units, how many elements are outside the bound, where, and the worst.
 
         A unit of None asks for equality. NaN and infinities must stand where they are expected.
         """
         pairs = zip(read(fds[0], expected), read(fds[1], got), units, strict=True)
-        return [_compare(want.reshape(-1), have.reshape(-1), unit, bound) for want, have, unit in pairs]
+        return [_compare(want, have.reshape(-1), unit, bound) for want, have, unit in pairs]
 
 
-def _compare(want: torch.Tensor, have: torch.Tensor, unit: float | None, bound: float) -> dict[str, Any]:
+def _compare(shaped: torch.Tensor, have: torch.Tensor, unit: float | None, bound: float) -> dict[str, Any]:
+    """`span`: the first and last coordinate outside, for each dimension; `zeros` and `nans` are counted there."""
+    want = shaped.reshape(-1)
     worst: dict[str, Any] = {
         "error": 0.0,
         "outside": 0,
@@ -33,16 +35,32 @@ def _compare(want: torch.Tensor, have: torch.Tensor, unit: float | None, bound: 
         "index": None,
         "want": None,
         "have": None,
+        "shape": list(shaped.shape),
+        "span": None,
+        "zeros": 0,
+        "nans": 0,
     }
     for start in range(0, want.numel(), CHUNK):
         w, h = want[start : start + CHUNK], have[start : start + CHUNK]
         error = _errors(w, h, unit)
         outside = ~(error <= bound)
         worst["outside"] += int(outside.sum())
+        if bool(outside.any()):
+            worst["zeros"] += int((h[outside] == 0).sum())
+            worst["nans"] += int(torch.isnan(h[outside].double()).sum())
+            worst["span"] = _span(worst["span"], outside.nonzero().reshape(-1) + start, shaped.shape)
         at = int(error.argmax())
         if float(error[at]) > worst["error"] or (worst["index"] is None and bool(outside[at])):
             worst |= {"error": float(error[at]), "index": start + at, "want": float(w[at]), "have": float(h[at])}
     return worst
+
+
+def _span(known: list[list[int]] | None, at: torch.Tensor, shape: torch.Size) -> list[list[int]]:
+    """The smallest box, as [first, last] of each dimension, that holds what is known and the flat indices."""
+    ends = [[int(places.min()), int(places.max())] for places in torch.unravel_index(at, shape)]
+    if known is None:
+        return ends
+    return [[min(a, c), max(b, d)] for (a, b), (c, d) in zip(known, ends, strict=True)]
 
 
 def _errors(want: torch.Tensor, have: torch.Tensor, unit: float | None) -> torch.Tensor:

@@ -22,6 +22,7 @@ from kernel_agent.journal import FILE, begun, read
 from kernel_agent.settings import load_settings, rows
 from kernel_agent.tree import Run, brief
 from kernel_agent.types import Brief, Idea
+from tests.scripted_openai import Say, ScriptedOpenAI
 from tests.scripted_run import DESCRIPTION, PROBLEM, ROOT, ScriptedProposer, small_settings
 
 CODE = """\
@@ -112,7 +113,7 @@ async def test_the_ranking_is_by_first_judgements_and_the_second_stands_beside(t
     assert results["speedup"] == confirmed[0]["confirmed_speedup"]
     assert results["optimization_idea"] == confirmed[0]["idea"] == confirmed[0]["lineage"][-1]
     named = [(row["idea"], run.trials[row["trial"]].source) for row in rows if row["idea"] != "the original"]
-    assert named and all(f"# kernel: {title}\n" in source for title, source in named)
+    assert named and all(f"# kernel: {title.partition(' [')[0]}\n" in source for title, source in named)
     assert len({title for title, _ in named}) == len(named)
 
 
@@ -226,7 +227,13 @@ def test_the_provider_is_the_first_with_a_key_and_templates_without(monkeypatch:
     assert provider_of(load_settings(provider="templates")) == "templates"
 
 
-async def test_a_template_seeds_the_first_round_and_its_code_is_its_own(tmp_path: Path) -> None:
+async def test_what_a_run_took_stands_in_its_results_by_stage(tmp_path: Path) -> None:
+    _, results = await agent(tmp_path).generate_kernel(CODE, run_directory=tmp_path / "run")
+    assert results["spent"]["calls"] == 0 and results["spent"]["models"] == {} and results["spent"]["seconds"] > 0
+    assert set(results["spent"]["judging"]) == {"build_s", "check_s", "time_s"}
+
+
+async def test_templates_seed_a_round_of_their_own_and_their_code_is_theirs(tmp_path: Path) -> None:
     class Seed(ScriptedProposer):
         async def ideas(self, brief: Brief, count: int) -> list[Idea]:
             return [Idea("", 0, "", "seed", "", {"gene": 1})] * 3
@@ -236,12 +243,33 @@ async def test_a_template_seeds_the_first_round_and_its_code_is_its_own(tmp_path
 
     proposer = Seeded(Seed(), ScriptedProposer())
     run = Run(PROBLEM, small_settings(), DESCRIPTION)
-    first = await proposer.ideas(brief(run, run.reference, 1), 3)
-    later = await proposer.ideas(brief(run, run.reference, 2), 3)
-    assert [idea.change is None for idea in first] == [False, True, True]
+    first = await proposer.ideas(brief(run, run.reference, 0), 3)
+    later = await proposer.ideas(brief(run, run.reference, 1), 3)
+    assert [idea.change is None for idea in first] == [False, False, False]
     assert [idea.change is None for idea in later] == [True, True, True]
     assert await proposer.write(brief(run, run.reference, 1), first[0], 0) == "from the seed"
-    assert (await proposer.write(brief(run, run.reference, 1), first[1], 0)).startswith("# idea")
+    assert (await proposer.write(brief(run, run.reference, 1), later[1], 0)).startswith("#")
+
+
+async def test_the_seeds_are_the_model_s_first_parents_and_are_labelled(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def reply(body: dict[str, Any]) -> Say:
+        asked.append(body["messages"][-1]["content"])
+        ideas = json.dumps([{"title": "Hold the row in registers", "transformation": "hold it"}])
+        return Say(ideas if "Propose" in asked[-1] else "```python\n# speed: 9\nclass ModelNew(Model):\n    pass\n```")
+
+    given = {"provider": "custom", "model_name": "tiny", "num_rounds": 1, "implementations_per_idea": 1}
+    async with ScriptedOpenAI(reply) as server:
+        _, results = await agent(tmp_path, base_url=server.url, **given).generate_kernel(CODE, run_directory="run")
+        seeded, calls = read(Path("run")), len(asked)
+        _, plain = await agent(tmp_path, base_url=server.url, seeds=False, **given).generate_kernel(CODE)
+    seeds = [idea for idea in seeded.ideas.values() if idea.round == 0]
+    assert len(seeds) == 4 and all(idea.change is not None for idea in seeds)
+    assert "as a template writes it" in asked[0] and "There is no kernel yet" in asked[calls]
+    assert [row["idea"].startswith("seed: ") for row in results["ranking"][:2]] == [False, True]
+    assert results["lineage"][0].startswith("seed: ") and len(results["lineage"]) == 2
+    assert plain["lineage"] == ["Hold the row in registers"]
 
 
 def test_importing_the_agent_loads_neither_torch_nor_a_client(tmp_path: Path) -> None:

@@ -109,6 +109,107 @@ async def test_a_failure_is_repaired_at_most_so_often_and_each_step_is_a_trial(j
     assert winner == steps[2]
 
 
+async def test_when_repairs_are_spent_or_give_nothing_new_one_last_try_escalates(journal: Journal) -> None:
+    class Escalates(Writes):
+        async def escalate(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+            self.asked.append(brief)
+            return "# speed: 2"
+
+    wrong, again = "# verdict: wrong", "# verdict: wrong\n#"
+    proposer = Escalates(wrong, repairs=(again, wrong, "never asked for"))
+    bench = InProcessBench()
+    play = search(journal, proposer, bench, num_rounds=1, implementations_per_idea=1, max_repairs=4)
+    winner = await play.play()
+    steps = tree.chain(play.run, next(iter(play.run.ideas.values())), 0)
+    assert [(step.step, step.source) for step in steps] == [(0, wrong), (1, again), (5, "# speed: 2")]
+    assert proposer.repairs == ["never asked for"], "a repair that gives an earlier version again ends the repairs"
+    assert [(one.title, one.status) for one in proposer.asked[0].mends] == [("first version", "wrong")]
+    assert winner == steps[2] and bench.judged == [wrong, again, "# speed: 2"]
+
+
+class Tuned(Writes):
+    """One kernel with two tunables; `speeds` says how fast its versions are."""
+
+    def __init__(self) -> None:
+        super().__init__("A = 1  # tune: 1, 2, 4, 8\nB = 1  # tune: 1, 2, 4\n")
+
+
+class Tuning(InProcessBench):
+    """Faster with larger values; A = 8 is wrong."""
+
+    async def evaluate(
+        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+    ) -> Evaluation:
+        await super().evaluate(problem, source)
+        return self.verdict(source)
+
+    async def confirm(
+        self,
+        problem: Problem,
+        source: str,
+        baselines: Iterable[str],
+        on_progress: Callable[[str], None] | None = None,
+    ) -> Evaluation:
+        await super().confirm(problem, source, baselines)
+        return self.verdict(source)
+
+    def verdict(self, source: str) -> Evaluation:
+        a, b = (int(row.split()[2]) for row in source.splitlines())
+        return evaluation_of(f"# speed: {1 + a / 2 + b / 4}" if a < 8 else "# verdict: wrong", "eager", "compile")
+
+
+async def test_declared_tunables_are_swept_without_a_question_and_the_best_values_stand_in_the_source(
+    journal: Journal,
+) -> None:
+    bench, proposer = Tuning(), Tuned()
+    play = search(journal, proposer, bench, num_rounds=1, implementations_per_idea=1, sweep_evaluations=11)
+    winner = await play.play()
+    assert winner.source == "A = 4  # tune: 1, 2, 4, 8\nB = 4  # tune: 1, 2, 4\n"
+    assert winner.tuned == (("A", 4), ("B", 4)) and tree.title(play.run, winner).endswith(" [A=4, B=4]")
+    assert play.run.trials[winner.parent or ""].tuned == () and winner in tree.chain(play.run, *place(play, winner))
+    assert len(bench.judged) == len(set(bench.judged)) == 12
+    assert [trial.idea for trial in tree.ranking(play.run)] == [winner.idea, None], "one row an implementation"
+    assert tree.select(play.run, 2)[0] == winner
+    assert journal.load().trials == play.run.trials
+    resumed, asked = Tuning(), Tuned()
+    assert await search(journal, asked, resumed, num_rounds=1, implementations_per_idea=1, sweep_evaluations=11).play()
+    assert resumed.judged == [] == resumed.confirmed and asked.asked == []
+
+
+def place(play: Search, trial: Trial) -> tuple[Idea, int]:
+    return play.run.ideas[trial.idea or ""], trial.attempt
+
+
+@pytest.mark.parametrize("stop_after", range(1, 7))
+async def test_a_sweep_that_is_broken_off_goes_the_same_way_when_resumed(journal: Journal, stop_after: int) -> None:
+    class Breaks(Tuning):
+        async def evaluate(
+            self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+        ) -> Evaluation:
+            if len(self.judged) == stop_after:
+                raise ServerError("It died.")
+            return await super().evaluate(problem, source)
+
+    given = {"num_rounds": 2, "implementations_per_idea": 1, "sweep_evaluations": 7}
+    with Journal.create(journal.directory.with_name("whole")) as other:
+        other.begin(PROBLEM, small_settings())
+        other.describe(DESCRIPTION)
+        whole = search(other, Tuned(), whole_bench := Tuning(), **given)
+        expected = await whole.play()
+    with pytest.raises(ServerError):
+        await search(journal, Tuned(), broken := Breaks(), **given).play()
+    resumed = search(journal, Tuned(), rest := Tuning(), **given)
+    assert await resumed.play() == expected
+    assert sorted(broken.judged + rest.judged) == sorted(whole_bench.judged)
+    assert resumed.run.trials == whole.run.trials
+
+
+async def test_a_sweep_can_be_switched_off(journal: Journal) -> None:
+    bench = Tuning()
+    await search(journal, Tuned(), bench, num_rounds=1, implementations_per_idea=1, sweep_evaluations=0).play()
+    assert len(bench.judged) == 1
+
+
 async def test_the_next_best_is_delivered_where_the_second_judgement_refuses_the_best(journal: Journal) -> None:
     class Stern(InProcessBench):
         async def confirm(

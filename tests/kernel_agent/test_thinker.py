@@ -21,7 +21,9 @@ from kernel_agent.endpoint import Endpoint
 from kernel_agent.errors import ProviderError, UsageError
 from kernel_agent.llm import Malformed, Model
 from kernel_agent.prompts.facts import facts, operators
-from kernel_agent.thinker import Thinker, cut, read_ideas, read_module
+from kernel_agent.providers import open_model
+from kernel_agent.settings import load_settings
+from kernel_agent.thinker import REPAIRS, Thinker, read_ideas, read_module
 from kernel_agent.types import (
     Brief,
     Description,
@@ -224,14 +226,46 @@ async def test_a_repair_sees_the_candidate_and_the_cut_log_and_none_means_no_cha
     assert unchanged is None
 
 
-def test_a_long_log_keeps_its_first_error_and_its_end_within_the_limit() -> None:
-    log = "\x1b[31mred\x1b[0m\n" * 900 + "a.cpp:3: error: first\n" + "z" * 9000 + "\n" + "later\n" * 3000 + "the end"
-    short = cut(log, 2000)
-    assert len(short) < 2100
-    assert "a.cpp:3: error: first" in short
-    assert short.endswith("the end")
-    assert "\x1b" not in short
-    assert cut("short\n") == "short"
+async def test_each_kind_of_failure_has_its_own_prompt_and_only_its_own() -> None:
+    one, trial = Idea("i", 1, "p", "Vector loads", ""), Trial("i", 0, 0, "p", "# candidate")
+    said_of = {}
+    for status in REPAIRS:
+        judged = Evaluation(status, "why")
+        _, requests = await think("repair", brief(), one, trial, judged, script=[Say(fenced(SOURCE + KERNEL))])
+        said_of[status] = said(requests[0])
+    assert set(REPAIRS) == set(Status) - {Status.PASSED}
+    for words, statuses in {
+        "what the compiler names": {Status.BUILD_ERROR},
+        "barriers that some threads do not reach": {Status.RUN_ERROR, Status.TIMEOUT},
+        "Read the pattern before the code": {Status.WRONG},
+        "does not believe this candidate": {Status.SUSPECT, Status.REJECTED},
+    }.items():
+        assert {status for status, text in said_of.items() if words in text} == statuses
+
+
+async def test_a_helper_diagnoses_first_and_the_last_try_belongs_to_another_model() -> None:
+    one, trial = Idea("i", 1, "p", "Vector loads", ""), Trial("i", 0, 2, "p", "# candidate")
+    wrong = Evaluation(Status.WRONG, "output 0: all of them lie in [0 to 3, 960 to 999]")
+    here = brief(mends=(Outcome("first version", Status.BUILD_ERROR, None, "expected a ;"),))
+    answers = {
+        "cheap": Say("The tail is skipped. ```python\nrm -rf\n```"),
+        "tiny": Say(fenced(SOURCE + KERNEL)),
+        "strong": Say(fenced(SOURCE + KERNEL + "\n# anew\n")),
+    }
+    async with ScriptedOpenAI(lambda body: answers[body["model"]]) as server:
+        given = {"model_name": "tiny", "helper_model": "cheap", "escalation_model": "strong", "base_url": server.url}
+        async with open_model("custom", load_settings(**given), Forgetful(), Path()) as model:
+            thinker = Thinker(model, helper=True, escalation=True)
+            mended = await thinker.repair(here, one, trial, wrong)
+            last = await thinker.escalate(here, one, trial, wrong)
+            assert await Thinker(model).escalate(here, one, trial, wrong) is None
+    diagnose, repair, escalate = server.requests
+    assert [request["model"] for request in server.requests] == ["cheap", "tiny", "strong"]
+    assert mended is not None and "# anew" not in mended and last is not None and last.endswith("# anew\n")
+    assert "what causes this" in said(diagnose) and "960 to 999" in said(diagnose)
+    assert "The tail is skipped." in said(repair) and "The tail is skipped." not in unquoted(said(repair))
+    assert "build error: first version; expected a ;" in said(repair)
+    assert "All attempts to mend" in said(escalate) and "The tail is skipped." not in said(escalate)
 
 
 async def test_the_brief_is_told_in_numbers() -> None:

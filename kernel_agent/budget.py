@@ -1,0 +1,245 @@
+"""What a run may cost, and what it has cost: dollars, tokens, minutes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from kernel_agent.errors import BudgetSpent, UsageError
+
+T = TypeVar("T")
+
+MOST_REPLY = 32_768
+"""Tokens that a reply may take where a budget holds and no setting says otherwise."""
+
+QUEUED = "queued"
+"""How the server's word for a wait begins: for a core to build on, or for the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Dollars for a million tokens of a prompt and of a reply, what a model thinks included."""
+
+    prompt: float
+    reply: float
+
+    def of(self, prompt_tokens: int, reply_tokens: int) -> float:
+        return (self.prompt * prompt_tokens + self.reply * reply_tokens) / 1e6
+
+
+PRICES: Mapping[str, Price] = {
+    "gpt-5": Price(1.25, 10),
+    "gpt-5-mini": Price(0.25, 2),
+    "gpt-5-nano": Price(0.05, 0.4),
+    "gpt-4.1": Price(2, 8),
+    "gpt-4.1-mini": Price(0.4, 1.6),
+    "gpt-4o": Price(2.5, 10),
+    "gpt-4o-mini": Price(0.15, 0.6),
+    "o3": Price(2, 8),
+    "o4-mini": Price(1.1, 4.4),
+    "gemini-2.5-pro": Price(2.5, 15),
+    "gemini-2.5-flash": Price(0.3, 2.5),
+    "gemini-2.5-flash-lite": Price(0.1, 0.4),
+    "claude-opus-4-1": Price(15, 75),
+    "claude-opus-4-5": Price(5, 25),
+    "claude-sonnet-4": Price(3, 15),
+    "claude-sonnet-4-5": Price(3, 15),
+    "claude-haiku-4-5": Price(1, 5),
+}
+"""List prices, the higher where they depend on a prompt's length; the setting `prices` corrects them."""
+
+
+def price_of(model: str, overrides: str | None = None) -> Price | None:
+    """The price of a model by its name, that of the overrides first; without its date, and its maker before a slash."""
+    plain = re.sub(r"-\d{4}-?\d{2}-?\d{2}$", "", model.rpartition("/")[2]).replace(".", "-")
+    known = {name.replace(".", "-"): price for name, price in PRICES.items()}
+    return read_prices(overrides or "").get(model, known.get(plain))
+
+
+def read_prices(text: str) -> dict[str, Price]:
+    """`NAME=PROMPT/REPLY, ...` as prices. Raises UsageError for anything else."""
+    found = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        match = re.fullmatch(r"(\S+)\s*=\s*\$?(\d+(?:\.\d+)?)\s*/\s*\$?(\d+(?:\.\d+)?)", part)
+        if match is None:
+            raise UsageError(f"The setting `prices` cannot be used: {part!r} is not NAME=DOLLARS_IN/DOLLARS_OUT.")
+        found[match[1]] = Price(float(match[2]), float(match[3]))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one model call cost; dollars are None where the model's price is not known."""
+
+    stage: str
+    model: str
+    prompt_tokens: int
+    reply_tokens: int
+    dollars: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that a run may cost; None is no limit."""
+
+    dollars: float | None = None
+    tokens: int | None = None
+    minutes: float | None = None
+
+
+@dataclass(slots=True)
+class Clock:
+    """Seconds that a run is charged: those in which anything of it goes on that is not a wait for the device."""
+
+    before: float = 0.0
+    _working: int = 0
+    _since: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.before + (time.monotonic() - self._since if self._working else 0.0)
+
+    @contextmanager
+    def work(self) -> Iterator[Callable[[str], None]]:
+        """Something goes on. Whoever does it tells its progress: what begins with `queued` is a wait."""
+        waiting = False
+        self._add(1)
+
+        def tell(message: str) -> None:
+            nonlocal waiting
+            if message.startswith(QUEUED) is not waiting:
+                waiting = not waiting
+                self._add(-1 if waiting else 1)
+
+        try:
+            yield tell
+        finally:
+            self._add(0 if waiting else -1)
+
+    def _add(self, count: int) -> None:
+        self.before, self._since = self.seconds, time.monotonic()
+        self._working += count
+
+
+@dataclass(slots=True)
+class Budget:
+    """The limits of a run and what of them is used. `keep` hears of every charge as it comes."""
+
+    limits: Limits = field(default_factory=Limits)
+    dollars: float = 0.0
+    tokens: int = 0
+    clock: Clock = field(default_factory=Clock)
+    keep: Callable[[Charge], None] = lambda _: None
+    reserve_s: float = 0.0
+    _held: list[tuple[float, int]] = field(default_factory=list)
+    _freed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    @asynccontextmanager
+    async def call(self, dollars: float, tokens: int) -> AsyncIterator[Callable[[Charge], None]]:
+        """One model call that costs at most this; what it did cost is told to what is yielded.
+
+        Where it may not fit beside the calls under way, waits until these are paid. Raises BudgetSpent where it may
+        not fit at all. A call that ends without being told cost nothing that is known.
+        """
+        worst = dollars, tokens
+        async with self._freed:
+            await self._freed.wait_for(lambda: self._fits(worst, with_held=True) or not self._held)
+            self._require(worst)
+            self._held.append(worst)
+        try:
+            yield self._charged
+        finally:
+            self._held.remove(worst)
+            async with self._freed:
+                self._freed.notify_all()
+
+    def _charged(self, charge: Charge) -> None:
+        self.dollars += charge.dollars or 0.0
+        self.tokens += charge.prompt_tokens + charge.reply_tokens
+        self.keep(charge)
+
+    def _fits(self, worst: tuple[float, int], with_held: bool) -> bool:
+        held = self._held if with_held else []
+        dollars = self.dollars + worst[0] + sum(one[0] for one in held)
+        tokens = self.tokens + worst[1] + sum(one[1] for one in held)
+        few = self.limits.dollars is None or dollars <= self.limits.dollars + 1e-9
+        return few and (self.limits.tokens is None or tokens <= self.limits.tokens)
+
+    def _require(self, worst: tuple[float, int]) -> None:
+        if self._fits(worst, with_held=False):
+            return
+        limits = self.limits
+        if limits.dollars is not None and self.dollars + worst[0] > limits.dollars + 1e-9:
+            used, most, flag = f"${self.dollars:.4f} of ${limits.dollars:g}", f"${worst[0]:.4f}", "--budget-dollars"
+        else:
+            used, most, flag = f"{self.tokens:,} of {limits.tokens:,} tokens", f"{worst[1]:,}", "--budget-tokens"
+        raise BudgetSpent(
+            f"The budget is spent: {used} are used and the next call may take {most}; "
+            f"raise {flag} (or lower --max-tokens), then resume the run."
+        )
+
+    def reserve(self, stages: Mapping[str, float]) -> None:
+        """Keep back time for a last judgement, which takes about twice what the longest one took beside its waits."""
+        took = sum(stages.get(name, 0.0) for name in ("prepare_s", "build_s", "held_s"))
+        self.reserve_s = max(self.reserve_s, 2 * took)
+
+    def seconds_left(self) -> float | None:
+        """Seconds until the search has to end so that the last judgement still fits; None where there is no limit."""
+        if self.limits.minutes is None:
+            return None
+        limit = self.limits.minutes * 60
+        return limit - min(self.reserve_s, limit / 2) - self.clock.seconds
+
+    async def within(self, work: Coroutine[Any, Any, T]) -> T:
+        """The work's result; where the minutes are over first it is stopped, and BudgetSpent is raised."""
+        if self.limits.minutes is None:
+            return await work
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done() and (left := self.seconds_left() or 0.0) > 0:
+                await asyncio.wait({task}, timeout=min(left, 1.0))
+        finally:
+            late = not task.done()
+            if late:
+                task.cancel()
+                await asyncio.wait({task})
+                if not task.cancelled():
+                    task.exception()  # it is late all the same
+        if late:
+            raise BudgetSpent(
+                f"The budget is spent: the {self.limits.minutes:g} minutes are over; "
+                "raise --budget-minutes, then resume the run."
+            )
+        return task.result()
+
+
+def spending(charges: Iterable[Charge], judged: Iterable[Mapping[str, float]], seconds: float) -> dict[str, Any]:
+    """What a run took as JSON values: in all, for each stage of its model calls, and for each stage of judging.
+
+    Dollars are null where the price of any model that was asked is not known.
+    """
+    every = tuple(charges)
+    stages = dict.fromkeys(charge.stage for charge in every)
+    models = {stage: _sums([charge for charge in every if charge.stage == stage]) for stage in stages}
+    judging: dict[str, float] = {}
+    for times in judged:
+        for name, took in times.items():
+            judging[name] = round(judging.get(name, 0.0) + took, 3)
+    return {**_sums(every), "seconds": round(seconds, 3), "models": models, "judging": judging}
+
+
+def _sums(charges: Sequence[Charge]) -> dict[str, Any]:
+    dollars = [charge.dollars for charge in charges]
+    return {
+        "calls": len(charges),
+        "prompt_tokens": sum(charge.prompt_tokens for charge in charges),
+        "reply_tokens": sum(charge.reply_tokens for charge in charges),
+        "dollars": None if None in dollars else round(sum(filter(None, dollars)), 6),
+        "seconds": round(sum(charge.seconds for charge in charges), 3),
+    }

@@ -1,0 +1,209 @@
+"""What a run may cost: hard limits, the worst case before each call, and what is delivered when they are reached."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel_agent import KernelAgent
+from kernel_agent.budget import Budget, Charge, Clock, Limits, Price, price_of, read_prices
+from kernel_agent.errors import BudgetSpent, UsageError
+from kernel_agent.events import Confirmed, Event, Stopped
+from kernel_agent.settings import rows
+from tests.kernel_agent.test_agent import CODE
+from tests.scripted_openai import Say, ScriptedOpenAI, Stall, Step
+from tests.scripted_run import ROOT
+
+WORDS = [
+    "registers",
+    "tiles",
+    "epilogues",
+    "splitting",
+    "prefetch",
+    "swizzles",
+    "warps",
+    "tensors",
+    "persistence",
+    "vectors",
+    "caching",
+    "unrolling",
+    "pipelines",
+    "clusters",
+    "atomics",
+    "scans",
+    "transposes",
+    "padding",
+]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for row in rows():
+        monkeypatch.delenv(row.variable, raising=False)
+
+
+class Mind:
+    """Two ideas a round, each kernel faster than the one before."""
+
+    def __init__(self) -> None:
+        self.kernels = 0
+        self.words = iter(WORDS)
+
+    def __call__(self, body: dict[str, Any]) -> Step:
+        asked = body["messages"][-1]["content"]
+        if wanted := re.search(r"Propose (\d+) idea", asked):
+            titles = [f"try {next(self.words)} instead" for _ in range(int(wanted[1]))]
+            return Say(json.dumps([{"title": title, "transformation": title} for title in titles]))
+        self.kernels += 1
+        return Say(f"```python\n# speed: {2 + self.kernels}\nclass ModelNew(Model):\n    pass\n```")
+
+
+async def run(tmp_path: Path, server: ScriptedOpenAI, seen: list[Event] | None = None, **given: Any) -> dict[str, Any]:
+    bench = f"python {ROOT / 'tests' / 'scripted_bench.py'} --log {tmp_path / 'log'}"
+    settings = {"provider": "custom", "model_name": "tiny", "base_url": server.url, "mcp_server_path": bench}
+    settings |= {"branching_factor": 2, "implementations_per_idea": 1, "retrieval": "lexical", "seeds": False} | given
+    agent = KernelAgent(**settings, observe=(seen if seen is not None else []).append)  # type: ignore[arg-type]
+    directory = tmp_path / "run"
+    work = agent.resume(directory) if directory.exists() else agent.generate_kernel(CODE, run_directory=directory)
+    return (await work)[1]
+
+
+async def test_the_cost_of_each_call_is_kept_to_the_cent_by_stage(tmp_path: Path) -> None:
+    async with ScriptedOpenAI(Mind()) as server:
+        results = await run(tmp_path, server, prices="tiny=2/30", num_rounds=2)
+        again = await run(tmp_path, server, prices="tiny=2/30", num_rounds=2)
+    spent = results["spent"]
+    assert (spent["calls"], spent["prompt_tokens"], spent["reply_tokens"]) == (7, 700, 70) and len(server.requests) == 7
+    assert spent["dollars"] == pytest.approx(7 * (100 * 2 + 10 * 30) / 1e6)
+    assert {stage: row["calls"] for stage, row in spent["models"].items()} == {"ideas": 3, "code": 4}
+    assert again == results, "a resumed run pays nothing again"
+
+
+@pytest.mark.parametrize("limit", ["dollars", "tokens"])
+async def test_no_call_is_made_that_might_exceed_the_budget_and_the_best_so_far_is_delivered(
+    tmp_path: Path, limit: str
+) -> None:
+    given = {"prices": "tiny=0/1", "max_tokens": 1000, "budget_dollars": 0.00103}
+    if limit == "tokens":
+        given = {"budget_tokens": 22_000, "max_tokens": 10}
+    events: list[Event] = []
+    async with ScriptedOpenAI(Mind()) as server:
+        results = await run(tmp_path, server, events, num_rounds=9, **given)
+        made = len(server.requests)
+        assert 2 < made < 30, made
+        assert all(body.get("max_tokens") == given["max_tokens"] for body in server.requests)
+        stop = next(event for event in events if isinstance(event, Stopped))
+        assert stop.spent and re.search(r"The budget is spent: .* raise --budget-" + limit, stop.reason)
+        assert results["status"] == "improved" and any(isinstance(event, Confirmed) for event in events)
+        spent = results["spent"]
+        assert spent["calls"] == made
+        if limit == "dollars":
+            assert spent["dollars"] <= 0.00103 < spent["dollars"] + 1000 / 1e6
+        raised = {name: 10 * value for name, value in given.items() if name.startswith("budget")}
+        further = await run(tmp_path, server, num_rounds=2, **(given | raised))
+        assert further["spent"]["calls"] > made or made >= 6
+
+
+async def test_dollars_without_a_price_are_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    async with ScriptedOpenAI(Mind()) as server:
+        with pytest.raises(UsageError, match=r"The price of tiny is not known.*--prices tiny=1.25/10\.$"):
+            await run(tmp_path, server, budget_dollars=1)
+        with pytest.raises(UsageError, match=r"`prices` cannot be used: 'tiny' is not NAME=DOLLARS_IN/DOLLARS_OUT"):
+            await run(tmp_path, server, budget_dollars=1, prices="tiny")
+        assert server.requests == []
+
+
+async def test_when_the_minutes_are_over_the_best_so_far_is_confirmed(tmp_path: Path) -> None:
+    class Late(Mind):
+        def __call__(self, body: dict[str, Any]) -> Step:
+            return Stall() if self.kernels == 2 else super().__call__(body)
+
+    events: list[Event] = []
+    async with ScriptedOpenAI(Late()) as server:
+        results = await run(tmp_path, server, events, num_rounds=9, budget_minutes=0.05)
+    assert results["status"] == "improved" and results["spent"]["seconds"] >= 2.5
+    assert any(isinstance(event, Stopped) and "minutes are over" in event.reason for event in events)
+
+
+@pytest.mark.parametrize(
+    ("name", "price"),
+    [
+        ("gpt-5", Price(1.25, 10)),
+        ("gpt-5-2025-08-07", Price(1.25, 10)),
+        ("openai/gpt-5-mini", Price(0.25, 2)),
+        ("anthropic/claude-sonnet-4.5", Price(3, 15)),
+        ("claude-haiku-4-5-20251001", Price(1, 5)),
+        ("gpt-5-turbo-max", None),
+        ("mine", Price(1, 2)),
+    ],
+)
+def test_a_price_is_found_by_the_model_s_name(name: str, price: Price | None) -> None:
+    assert price_of(name, "mine=1/2, other=$3.5/4") == price
+
+
+def test_a_price_that_is_given_wins() -> None:
+    assert price_of("gpt-5", "gpt-5=0/0") == Price(0, 0)
+    assert read_prices("") == {}
+
+
+async def test_calls_at_once_share_what_is_left_and_wait_for_one_another() -> None:
+    budget = Budget(Limits(tokens=25))
+    under_way, most = 0, 0
+
+    async def call() -> bool:
+        nonlocal under_way, most
+        try:
+            async with budget.call(0.0, 10) as charge:
+                under_way += 1
+                most = max(most, under_way)
+                await asyncio.sleep(0)
+                charge(Charge("code", "m", 4, 1, None, 0.0))
+                under_way -= 1
+        except BudgetSpent:
+            return False
+        return True
+
+    made = await asyncio.gather(*(call() for _ in range(8)))
+    assert most == 2 and budget.tokens <= 25 and sum(made) == 4
+
+
+async def test_a_call_that_fails_gives_back_what_was_held_for_it() -> None:
+    budget = Budget(Limits(tokens=10))
+    with pytest.raises(OSError):
+        async with budget.call(0.0, 10):
+            raise OSError
+    async with budget.call(0.0, 10):
+        pass
+
+
+def test_waiting_for_the_device_is_not_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    clock = Clock(100.0)
+
+    def wait(seconds: float) -> float:
+        now[0] += seconds
+        return clock.seconds - 100
+
+    assert wait(5) == 0, "nothing goes on"
+    with clock.work() as tell:
+        assert wait(1) == 1
+        tell("queued behind 2 of other servers")
+        assert wait(10) == 1
+        with clock.work():
+            assert wait(2) == 3, "something else goes on meanwhile"
+        tell("queued behind 1")
+        assert wait(10) == 3
+        tell("timing")
+        assert wait(1) == 4
+        tell("queued behind 1")
+    assert wait(10) == 4
+    with clock.work():
+        assert wait(1) == 5

@@ -1,0 +1,71 @@
+"""Ideas that are one in other words, and ideas that only sound alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_agent.novelty import repeats, techniques
+from kernel_agent.types import Idea
+
+
+def idea(title: str, transformation: str = "") -> Idea:
+    return Idea("i", 1, "p", title, f"Bottleneck: DRAM\nTransformation: {transformation}" if transformation else "")
+
+
+SAME = [
+    (
+        idea("Hold the row in registers", "each thread keeps its 16 values of the row in registers between the passes"),
+        idea("Keep row in registers", "every thread holds 32 row values in registers between passes"),
+    ),
+    (idea("Use float4 loads"), idea("Vectorized 128-bit loads")),
+    (
+        idea("Vectorized loads", "load x with float4, 16 bytes a thread"),
+        idea("128-bit vector loads", "each thread loads 4 elements of x as one float4"),
+    ),
+    (
+        idea("Fuse softmax into one kernel", "one kernel computes max, sum and normalisation"),
+        idea("Single fused softmax kernel", "compute the max, the sum and the normalisation in a single kernel"),
+    ),
+    (idea("Tile 64 x 64 in shared memory"), idea("Tile 128x128 in shared memory")),
+    (idea("Split-K with a second kernel"), idea("split k, second kernel")),
+]
+OTHER = [
+    (
+        idea("Hold the row in registers", "each thread keeps its values of the row in registers between the passes"),
+        idea("Hold the row in shared memory", "each block keeps the values of the row in shared memory between passes"),
+    ),
+    (
+        idea("Vectorized loads of x", "float4 loads"),
+        idea("Prefetch the next tile of x", "cp.async into a second buffer"),
+    ),
+    (
+        idea("Online softmax", "one pass keeps a running max and a running sum"),
+        idea("Two rows a block", "each block normalises two rows at once so that latency overlaps"),
+    ),
+    (
+        idea("Warp-level reduction", "shuffles replace the shared memory tree"),
+        idea("Warp specialisation", "producer warps load tiles by TMA, consumer warps multiply"),
+    ),
+    (idea("Fuse the bias"), idea("Fuse the residual")),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_the_same_in_other_words_is_found(one: Idea, other: Idea) -> None:
+    assert repeats(one, [idea("Something else entirely"), other]) == other
+    assert repeats(other, [one]) == one
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER)
+def test_what_only_sounds_alike_is_new(one: Idea, other: Idea) -> None:
+    assert repeats(one, [other]) is None and repeats(other, [one]) is None
+
+
+def test_templates_are_told_apart_by_their_genes_alone() -> None:
+    gene = Idea("i", 1, "p", "256 threads a block", "", {"threads": 256})
+    assert repeats(gene, [gene]) is None and repeats(idea("256 threads a block"), [gene]) is None
+
+
+def test_techniques_are_known_by_many_names() -> None:
+    assert techniques("Double-buffer the tiles in SMEM with cp.async") == {"pipeline", "shared memory", "async copy"}
+    assert techniques("") == frozenset()
