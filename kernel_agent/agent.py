@@ -19,7 +19,7 @@ from kernel_agent.journal import Journal
 from kernel_agent.problem import Shapes, load_problem
 from kernel_agent.settings import Settings, load_settings
 from kernel_agent.types import Brief, Description, Evaluation, Idea, Interval, Trial
-from rag import Answer, LibraryError, Query
+from rag import Answer, LibraryError, Situation
 
 if TYPE_CHECKING:
     from kernel_agent.bench import Bench
@@ -289,9 +289,9 @@ class Shelf:
     def mode(self) -> str:
         return self.library.mode
 
-    def search(self, query: Query) -> Answer:
+    def consult(self, situation: Situation) -> Answer:
         try:
-            return self.library.search(query)
+            return self.library.consult(situation)
         except LibraryError as error:
             raise Unavailable(f"The library cannot answer: {error}.") from None
 

@@ -1,28 +1,11 @@
-"""What to ask the library: operators, bottleneck and architecture, and an idea's own words; never the raw source."""
+"""What the library is told: operators, bottleneck, architecture, an idea's own words, a log; never the raw source."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from kernel_agent.types import JSON, Brief, Idea
-from rag import Query
-
-FAMILIES = (
-    ("attention", r"scaled_dot_product|attention"),
-    ("loss", r"loss|cross_entropy|kl_div"),
-    ("softmax", r"softmax"),
-    ("norm", r"norm"),
-    ("conv", r"conv"),
-    ("pooling", r"pool"),
-    ("scan", r"cum(sum|prod|max|min)|logcumsumexp"),
-    ("sort", r"sort|topk|kthvalue|median"),
-    ("gemm", r"(^|_)(mm|bmm|addmm|baddbmm|matmul|linear|einsum|dot|mv)$"),
-    ("gather", r"gather|scatter|index|embedding|take"),
-    ("reduction", r"^(sum|mean|amax|amin|max|min|prod|var|std|var_mean|argmax|argmin|any|all|logsumexp)$"),
-    ("layout", r"permute|transpose|^t$|view|reshape|cat|stack|clone|contiguous|expand|slice|select|split|pad"),
-)
-"""Operator families in the corpus's words, by the ATen operator's name; what fits none is pointwise."""
+from rag.plan import Situation, families_of, operators_in
 
 LANGUAGES = {"cpu": "cpp", "triton": "cuda"}
 """The corpus's word for what a target is written in; its pages for CUDA are about the device that Triton writes for."""
@@ -35,11 +18,6 @@ SMALL = 1e6
 """Bytes below which, on a GPU, launching takes longer than moving the data."""
 
 
-def families(graph: JSON | None) -> tuple[str, ...]:
-    """The families of a graph's operators, each once, in the order of their first appearance."""
-    return tuple(dict.fromkeys(_family(operator) for operator in _operators(graph)))
-
-
 def bottleneck(brief: Brief) -> str:
     """What the counted work says will limit the problem, in the corpus's words."""
     work = brief.description
@@ -48,18 +26,32 @@ def bottleneck(brief: Brief) -> str:
     return "compute" if work.flops > BALANCE * work.bytes else "dram-bw"
 
 
-def query(brief: Brief, idea: Idea | None = None) -> Query:
-    """The question for one parent's ideas or, with an idea, for its code."""
-    limit, target = bottleneck(brief), brief.problem.target
-    operators = dict.fromkeys(_operators(brief.description.graph))
-    own = [idea.title, idea.reasoning] if idea else [brief.parent_idea.title] if brief.parent_idea else []
-    return Query(
-        text=" ".join([limit, *operators, brief.description.device.arch, *own]),
-        arch=brief.description.device.arch,
+def situation(brief: Brief, idea: Idea | None = None, attempt: int = 0, log: str = "") -> Situation:
+    """What the library is told for one parent's ideas or, with an idea, for its code; `log` is what the judge objects.
+
+    What ideas of this round were given already is served to no sibling again while there is anything else.
+    """
+    target, known = brief.problem.target, brief.description
+    operators = tuple(dict.fromkeys(_operators(known.graph))) or operators_in(brief.problem.source)
+    return Situation(
+        families=families_of(operators),
+        operators=operators,
+        dtypes=tuple(dict.fromkeys(_dtypes(known.graph))),
+        arch=known.device.arch,
         language=LANGUAGES.get(target, target),
-        families=families(brief.description.graph),
-        bottleneck=limit,
+        bottlenecks=(bottleneck(brief),),
+        errors=log,
+        tried=() if idea else tuple(outcome.title for outcome in (*brief.lessons, *brief.siblings)),
+        idea=f"{idea.title} {idea.reasoning}" if idea else "",
+        served=brief.served,
+        turn=attempt,
     )
+
+
+def _dtypes(graph: JSON | None) -> Iterator[str]:
+    for row in (*graph["inputs"], *graph["parameters"]) if graph else ():
+        if "dtype" in row:
+            yield row["dtype"].removeprefix("torch.")
 
 
 def _operators(graph: JSON | None) -> Iterator[str]:
@@ -67,7 +59,3 @@ def _operators(graph: JSON | None) -> Iterator[str]:
         match node["op"].split("."):
             case ["aten", name, *_]:
                 yield name.strip("_")
-
-
-def _family(operator: str) -> str:
-    return next((family for family, pattern in FAMILIES if re.search(pattern, operator)), "pointwise")

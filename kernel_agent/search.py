@@ -9,6 +9,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from kernel_agent import tree
@@ -24,10 +25,10 @@ from kernel_agent.events import (
     silent,
 )
 from kernel_agent.journal import Journal
-from kernel_agent.query import query
+from kernel_agent.query import situation
 from kernel_agent.tree import Confirmation, Ideas, Judgement, Record, Run
 from kernel_agent.types import Brief, Evaluation, Idea, Problem, Status, Trial
-from rag import Answer, Query
+from rag import Answer, Situation
 
 T = TypeVar("T")
 
@@ -66,8 +67,8 @@ class Bench(Protocol):
 class Library(Protocol):
     """What is known of writing kernels."""
 
-    def search(self, query: Query) -> Answer:
-        """The passages that answer best; called in a thread."""
+    def consult(self, situation: Situation) -> Answer:
+        """The passages for a kernel under work; called in a thread."""
 
 
 @dataclass(slots=True)
@@ -133,7 +134,9 @@ class Search:
     async def write(self, idea: Idea, attempt: int, step: int, failed: tuple[Trial, Evaluation] | None) -> Trial | None:
         """A new trial: the idea's code, or what failed repaired; None where the proposer gives up."""
         self.observe(TrialStarted(idea, attempt, step))
-        brief = await self.brief(self.run.trials[idea.parent], idea.round, idea)
+        log = failed[1].log if failed else ""
+        known = partial(situation, idea=idea, attempt=attempt, log=log)
+        brief = await self.brief(self.run.trials[idea.parent], idea.round, known)
         if failed is None:
             source: str | None = await self.proposer.write(brief, idea, attempt)
         else:
@@ -170,12 +173,18 @@ class Search:
                 break
         return tree.winner(self.run)
 
-    async def brief(self, parent: Trial, number: int, idea: Idea | None = None, taken: tuple[Idea, ...] = ()) -> Brief:
-        """What the tree says of a parent, with the passages that the library finds for it or for the idea."""
+    async def brief(
+        self,
+        parent: Trial,
+        number: int,
+        known: Callable[[Brief], Situation] = situation,
+        taken: tuple[Idea, ...] = (),
+    ) -> Brief:
+        """What the tree says of a parent, with the passages that the library finds for what is known of it."""
         brief = tree.brief(self.run, parent, number, taken)
         if self.library is None:
             return brief
-        answer = await asyncio.to_thread(self.library.search, query(brief, idea))
+        answer = await asyncio.to_thread(self.library.consult, known(brief))
         return replace(brief, passages=answer.passages, retrieval_mode=answer.mode)
 
     def record(self, record: Record) -> None:

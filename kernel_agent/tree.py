@@ -273,6 +273,7 @@ def brief(run: Run, parent: Trial, round: int, taken: Iterable[Idea] = ()) -> Br
         parent_evaluation=run.evaluation(parent),
         siblings=(*_outcomes(run, others), *(Outcome(idea.title, None, None) for idea in taken)),
         lessons=_outcomes(run, (run.ideas[idea] for idea in own)),
+        served=tuple(dict.fromkeys(passage for idea in taken for passage in idea.passages)),
     )
 
 

@@ -242,3 +242,4 @@ class Brief:
     lessons: tuple[Outcome, ...] = ()
     passages: tuple[Passage, ...] = ()
     retrieval_mode: str = "none"
+    served: tuple[str, ...] = ()

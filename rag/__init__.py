@@ -3,5 +3,6 @@
 from rag.errors import LibraryError
 from rag.library import Library
 from rag.passage import Answer, Passage, Query
+from rag.plan import Situation
 
-__all__ = ["Answer", "Library", "LibraryError", "Passage", "Query"]
+__all__ = ["Answer", "Library", "LibraryError", "Passage", "Query", "Situation"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rag.page import Page
 
-VERSION = 2
+VERSION = 3
 """Part of every chunk's id: raise it whenever the cutting changes."""
 
 CAP = 240
@@ -52,8 +52,15 @@ def tokens(text: str) -> int:
 
 def chunks(page: Page) -> list[Chunk]:
     """The page's chunks in reading order, each with an id that depends only on what it says and where."""
-    parts = _code(page) if page.is_code else _prose(page)
-    return [_chunk(page, *part) for part in parts]
+    parts = list(_code(page) if page.is_code else _prose(page))
+    return [*_card(page, parts), *(_chunk(page, *part) for part in parts)]
+
+
+def _card(page: Page, parts: list[tuple[str, str, str]]) -> list[Chunk]:
+    """The chunk that is found by the page's signals (metrics, errors, APIs) and serves the page's first words."""
+    if page.is_code or not page.signals or not parts:
+        return []
+    return [_chunk(page, "", parts[0][1], ", ".join(page.signals))]
 
 
 def _chunk(page: Page, heading: str, text: str, words: str) -> Chunk:

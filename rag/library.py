@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -16,12 +17,19 @@ from rag.errors import LibraryError
 from rag.lexical import Card
 from rag.model import Embeds
 from rag.page import BOTTLENECKS, FAMILIES, serves_arch, serves_language
-from rag.passage import KINDS, Answer, Mode, Passage, Query
-from rag.rank import DEPTH, Hits, Ranked, rank
+from rag.passage import KINDS, Answer, Mode, Passage, Query, within
+from rag.plan import Situation, plan
+from rag.rank import DEPTH, Hits, Ranked, freshest, fused, rank
 from rag.shelf import Shelf
-from rag.terms import words
+from rag.terms import spelt_out, words
 
 _log = logging.getLogger(__name__)
+
+REMEMBERED = 1000
+"""Questions whose vectors are kept: the briefs of a round ask much the same."""
+
+BUDGET = 14_000
+"""Characters of the passages for one brief: about 4,000 tokens."""
 
 
 class Library:
@@ -32,6 +40,7 @@ class Library:
         self._embedder = embedder
         self._must = must
         self._lock = threading.Lock()
+        self._asked: dict[str, bytes] = {}
         self.mode_reason = reason
 
     @classmethod
@@ -101,6 +110,30 @@ class Library:
             passages = self._ranked(query, text)
             return Answer(self.mode, passages)
 
+    def consult(self, situation: Situation, budget: int = BUDGET) -> Answer:
+        """The passages for a kernel under work, by the slots of its plan, no page twice, in about `budget` characters.
+
+        Each passage says for which slot it was found. Raises LibraryError as `search` does.
+        """
+        titles = [title for title in situation.tried if any(words(title))]
+        about = [self.search(Query(title, situation.arch, situation.language, limit=1)) for title in titles]
+        tried = {passage.page for answer in about for passage in answer.passages}
+        served = {page for shelf in self._shelves for page in shelf.index.pages_of(situation.served).values()}
+        taken: dict[str, Passage] = {}
+        for slot in plan(situation):
+            asked = [query for query in slot.queries if any(words(query.text)) or query.families or query.bottleneck]
+            ranked = fused([self.search(query).passages for query in asked])
+            ranked = [passage for passage in ranked if passage.page not in taken]
+            if slot.fresh:
+                ranked = freshest(ranked, tried, served)
+            skip = slot.skip if len(ranked) > slot.skip else 0
+            count = slot.count
+            if slot.up_to is not None:
+                count = max(0, slot.up_to - sum(passage.kind == "page" for passage in taken.values()))
+            for passage in ranked[skip : skip + count]:
+                taken[passage.page] = replace(passage, slot=slot.name)
+        return Answer(self.mode, within(tuple(taken.values()), budget))
+
     def _ranked(self, query: Query, text: str) -> tuple[Passage, ...]:
         vector = self._vector(text)
         sheets: list[tuple[str, float]] = []
@@ -124,11 +157,17 @@ class Library:
     def _vector(self, text: str) -> bytes | None:
         if self._embedder is None:
             return None
+        if text in self._asked:
+            return self._asked[text]
         try:
-            return self._embedder.embed([text], asked=True)[0]
+            vector = self._embedder.embed([spelt_out(text)], asked=True)[0]
         except LibraryError as error:
             self._lose_vectors(error)
             return None
+        if len(self._asked) >= REMEMBERED:
+            self._asked.clear()
+        self._asked[text] = vector
+        return vector
 
     def _hits(self, shelf: Shelf, text: str, vector: bytes | None, pages: list[str]) -> tuple[Hits, dict[str, Hits]]:
         if not pages:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Mode = Literal["lexical", "hybrid"]
@@ -65,3 +65,18 @@ def clipped(text: str, size: int) -> str:
         return text
     kept = text[: text.rfind("\n", 0, size) if "\n" in text[:size] else size]
     return f"{kept}\n[... {len(text) - len(kept):,} more characters]"
+
+
+LEAST = 400
+"""Characters below which a clipped passage says too little to be given."""
+
+
+def within(passages: tuple[Passage, ...], budget: int) -> tuple[Passage, ...]:
+    """The passages in about `budget` characters, the first ones whole, the last one clipped where it must be."""
+    kept = []
+    for passage in passages:
+        if budget < min(LEAST, len(passage.text)):
+            break
+        kept.append(replace(passage, text=clipped(passage.text, budget)))
+        budget -= len(kept[-1].text)
+    return tuple(kept)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _TOKEN = re.compile(r"\w+(?:\.[A-Za-z_]\w*)*")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
@@ -128,15 +128,38 @@ NAMES = (
 """The names of one thing, a row each: a question that uses one of them is searched by the others too."""
 
 
+_FILLER_WORDS = (
+    "all also always any anyone better each ever every get gets good got handle help just know like lot make makes "
+    "many may maybe more most much need needs now only per please properly really right same should some something "
+    "still take takes thing try trying very want way well work works would wrong"
+)
+_FILLERS = frozenset(stem(word) for word in _FILLER_WORDS.split())
+"""Words that say nothing in a question, though a text may mean something by them."""
+
+
 def asked(text: str) -> tuple[list[str], list[str]]:
-    """The terms of a question, and those that it does not use but means: other names of what it names."""
-    own = list(dict.fromkeys(words(text)))
-    line = f" {' '.join(words(text))} "
-    meant: dict[str, None] = {}
-    for row in _rows():
-        if any(f" {name} " in line for name in row):
-            meant.update(dict.fromkeys(term for name in row for term in name.split()))
-    return own, [term for term in meant if term not in own]
+    """The terms of a question, and those that it does not use but means: other names of what it names.
+
+    Bare numbers and filler words are left out, unless the question has nothing else.
+    """
+    every = list(dict.fromkeys(words(text)))
+    own = [term for term in every if term not in _FILLERS and not term.isdigit()]
+    meant = dict.fromkeys(term for n in _named(every) for name in _rows()[n] for term in name.split())
+    return own or every, [term for term in meant if term not in every and not term.isdigit()]
+
+
+def spelt_out(text: str) -> str:
+    """The question with other names of what it names behind it, for a model that does not know them to be the same."""
+    names = [name.strip() for n in _named(words(text)) for name in NAMES[n].split(";")[:3]]
+    said = text.lower()
+    extra = [name for name in dict.fromkeys(names) if name not in said][:8]
+    return f"{text} ({', '.join(extra)})" if extra else text
+
+
+def _named(terms: Iterable[str]) -> Iterator[int]:
+    """The places of the rows of which the terms hold a name."""
+    line = f" {' '.join(terms)} "
+    return (n for n, row in enumerate(_rows()) if any(f" {name} " in line for name in row))
 
 
 @functools.cache

@@ -30,7 +30,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "parent_measured": _measured(evaluation, known.limit_us) if evaluation else "nothing yet",
         "outcomes": _outcomes(brief),
         "passages": [
-            {"label": f"{': '.join(filter(None, (p.title, p.heading)))} ({p.source})", "text": p.text}
+            {"label": f"{p.slot}: {': '.join(filter(None, (p.title, p.heading)))} ({p.source})", "text": p.text}
             for p in brief.passages
         ],
         "retrieval_mode": brief.retrieval_mode,

@@ -1,16 +1,37 @@
-"""What the library is asked."""
+"""What the library is told."""
+
+from dataclasses import replace
 
 import pytest
 
-from kernel_agent.query import query
-from kernel_agent.types import Brief, Description, Device, Problem, Trial
+from kernel_agent.query import situation
+from kernel_agent.types import Brief, Description, Device, Idea, Outcome, Problem, Status, Trial
 from rag.page import LANGUAGES
+
+
+def brief(target: str, source: str = "") -> Brief:
+    description = Description(Device(target, "a device", "sm_90", 0, None), None, None, 1.0, 1.0, None, {})
+    return Brief(Problem("relu", source, target), description, 1, Trial(None, 0, 0, None, ""), None, None)
 
 
 @pytest.mark.parametrize(("target", "language"), [("cpu", "cpp"), ("cuda", "cuda"), ("triton", "cuda")])
 def test_each_target_asks_in_a_language_that_the_corpus_has(target: str, language: str) -> None:
-    description = Description(Device(target, "a device", "sm_90", 0, None), None, None, 1.0, 1.0, None, {})
-    problem = Problem("relu", "", target)
-    asked = query(Brief(problem, description, 1, Trial(None, 0, 0, None, ""), None, None))
+    asked = situation(brief(target))
     assert asked.language == language
     assert language in LANGUAGES
+
+
+def test_what_could_not_be_traced_is_read_off_the_source() -> None:
+    asked = situation(brief("cuda", "y = F.layer_norm(torch.matmul(x, w), (4,))"))
+    assert (asked.operators, asked.families) == (("layer_norm", "matmul"), ("norm", "gemm"))
+
+
+def test_ideas_leave_out_what_was_tried_and_served_and_code_asks_for_the_idea_itself() -> None:
+    known = replace(brief("cuda"), lessons=(Outcome("Fuse", Status.PASSED, 1.2),), served=("p1",))
+    assert (situation(known).tried, situation(known).served, situation(known).idea) == (("Fuse",), ("p1",), "")
+    written = situation(known, Idea("i", 1, "p", "Tile", "reuse"), attempt=1)
+    assert (written.tried, written.idea, written.turn) == ((), "Tile reuse", 1)
+
+
+def test_a_repair_asks_for_the_log() -> None:
+    assert situation(brief("cuda"), Idea("i", 1, "p", "Tile", ""), log="error: x").errors == "error: x"

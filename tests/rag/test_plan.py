@@ -1,0 +1,98 @@
+"""The plan of a lookup: pure, and what the library makes of it."""
+
+from pathlib import Path
+
+import pytest
+
+from rag import Library, Situation
+from rag.passage import Passage, within
+from rag.plan import bottlenecks_in, families_of, operators_in, plain_error, plan
+
+LOG = """/tmp/build/k.cu(41): error: identifier "__shfl_down" is undefined
+/tmp/build/k.cu(57): error: identifier "__shfl_down" is undefined
+ptxas /tmp/build/k.ptx, line 88; fatal   : Ptx assembly aborted at 0x7f3a
+2 errors detected in the compilation of "/tmp/build/k.cu".
+"""
+
+
+@pytest.fixture
+def library(corpus: Path, tmp_path: Path) -> Library:
+    return Library.open(tmp_path / "cache", "lexical", corpus=corpus)
+
+
+def test_a_profile_fills_slots_for_techniques_operator_stall_example_and_pitfall() -> None:
+    known = Situation(
+        families=("gemm",),
+        operators=("mm",),
+        arch="sm_90",
+        language="cuda",
+        signals=("bank conflicts 8-way", "stall_mio_throttle 40 %"),
+    )
+    slots = {slot.name: slot for slot in plan(known)}
+    assert set(slots) == {"technique", "operator", "stall", "example", "pitfall", "own"}
+    assert {query.arch for slot in slots.values() for query in slot.queries} == {"sm_90"}
+    assert slots["example"].queries[0].kinds == ("kernel",)
+    stalled = plan(Situation(operators=("mm",), stalls=("30 % barrier", "20 % long_scoreboard")))
+    assert [slot.count for slot in stalled if slot.name == "stall"] == [2]
+
+
+def test_before_a_profile_the_operator_family_and_the_roofline_s_class_are_asked_for() -> None:
+    slots = plan(Situation(families=("norm",), operators=("layer_norm",), bottlenecks=("dram-bw",)))
+    texts = [query.text for slot in slots for query in slot.queries]
+    assert any("layer_norm" in text for text in texts)
+    assert any("DRAM" in text for text in texts)
+
+
+def test_a_log_leaves_room_for_nothing_but_its_error_without_paths_lines_and_numbers() -> None:
+    [slot] = plan(Situation(families=("gemm",), operators=("mm",), signals=("dram 90 %",), errors=LOG))
+    assert slot.name == "error"
+    assert slot.queries[0].text.splitlines() == [
+        'error: identifier "__shfl_down" is undefined',
+        "ptxas , ; fatal : Ptx assembly aborted at",
+        'errors detected in the compilation of " ".',
+    ]
+    assert plain_error("no word of a fault\nnor here") == "no word of a fault\nnor here"
+    assert plain_error("\n") == ""
+
+
+def test_profiles_name_bottlenecks_and_sources_name_operators() -> None:
+    assert bottlenecks_in(["8-way bank conflicts", "DRAM 91 %"]) == ("smem", "dram-bw")
+    source = "y = F.conv2d(x, w)\nz = (y @ v).sum(dim=1)\nself.norm = nn.LayerNorm(8)\nprint(x.size(0))"
+    assert operators_in(source) == ("conv2d", "matmul", "sum", "LayerNorm")
+    assert families_of(("conv2d", "matmul", "sum", "LayerNorm", "relu")) == (
+        *("conv", "gemm", "reduction", "norm", "pointwise"),
+    )
+
+
+def test_no_page_comes_twice_and_each_says_its_slot(library: Library) -> None:
+    with library:
+        known = Situation(operators=("matrix product",), arch="sm_90", language="cuda", signals=("wasted sectors",))
+        found = library.consult(known).passages
+        assert len({passage.page for passage in found}) == len(found)
+        assert [(p.page, p.slot) for p in found] == [("coalescing", "technique"), ("wgmma", "technique")]
+
+
+def test_what_siblings_were_given_or_the_lineage_tried_comes_last_or_not(library: Library) -> None:
+    with library:
+        known = Situation(signals=("matrix product", "arrays of structs"))
+        first = library.consult(known).passages
+        others = library.consult(Situation(signals=known.signals, served=(first[0].id,))).passages
+        assert others[0].page != first[0].page
+        left = library.consult(Situation(signals=known.signals, tried=("coalesced access",))).passages
+        assert "coalescing" not in {passage.page for passage in left if passage.slot == "technique"}
+
+
+def test_an_example_is_a_kernel_in_the_language(library: Library) -> None:
+    with library:
+        known = Situation(families=("softmax",), operators=("softmax",), arch="x86_64", language="cpp")
+        assert [(p.slot, p.kind) for p in library.consult(known).passages] == [("example", "kernel")]
+
+
+def test_the_budget_holds_and_what_is_cut_says_so() -> None:
+    text = "\n".join(f"line {n} of a long passage" for n in range(100))
+    one, two, three = (Passage(name, name, "", "", text, "") for name in "abc")
+    kept = within((one, two, three), len(text) + 500)
+    assert [passage.id for passage in kept] == ["a", "b"]
+    assert kept[0].text == text
+    assert len(kept[1].text) < 550
+    assert kept[1].text.endswith("more characters]")
