@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -45,6 +46,10 @@ def _parser() -> argparse.ArgumentParser:
     remove = commands.add_parser("remove", help="forget documents that were added; the files stay")
     remove.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     commands.add_parser("status", help="say what is indexed and which mode would answer")
+    serve = commands.add_parser("serve", help="be an MCP server with the tool search_knowledge, on stdio or over HTTP")
+    serve.add_argument("--http", action="store_true", help="over HTTP, to clients that bear RAG_SERVE_TOKEN")
+    serve.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, this machine alone")
+    serve.add_argument("--port", type=int, default=8765, help="default: 8765; 0 takes a free one")
     build = commands.add_parser("build", help="make the indexes anew")
     build.add_argument("--embed", action="store_true", help="make the vectors anew too")
     commands.add_parser("vectors", help="bring the vectors that ship with the corpus up to date (for who changes it)")
@@ -146,6 +151,18 @@ def _vectors(cache: Path) -> None:
     print(f"{count} vectors, {new} of them new, {path.stat().st_size / 1e6:.2f} MB in {path}")
 
 
+def _serve(cache: Path, args: argparse.Namespace) -> None:
+    from rag import serve  # the MCP library takes a second to load
+
+    token = serve.required(os.environ.get(serve.TOKEN_VARIABLE)) if args.http else None
+    with Library.open(cache, args.mode, _tell) as library:
+        server = serve.make_server(library, token)
+        if token is None:
+            server.run()
+        else:
+            serve.serve_http(server, args.host, args.port, _tell)
+
+
 def _opened(cache: Path, args: argparse.Namespace) -> None:
     if args.command == "build":
         ingest.discard(cache, ingest.read(), _tell, vectors=args.embed)
@@ -176,6 +193,8 @@ def main(arguments: list[str] | None = None) -> int:
                 _add(cache, args)
             case "remove":
                 _remove(cache, args)
+            case "serve":
+                _serve(cache, args)
             case "list":
                 _list(cache)
             case _:
