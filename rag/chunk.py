@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rag.page import Page
 
-VERSION = 3
+VERSION = 4
 """Part of every chunk's id: raise it whenever the cutting changes."""
 
 CAP = 240
@@ -60,7 +60,13 @@ def _card(page: Page, parts: list[tuple[str, str, str]]) -> list[Chunk]:
     """The chunk that is found by the page's signals (metrics, errors, APIs) and serves the page's first words."""
     if page.is_code or not page.signals or not parts:
         return []
-    return [_chunk(page, "", parts[0][1], ", ".join(page.signals))]
+    room = CAP - tokens(page.title)
+    kept: list[str] = []
+    for signal in page.signals:
+        room -= tokens(signal) + 1
+        if room >= 0:
+            kept.append(signal)
+    return [_chunk(page, "", parts[0][1], ", ".join(kept))]
 
 
 def _chunk(page: Page, heading: str, text: str, words: str) -> Chunk:

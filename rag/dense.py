@@ -150,9 +150,16 @@ def _write_server(where: Place, vectors: Mapping[str, bytes]) -> None:
         if where.name in {one.name for one in client.list_collections()}:
             client.delete_collection(where.name)
         collection.modify(name=where.name)
-        client.close()
+        _close(client)
     except faults() as error:
         raise LibraryError(f"the Chroma server {where.url} did not take the vectors ({_first(error)})") from error
+
+
+def _close(client: Any) -> None:
+    client.close()
+    session = getattr(getattr(client, "_server", None), "_session", None)
+    if session is not None:  # a server's client, which leaves its sockets to the garbage collector
+        session.close()
 
 
 def _fill(client: Any, name: str, vectors: Mapping[str, bytes]) -> Any:
@@ -249,4 +256,4 @@ class DenseIndex:
     def close(self) -> None:
         """Let go of the store. Safe to call twice."""
         with contextlib.suppress(*self._faults):
-            self._client.close()
+            _close(self._client)

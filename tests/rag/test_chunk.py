@@ -87,3 +87,11 @@ def test_ids_depend_on_content_alone() -> None:
     assert [c.id for c in first] == [c.id for c in again]
     assert first[0].id == changed[0].id
     assert first[1].id != changed[1].id
+
+
+def test_a_page_s_signals_are_a_chunk_that_serves_its_first_words_and_fits_the_model() -> None:
+    signals = tuple(f"smsp__average_warps_issue_stalled_reason_{n}.ratio" for n in range(60))
+    card, first = chunks(Page("a", "A page", "docs/a.md", "# A page\nintro\n", signals=signals))
+    assert (card.text, first.text) == ("intro", "intro")
+    assert signals[0] in card.words and signals[0] not in first.words
+    assert tokens(card.embedded) <= CAP

@@ -71,9 +71,9 @@ def test_hybrid_answers_without_a_network_and_without_torch_in_the_parent(
     *said, answer, torch = built[2]
     assert said == [
         "indexing 4 pages",
-        "indexed 4 pages in 7 chunks",
-        "embedding 0 of 7 chunks",
-        "embedded 7 chunks, 0 were known",
+        "indexed 4 pages in 8 chunks",
+        "embedding 0 of 8 chunks",
+        "embedded 8 chunks, 0 were known",
     ]
     assert answer == "hybrid ['coalescing', 'wgmma'] ['bm25', 'dense', 'rrf', 'score', 'sheet', 'tags']"
     assert torch == "False"
@@ -91,8 +91,8 @@ def test_an_unchanged_corpus_costs_no_embedding(copy: tuple[Path, Path], embedde
 def test_a_first_run_embeds_only_what_the_corpus_ships_no_vector_of(
     corpus: Path, tmp_path: Path, embedder: Embedder
 ) -> None:
-    assert ingest.refresh(tmp_path / "one", embedder, print, corpus) == (7, 7)
-    assert ingest.refresh(tmp_path / "one", embedder, print, corpus) == (7, 0)
+    assert ingest.refresh(tmp_path / "one", embedder, print, corpus) == (8, 8)
+    assert ingest.refresh(tmp_path / "one", embedder, print, corpus) == (8, 0)
     page = corpus / "docs/wgmma.md"
     page.write_text(page.read_text() + "\n## Fence\nOrder register accesses before the first product.\n")
     embedder.count = 0
@@ -100,8 +100,8 @@ def test_a_first_run_embeds_only_what_the_corpus_ships_no_vector_of(
     index = ingest.open_lexical(tmp_path / "two", ingest.read(corpus), said.append)
     ingest.open_dense(tmp_path / "two", index, embedder, Choice(), said.append, corpus).close()
     index.close()
-    assert (embedder.count, said[-1]) == (1, "embedded 1 chunks, 7 were known")
-    assert ingest.refresh(tmp_path / "two", embedder, print, corpus) == (8, 1)
+    assert (embedder.count, said[-1]) == (1, "embedded 1 chunks, 8 were known")
+    assert ingest.refresh(tmp_path / "two", embedder, print, corpus) == (9, 1)
     assert embedder.count == 1
 
 
@@ -118,8 +118,8 @@ def test_broken_shipped_vectors_cost_time_and_are_named(
     ingest.open_dense(tmp_path / "new", index, embedder, Choice(), said.append, corpus).close()
     index.close()
     assert any(line.startswith(f"the shipped vectors {path} are broken") for line in said)
-    assert said[-1] == "embedded 7 chunks, 0 were known"
-    assert ingest.refresh(tmp_path / "new", embedder, said.append, corpus) == (7, 7)
+    assert said[-1] == "embedded 8 chunks, 0 were known"
+    assert ingest.refresh(tmp_path / "new", embedder, said.append, corpus) == (8, 8)
 
 
 def test_shipped_vectors_are_the_model_s_own_up_to_half_precision(
@@ -142,7 +142,7 @@ def test_a_broken_vector_index_is_rebuilt_from_the_cached_vectors(copy: tuple[Pa
     ingest.open_dense(cache, index, embedder, Choice(), said.append, None).close()
     index.close()
     assert said[0].startswith("the vector index ") and said[0].endswith("rebuilding it")
-    assert said[1:] == ["embedded 0 chunks, 7 were known"]
+    assert said[1:] == ["embedded 0 chunks, 8 were known"]
     assert embedder.count == 0
 
 
@@ -152,7 +152,7 @@ def test_a_changed_page_costs_its_own_chunks_only(copy: tuple[Path, Path]) -> No
     page.write_text(page.read_text() + "\n## Fence\nOrder register accesses before the first product.\n")
     said: list[str] = []
     with Library.open(cache, "hybrid", said.append, corpus) as library:
-        assert said[-1] == "embedded 1 chunks, 7 were known"
+        assert said[-1] == "embedded 1 chunks, 8 were known"
         assert library.search(Query("order register accesses")).passages[0].heading == "Fence"
 
 
@@ -222,5 +222,5 @@ def test_after_kill_9_while_embedding_the_finished_batches_are_kept(
         process.kill()
     said: list[str] = []
     with Library.open(cache, "hybrid", said.append, corpus) as library:
-        assert said[-1] == "embedded 11 chunks, 16 were known"
+        assert said[-1] == "embedded 12 chunks, 16 were known"
         assert library.search(Query("number of many")).mode == "hybrid"

@@ -35,7 +35,7 @@ def index_of(cache: Path) -> Path:
 
 
 def test_the_index_is_built_at_first_use_and_reused_after(corpus: Path, tmp_path: Path) -> None:
-    assert opened(tmp_path / "cache", corpus) == ["indexing 4 pages", "indexed 4 pages in 7 chunks"]
+    assert opened(tmp_path / "cache", corpus) == ["indexing 4 pages", "indexed 4 pages in 8 chunks"]
     assert opened(tmp_path / "cache", corpus) == []
 
 
@@ -56,7 +56,7 @@ def test_a_corrupt_index_is_rebuilt_with_a_message(corpus: Path, tmp_path: Path,
     index_of(tmp_path / "cache").write_bytes(damage)
     said = opened(tmp_path / "cache", corpus)
     assert said[0].startswith("the index ") and said[0].endswith("rebuilding it")
-    assert said[1:] == ["indexing 4 pages", "indexed 4 pages in 7 chunks"]
+    assert said[1:] == ["indexing 4 pages", "indexed 4 pages in 8 chunks"]
     assert opened(tmp_path / "cache", corpus) == []
 
 
@@ -72,7 +72,7 @@ def test_an_index_whose_fault_shows_only_in_a_search_is_an_error_and_build_remak
     ):
         library.search(Query("matrix product"))
     ingest.discard(tmp_path, ingest.read(corpus), print)
-    assert opened(tmp_path, corpus) == ["indexing 4 pages", "indexed 4 pages in 7 chunks"]
+    assert opened(tmp_path, corpus) == ["indexing 4 pages", "indexed 4 pages in 8 chunks"]
 
 
 def test_two_processes_building_at_once_make_one_index(corpus: Path, tmp_path: Path, python: Python) -> None:
@@ -100,7 +100,7 @@ def test_after_kill_9_in_the_middle_of_a_build_the_next_opening_works(
         assert process.stdout.readline() == "indexing 4 pages\n"
         assert list((cache / "generations").glob("*.partial"))
         process.kill()
-    assert opened(cache, corpus) == ["indexing 4 pages", "indexed 4 pages in 7 chunks"]
+    assert opened(cache, corpus) == ["indexing 4 pages", "indexed 4 pages in 8 chunks"]
     assert not list((cache / "generations").glob("*.partial"))
 
 
