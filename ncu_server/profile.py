@@ -72,7 +72,7 @@ async def profile(rig: Rig, request: Request, report: Report) -> ProfileResult:
         seconds=seconds,
         notes=rig.lease(target).notes,
     )
-    return telling.fitted(result, [p.report.digest for p in result.profiles if p.report and p.report.digest])
+    return telling.brief(result)
 
 
 async def command(
@@ -96,7 +96,7 @@ async def command(
         seconds = {"profile_s": round(time.monotonic() - began, 2)}
     done = Profiled(target=" ".join(line)[:120], status="profiled", report=found)
     result = ProfileResult(profiles=[done], seconds=seconds, notes=rig.lease(target).notes)
-    return telling.fitted(result, [found.digest] if found.digest else [])
+    return telling.brief(result)
 
 
 @dataclass(slots=True)

@@ -179,6 +179,18 @@ async def test_reports_that_are_not_there_are_refused(
     assert (await nsight.refusal(tool, **given)).startswith(f"{code}: ")
 
 
+async def test_whether_counters_are_allowed_is_found_by_trying(nsight: Server) -> None:
+    answer = (await nsight.call("check_environment", probe_counters=True)).structured_content
+    assert answer and answer["counters"]["state"] == "allowed"
+    assert (await nsight.call("check_environment")).structured_content["counters"] is None  # type: ignore[index]
+
+
+async def test_without_a_gpu_whether_counters_are_allowed_is_unknown(tmp_path: Path) -> None:
+    async with opened(parameters(tmp_path, gpu=False)) as server:
+        answer = (await server.call("check_environment", probe_counters=True)).structured_content
+    assert answer and answer["counters"]["state"] == "unknown" and answer["counters"]["fix"]
+
+
 async def test_reports_outlive_the_server(tmp_path: Path) -> None:
     async with opened(parameters(tmp_path)) as server:
         first = (await profiled(server, command=["/bin/true", "launches"]))["profiles"][0]["report"]["report_id"]
