@@ -204,7 +204,7 @@ class Bench:
             if len(rows) != len(sources):
                 raise _malformed("profile_kernel", f"{len(rows)} profiles of {len(sources)} candidates")
             return [diagnosis.profile(await self._whole(row)) for row in rows]
-        except ServerError as fault:
+        except Unavailable as fault:
             if self._line.done() and self._line.exception():
                 raise
             raise Unprofiled(str(fault)) from None  # it lives, and measures on

@@ -242,8 +242,11 @@ async def _part(
     if got.raw is None or not mine:
         if not lone:
             return None
-        if job.number in said.done or got.heard.connected:
+        if job.number in said.done:
             return Profiled(target=name, status="no_kernel", log=got.nothing.sentence)
+        if got.heard.connected:
+            words = f"the process ended with code {got.code} before the candidate's call did"
+            return Profiled(target=name, status="run_error", log=f"{words}\n{said.output}".strip())
         raise got.nothing
     about = _about(batch.rig, batch.probe, got, batch.request.selection, job.source)
     about.notes = notes
