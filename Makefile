@@ -11,7 +11,7 @@ run: $(VENV)/.run
 	$(BIN)/python test_agent.py
 
 test: $(VENV)/.test check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long

@@ -135,6 +135,14 @@ async def opened(parameters: StdioServerParameters) -> AsyncIterator[Server]:
     await task
 
 
+def command(pid: int) -> list[bytes]:
+    """The command line of a process, empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
 def descendants(pid: int) -> set[int]:
     """All processes below `pid`, from /proc."""
     parents: dict[int, int] = {}

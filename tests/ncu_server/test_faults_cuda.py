@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from tests.measuring import SCALE_ADD, Server, descendants, server_parameters
+from tests.measuring import SCALE_ADD, Server, command, descendants, server_parameters
 from tests.ncu_server.test_cuda import LIGHT, status
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.gpu]
@@ -73,4 +73,4 @@ async def test_a_server_killed_while_a_kernel_spins_leaves_nothing_on_the_device
 
 
 def _is_server(pid: int) -> bool:
-    return b"ncu_server" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[2:3]
+    return b"ncu_server" in command(pid)[2:3]

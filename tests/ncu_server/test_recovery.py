@@ -8,19 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.measuring import QUICK as HONEST
-from tests.measuring import SCALE_ADD, Server, descendants
+from tests.measuring import SCALE_ADD, Server, command, descendants
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 def zygotes() -> set[int]:
     """Processes below this one that run the zygote's bootstrap and whose parent is a server."""
-    found = {p for p in descendants(os.getpid()) if b"worker import zygote" in cmdline(p)}
+    found = {p for p in descendants(os.getpid()) if any(b"worker import zygote" in part for part in command(p))}
     return {p for p in found if parent(p) not in found}
-
-
-def cmdline(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def parent(pid: int) -> int:

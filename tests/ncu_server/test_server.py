@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 
 from tests.measuring import QUICK as HONEST
-from tests.measuring import SCALE_ADD, Server, descendants, server_parameters
+from tests.measuring import SCALE_ADD, Server, command, descendants, server_parameters
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -140,11 +140,7 @@ async def test_a_killed_server_takes_its_children_along(tmp_path: Path) -> None:
 
     task = asyncio.create_task(run())
     await checking.wait()
-    (main,) = [
-        p
-        for p in descendants(os.getpid()) - before
-        if b"ncu_server" in Path(f"/proc/{p}/cmdline").read_bytes().split(b"\0")[2:3]
-    ]
+    (main,) = [p for p in descendants(os.getpid()) - before if b"ncu_server" in command(p)[2:3]]
     os.kill(main, signal.SIGKILL)
     await until(lambda: not descendants(os.getpid()) - before)
     with pytest.raises(BaseException):  # noqa: B017  the SDK wraps the closed connection in groups of its own

@@ -116,7 +116,7 @@ def test_the_command_line_searches_the_shipped_corpus(tmp_path: Path, python: Py
     code = (
         "from rag.__main__ import main\n"
         f"options = ['--cache', {str(tmp_path)!r}, '--mode', 'lexical']\n"
-        "sys.exit(main([*options, 'search', 'softmax in one pass over memory', '--arch', 'sm_90', '--language', 'cuda'])"
+        "sys.exit(main([*options, 'search', 'softmax in one pass over memory', '--arch', 'sm_90'])"
         " or main([*options, 'status']) or main([*options, 'build']))"
     )
     result = subprocess.run(python(code), capture_output=True, text=True, check=True)
