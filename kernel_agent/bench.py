@@ -90,6 +90,15 @@ class Wall:
 
 
 @dataclass(frozen=True, slots=True)
+class Counters:
+    """Whether the server's profiler may read the GPU's counters: allowed, denied, unknown."""
+
+    state: str
+    why: str
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
     """What the server's machine can do."""
 
@@ -99,6 +108,7 @@ class Environment:
     targets: tuple[Target, ...]
     tools: tuple[Tool, ...]
     walls: tuple[Wall, ...] = ()
+    counters: Counters | None = None
 
 
 class Bench:
@@ -140,9 +150,10 @@ class Bench:
     ) -> None:
         await self._close()
 
-    async def environment(self) -> Environment:
-        """What the server's machine can do."""
-        return understood(Environment, await self._call("check_environment", {}))
+    async def environment(self, probe_counters: bool = False) -> Environment:
+        """What the server's machine can do; `probe_counters` also profiles a tiny kernel, which takes some seconds."""
+        asked = {"probe_counters": True} if probe_counters else {}
+        return understood(Environment, await self._call("check_environment", asked))
 
     async def describe(self, problem: Problem, on_progress: Say | None = None) -> Description:
         """Trace the problem, count its work and time its baselines.
@@ -193,7 +204,7 @@ class Bench:
             if len(rows) != len(sources):
                 raise _malformed("profile_kernel", f"{len(rows)} profiles of {len(sources)} candidates")
             return [diagnosis.profile(await self._whole(row)) for row in rows]
-        except ServerError as fault:
+        except Unavailable as fault:
             if self._line.done() and self._line.exception():
                 raise
             raise Unprofiled(str(fault)) from None  # it lives, and measures on

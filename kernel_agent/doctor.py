@@ -39,6 +39,8 @@ async def _measuring(settings: Settings) -> AsyncIterator[Check]:
         with tempfile.TemporaryDirectory() as folder:
             async with Bench(settings.mcp_server_path, Path(folder), token=settings.ncu_server_token) as bench:
                 found = await bench.environment()
+                if any(target.available and target.name != "cpu" for target in found.targets):
+                    found = await bench.environment(probe_counters=True)
     except KernelAgentError as fault:
         yield Check("server", False, str(fault), "correct mcp_server_path, or install what its message names")
         yield Check("target cpu", False, "not known: the server does not answer")
@@ -56,6 +58,9 @@ async def _measuring(settings: Settings) -> AsyncIterator[Check]:
     for tool in found.tools:
         here = tool.path is not None
         yield Check(tool.name, here or None, f"{tool.path} ({tool.version})" if here else "not found", tool.fix)
+    if (counters := found.counters) is not None:
+        allowed = counters.state == "allowed"
+        yield Check("counters of the GPU", allowed or None, f"{counters.state}: {counters.why}", counters.fix)
     for wall in found.walls:
         on = f" (on {', '.join(wall.targets)})" if wall.targets else ""
         yield Check(f"wall: {wall.name}", wall.stands or None, f"{wall.why}{on}")

@@ -98,7 +98,12 @@ async def collect(
         raise refusal
     if not raw.exists():
         return Collected(None, [], None, heard, ended.code)
-    facts, writer = await reports.opened(raw)
+    try:
+        facts, writer = await reports.opened(raw)
+    except Refusal as refusal:
+        if refusal.code is Code.BAD_REPORT and ended.code:  # ncu fell with its target, and left what it had
+            return Collected(None, [], None, heard, ended.code)
+        raise
     return Collected(raw, facts.kernels, writer, heard, ended.code)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from pydantic import Field
 
-from ncu_server import describe, environment, evaluate, schema
+from ncu_server import counters, describe, environment, evaluate, schema
 from ncu_server.session import BASELINES
 from ncu_server.surface import READ_ONLY, RUNS_CODE, Surface, TimeoutS, ToolContext, served, state
 from ncu_server.trial import Request
@@ -35,10 +35,19 @@ def add(mcp: Surface) -> None:
 
 def _add_environment(mcp: Surface) -> None:
     @mcp.tool(title="Check the environment", annotations=READ_ONLY)
-    async def check_environment(ctx: ToolContext, timeout_s: TimeoutS = 120) -> schema.EnvironmentResult:
+    async def check_environment(
+        ctx: ToolContext,
+        probe_counters: Annotated[
+            bool, Field(description="also profile a tiny kernel, to see whether the GPU's counters may be read (10 s)")
+        ] = False,
+        timeout_s: TimeoutS = 180,
+    ) -> schema.EnvironmentResult:
         """What this machine can measure: targets, compilers, profilers, versions, and a fix for each thing missing."""
-        async with served(ctx, timeout_s):
-            return await asyncio.to_thread(environment.check)
+        async with served(ctx, timeout_s) as report:
+            found = await asyncio.to_thread(environment.check)
+            if probe_counters:
+                found.counters = await counters.probed(state(ctx).rig, report)
+            return found
 
 
 def _add_description(mcp: Surface) -> None:

@@ -72,7 +72,7 @@ async def profile(rig: Rig, request: Request, report: Report) -> ProfileResult:
         seconds=seconds,
         notes=rig.lease(target).notes,
     )
-    return telling.fitted(result, [p.report.digest for p in result.profiles if p.report and p.report.digest])
+    return telling.brief(result)
 
 
 async def command(
@@ -96,7 +96,7 @@ async def command(
         seconds = {"profile_s": round(time.monotonic() - began, 2)}
     done = Profiled(target=" ".join(line)[:120], status="profiled", report=found)
     result = ProfileResult(profiles=[done], seconds=seconds, notes=rig.lease(target).notes)
-    return telling.fitted(result, [found.digest] if found.digest else [])
+    return telling.brief(result)
 
 
 @dataclass(slots=True)
@@ -242,8 +242,11 @@ async def _part(
     if got.raw is None or not mine:
         if not lone:
             return None
-        if job.number in said.done or got.heard.connected:
+        if job.number in said.done:
             return Profiled(target=name, status="no_kernel", log=got.nothing.sentence)
+        if got.heard.connected:
+            words = f"the process ended with code {got.code} before the candidate's call did"
+            return Profiled(target=name, status="run_error", log=f"{words}\n{said.output}".strip())
         raise got.nothing
     about = _about(batch.rig, batch.probe, got, batch.request.selection, job.source)
     about.notes = notes

@@ -174,6 +174,14 @@ class WallResult(BaseModel):
     targets: list[str] = Field(description="the available targets on which that is so")
 
 
+class CountersResult(BaseModel):
+    """Whether ncu may read the GPU's counters; `unknown` where something else stood in the way."""
+
+    state: Literal["allowed", "denied", "unknown"]
+    why: str
+    fix: str | None
+
+
 class EnvironmentResult(BaseModel):
     """What this machine can measure."""
 
@@ -183,3 +191,4 @@ class EnvironmentResult(BaseModel):
     targets: list[TargetResult]
     tools: list[ToolResult]
     walls: list[WallResult] = []
+    counters: CountersResult | None = Field(default=None, description="only where `probe_counters` asked for it")

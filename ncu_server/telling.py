@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from ncu_server.digest import digest, duration_us
 from ncu_server.errors import Code, Refusal
 from ncu_server.facts import KernelFacts
-from ncu_server.profiles import KernelDigest, KernelRow, MetricRow, MetricsResult, Report
+from ncu_server.profiles import KernelDigest, KernelRow, MetricRow, MetricsResult, ProfileResult, Report
 from ncu_server.reports import Entry
 
 TOKENS, LETTERS = 2500, 3.6
@@ -108,6 +108,17 @@ def _value(value: float | str) -> float | str:
 def tokens(result: BaseModel) -> int:
     """What a result costs a model, about."""
     return int(len(result.model_dump_json()) / LETTERS)
+
+
+def brief(result: ProfileResult) -> ProfileResult:
+    """The result of profiling, no longer than fits: shorter digests first, then none for the last of many."""
+    reports = [p.report for p in result.profiles if p.report is not None]
+    fitted(result, [report.digest for report in reports if report.digest])
+    for report in reversed(reports[1:]):
+        if tokens(result) > TOKENS and report.report_id:
+            report.digest = None
+            report.notes = [f"too long beside the others: read_report {report.report_id}"]
+    return result
 
 
 def fitted(result: Result, digests: list[KernelDigest]) -> Result:

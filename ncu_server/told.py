@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 SPEC, TOLD, OUTPUT, TRACE = "spec.json", "told.jsonl", "output.txt", "trace-{}.json"
+TAIL = 2000
 RANGE = "candidate {}"
 """The NVTX range around a candidate's call: by it the launches of a report are told apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Who came to the end of the call, and the traces of those that raised; whoever is in neither was not reached."""
+    """Who came to the end of the call, and the traces of those that raised; whoever is in neither was not reached.
+
+    `output` is the end of what the process printed.
+    """
 
     done: frozenset[int]
     faults: Mapping[int, str]
+    output: str = ""
 
 
 def read(directory: Path) -> Told:
@@ -37,4 +43,13 @@ def read(directory: Path) -> Told:
                 done.add(number)
             case {"candidate": int(number), "fault": str(trace)}:
                 faults[number] = trace
-    return Told(frozenset(done), faults)
+    return Told(frozenset(done), faults, _tail(directory / OUTPUT))
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            return file.read(TAIL).decode(errors="replace")
+    except OSError:
+        return ""

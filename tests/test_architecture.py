@@ -36,6 +36,7 @@ LAYERS = {
         {"__main__"},
         {"server", "selftest"},
         {"profiling_tools", "judging_tools", "examining_tools", "prompts"},
+        {"counters"},
         {"surface", "evaluate", "describe", "environment", "profile", "disassemble", "sanitize"},
         {"rungs", "compiling"},
         {"collect"},

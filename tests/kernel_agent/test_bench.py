@@ -72,7 +72,7 @@ async def test_more_candidates_than_a_call_may_hold_are_profiled_in_several(tmp_
 
 @pytest.mark.parametrize(
     ("source", "problem"),
-    [("a", ""), ("# refuse: COUNTERS_DENIED", "# profiler"), ("# refuse: INTERNAL", "# profiler")],
+    [("a", ""), *((f"# refuse: {code}", "# profiler") for code in ("COUNTERS_DENIED", "TOOK_TOO_LONG", "INTERNAL"))],
 )
 async def test_a_server_that_cannot_profile_measures_on(tmp_path: Path, source: str, problem: str) -> None:
     async with Bench(server(tmp_path), tmp_path) as bench:

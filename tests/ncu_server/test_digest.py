@@ -4,7 +4,8 @@ import pytest
 
 from ncu_server.digest import digest, plain
 from ncu_server.facts import KernelFacts, LineFact, RuleFact
-from ncu_server.telling import TOKENS, fitted, tokens
+from ncu_server.profiles import Profiled, ProfileResult, Report
+from ncu_server.telling import TOKENS, brief, tokens
 from tests.nsight import LAUNCHES, launch
 
 
@@ -111,12 +112,17 @@ def test_the_markup_of_rules_is_stripped() -> None:
     assert plain(text) == "See it, the guide, this line, that."
 
 
-def test_a_long_digest_is_cut_to_what_fits() -> None:
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_however_many_digests_there_are_the_result_is_cut_to_what_fits(count: int) -> None:
     lines = [LineFact(file="k.cu", line=n, text="y" * 160, samples=100 - n) for n in range(8)]
     rules = [RuleFact(rule="r", section="S", title=f"t{n}", text="Z" * 700, kind=2) for n in range(9)]
-    kernel = launch("uncoalesced_sm_90", lines)
-    found = [digest(kernel.model_copy(update={"rules": rules})) for _ in range(2)]
-    from ncu_server.profiles import Profiled, ProfileResult, Report
-
-    parts = [Profiled(target="c", status="profiled", report=Report(report_id="x", digest=d)) for d in found]
-    assert tokens(fitted(ProfileResult(profiles=parts), found)) <= TOKENS
+    kernel = launch("uncoalesced_sm_90", lines).model_copy(update={"rules": rules})
+    parts = [
+        Profiled(target="c", status="profiled", report=Report(report_id=f"{n:012}", digest=digest(kernel)))
+        for n in range(count)
+    ]
+    result = brief(ProfileResult(profiles=parts))
+    assert tokens(result) <= TOKENS
+    first, last = (result.profiles[n].report for n in (0, -1))
+    assert first and first.digest and first.digest.findings
+    assert last and (last.digest or "read_report" in last.notes[0])

@@ -50,7 +50,7 @@ async def test_a_command_is_profiled_with_progress_and_its_report_can_be_read_ag
     given = {"command": ["/bin/true", "launches"]}
     answer = (await nsight.client.call_tool("profile_kernel", given, progress_callback=note)).structured_content
     assert answer is not None
-    assert "profiling scale_add: 50 %" in said
+    assert any(words.startswith("profiling scale_add: ") for words in said)
     report = answer["profiles"][0]["report"]
     assert report["rung"] == "counters" and report["digest"]["bound"] == "memory"
     assert "23 passes" in report["collected"]
@@ -136,6 +136,11 @@ async def test_a_crash_in_a_batch_costs_only_the_candidate_that_crashed(nsight: 
     answer = (await nsight.client.call_tool("profile_kernel", given, progress_callback=note)).structured_content
     assert answer is not None
     assert [p["status"] for p in answer["profiles"]] == ["profiled", "run_error", "profiled"]
+    first = await profiled(nsight, candidates=[bidding("crash"), bidding("launches")], problem=SCALE_ADD)
+    assert [p["status"] for p in first["profiles"]] == ["run_error", "profiled"]
+    killed = await profiled(nsight, candidates=[bidding("segfault")], problem=SCALE_ADD)
+    assert killed["profiles"][0]["status"] == "run_error"
+    assert "ended with code 139 before" in killed["profiles"][0]["log"]
     starts = [s for s in said if s.startswith("starting ncu for")]
     assert starts == ["starting ncu for 3 candidates", "starting ncu for 1 candidate", "starting ncu for 1 candidate"]
 
@@ -177,6 +182,18 @@ async def test_reports_that_are_not_there_are_refused(
     nsight: Server, tool: str, given: dict[str, Any], code: str
 ) -> None:
     assert (await nsight.refusal(tool, **given)).startswith(f"{code}: ")
+
+
+async def test_whether_counters_are_allowed_is_found_by_trying(nsight: Server) -> None:
+    answer = (await nsight.call("check_environment", probe_counters=True)).structured_content
+    assert answer and answer["counters"]["state"] == "allowed"
+    assert (await nsight.call("check_environment")).structured_content["counters"] is None  # type: ignore[index]
+
+
+async def test_without_a_gpu_whether_counters_are_allowed_is_unknown(tmp_path: Path) -> None:
+    async with opened(parameters(tmp_path, gpu=False)) as server:
+        answer = (await server.call("check_environment", probe_counters=True)).structured_content
+    assert answer and answer["counters"]["state"] == "unknown" and answer["counters"]["fix"]
 
 
 async def test_reports_outlive_the_server(tmp_path: Path) -> None:

@@ -1,0 +1,26 @@
+"""Whether this user may read the GPU's counters here. Nothing tells but trying: the smallest kernel is profiled."""
+
+from __future__ import annotations
+
+import sys
+
+from ncu_server import ncu, profile
+from ncu_server.errors import Code, Refusal
+from ncu_server.lease import Report
+from ncu_server.rig import Rig
+from ncu_server.schema import CountersResult
+
+SMALLEST = "import torch; torch.ones(8, device='cuda'); torch.cuda.synchronize()"
+TIMEOUT_S = 120.0
+
+
+async def probed(rig: Rig, report: Report) -> CountersResult:
+    """Allowed, denied, or unknown because of something else that stands in the way; never a refusal."""
+    selection = ncu.Selection(detail="basic", count=1)
+    try:
+        await profile.command(rig, [sys.executable, "-c", SMALLEST], None, selection, TIMEOUT_S, report)
+    except Refusal as refusal:
+        why, _, fix = refusal.sentence.partition("; ")
+        denied = refusal.code is Code.COUNTERS_DENIED
+        return CountersResult(state="denied" if denied else "unknown", why=why, fix=fix or None)
+    return CountersResult(state="allowed", why="a kernel was profiled", fix=None)
