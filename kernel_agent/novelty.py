@@ -1,7 +1,7 @@
 """Whether an idea says what another one says already, in other words.
 
-No model and no vectors: words are reduced to stems and to the techniques that they name, numbers do not count (tile sizes
-are no ideas), and two ideas are alike where their words are, or where their techniques are equal and many words too.
+No model and no vectors: words are reduced to stems and to the techniques that they name, numbers do not count (tile
+sizes are no ideas), and two ideas are alike where their words are, or where their techniques are equal and many words too.
 """
 
 from __future__ import annotations
