@@ -1,7 +1,7 @@
 """Whether an idea says what another one says already, in other words.
 
 No model and no vectors: words are reduced to stems and to the techniques that they name, numbers do not count (tile
-sizes are no ideas), and two ideas are alike where their words are, or where their techniques are equal and many words too.
+sizes are no ideas), and two ideas are alike where their words are, or where their techniques are and many words too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ALIKE_OF_ONE_TECHNIQUE = 0.55
 """The same where both name the same techniques."""
 
 TECHNIQUES = {
-    "vector access": r"float[248]\b|(128|64).?bit (load|store|access)|16.?byte|vectori[sz]\w*|wide (load|store|access)\w*",
+    "vector access": r"float[248]\b|(128|64).?bit (load|store|access)|16.?byte|vectori[sz]\w*|wide (load|store)\w*",
     "shared memory": r"shared.?mem\w*|smem\b|__shared__|lds\b",
     "registers": r"registers?\b|register.?(til|block|resident)\w*",
     "warp shuffle": r"shuffl\w*|__shfl\w*|warp.?(level )?reduc\w*",

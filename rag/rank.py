@@ -15,7 +15,7 @@ RRF_K = 20
 """Reciprocal rank fusion's constant: small, because the lists are short."""
 
 WEIGHT = {"sheet": 1.0, "bm25": 2.0, "dense": 1.5}
-"""The two lexical channels, a page as a whole and its best chunk, together count twice what the vectors do."""
+"""A page as a whole and its best chunk are both found by words; together they count twice what the vectors do."""
 
 BOTTLENECK_LIFT = 0.02
 FAMILY_LIFT = 0.02
