@@ -8,16 +8,12 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <unordered_map>
 
 namespace {
 
 constexpr size_t LARGE = 1 << 20;  // smaller ones are malloc's, which keeps its pages too
 constexpr size_t PAGE = 2 << 20;
-
-struct Block {
-  void* start;
-  size_t size;
-};
 
 class Keeping final : public c10::Allocator {
  public:
@@ -29,17 +25,20 @@ class Keeping final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes < LARGE) return small_->allocate(bytes);
     size_t size = (bytes + PAGE - 1) / PAGE * PAGE;
-    Block* block = kept(size);
-    if (!block) block = fresh(size);
-    if (fills) std::memset(block->start, 0xfe, bytes);
-    return {block->start, block, &take_back, c10::Device(c10::DeviceType::CPU)};
+    void* start = kept(size);
+    if (!start) start = fresh(size);
+    if (fills) std::memset(start, 0xfe, bytes);
+    return {start, start, &take_back, c10::Device(c10::DeviceType::CPU)};
   }
+
+  // oneDNN allocates its scratch memory without a DataPtr.
+  c10::DeleterFnPtr raw_deleter() const override { return &take_back; }
 
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
   void release() {
     std::lock_guard<std::mutex> held(lock_);
-    for (auto& entry : free_) unmap(entry.second);
+    for (auto [size, start] : free_) munmap(start, size);
     free_.clear();
     free_bytes_ = 0;
   }
@@ -47,42 +46,52 @@ class Keeping final : public c10::Allocator {
   std::atomic<bool> fills{false};
 
  private:
-  Block* kept(size_t size) {
+  void* kept(size_t size) {
     std::lock_guard<std::mutex> held(lock_);
     auto found = free_.lower_bound(size);
     if (found == free_.end() || found->first > size + size / 4) return nullptr;
-    Block* block = found->second;
+    auto [whole, start] = *found;
     free_.erase(found);
-    free_bytes_ -= block->size;
-    return block;
+    free_bytes_ -= whole;
+    used_.emplace(start, whole);
+    return start;
   }
 
-  Block* fresh(size_t size) {
+  void* fresh(size_t size) {
     for (int attempt = 0; attempt < 2; ++attempt) {
       void* start = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (start != MAP_FAILED) return new Block{start, size};
+      if (start != MAP_FAILED) {
+        std::lock_guard<std::mutex> held(lock_);
+        used_.emplace(start, size);
+        return start;
+      }
       release();
     }
     TORCH_CHECK(false, "not enough memory: you tried to allocate ", size, " bytes");
   }
 
-  static void take_back(void* context) {
-    auto* block = static_cast<Block*>(context);
+  static void take_back(void* start) {
     Keeping& self = instance();
-    std::lock_guard<std::mutex> held(self.lock_);
-    if (self.free_bytes_ + block->size > self.most_) return unmap(block);
-    self.free_.emplace(block->size, block);
-    self.free_bytes_ += block->size;
-  }
-
-  static void unmap(Block* block) {
-    munmap(block->start, block->size);
-    delete block;
+    std::unique_lock<std::mutex> held(self.lock_);
+    auto found = self.used_.find(start);
+    if (found == self.used_.end()) {
+      held.unlock();
+      return self.small_->raw_deallocate(start);
+    }
+    size_t size = found->second;
+    self.used_.erase(found);
+    if (self.free_bytes_ + size > self.most_) {
+      munmap(start, size);
+      return;
+    }
+    self.free_.emplace(size, start);
+    self.free_bytes_ += size;
   }
 
   c10::Allocator* small_ = c10::GetDefaultCPUAllocator();
   std::mutex lock_;
-  std::multimap<size_t, Block*> free_;
+  std::unordered_map<void*, size_t> used_;
+  std::multimap<size_t, void*> free_;
   size_t free_bytes_ = 0;
   size_t most_ = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)) / 8;
 };

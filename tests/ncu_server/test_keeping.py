@@ -78,6 +78,21 @@ print(view.tolist())
     assert run(tmp_path, code) == str([7.0] * 5)
 
 
+def test_libraries_that_allocate_without_a_tensor_work(tmp_path: Path) -> None:
+    code = """
+f = torch.nn.functional
+x = torch.ones(2, 16, 128, 128)
+for shape in ((8, 8), (2048, 2048)):
+    y = torch.ones(shape)
+    f.gelu(y), f.linear(y, y), y @ y, torch.linalg.inv(torch.eye(shape[0])), torch.fft.fft(y), y.sort(), y.unique()
+f.conv2d(x, torch.ones(16, 16, 3, 3)), f.max_pool2d(x, 2), f.batch_norm(x, torch.zeros(16), torch.ones(16))
+grown = torch.ones(4)
+grown.resize_(4 << 20).resize_(8 << 20)
+print(float(grown[0]), float(f.conv2d(x, torch.ones(16, 16, 3, 3))[0, 0, 1, 1]))
+"""
+    assert run(tmp_path, code) == "1.0 144.0"
+
+
 def test_what_is_too_large_raises_and_leaves_the_rest_usable(tmp_path: Path) -> None:
     code = """
 try:
