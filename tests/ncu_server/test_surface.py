@@ -119,8 +119,10 @@ async def test_verdicts_and_the_environment_are_short(server: Server) -> None:
     given = {"problem": SCALE_ADD, "target": "cpu"}
     passed = await server.call("evaluate_kernel", candidate=QUICK, **given)
     assert size(passed) <= MOST_CHARACTERS
-    errors = "\n".join(f"undeclared_{i} = 1;" for i in range(400))
-    broken = await server.call("evaluate_kernel", candidate=QUICK.replace("int64_t m", errors + "int64_t m"), **given)
+    errors = "\n".join(f"undeclared_{i} = 1;" for i in range(150))
+    broken = await server.call(
+        "evaluate_kernel", candidate=QUICK.replace("int64_t m", errors + "int64_t m"), timeout_s=600, **given
+    )
     assert broken.structured_content and broken.structured_content["status"] == "build_error"
     assert size(broken) <= MOST_CHARACTERS
 
