@@ -49,7 +49,7 @@ def _device(known: Description) -> str:
 def _work(known: Description) -> Iterator[str]:
     yield f"counted work: {_amount(known.flops)}FLOP; inputs, parameters and outputs once: {_amount(known.bytes)}B"
     if known.limit_us:
-        yield f"limit from these and the device's measured peaks: {known.limit_us:,.1f} us, which hardly any kernel reaches"
+        yield f"limit from these and the device's measured peaks: {known.limit_us:,.1f} us; few kernels get there"
     for name, timing in known.baselines.items():
         yield f"{baseline_title(name)}: {_time(timing, known.limit_us)}"
     yield from known.notes
