@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from kernel_agent.events import Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.journal import Journal
 from kernel_agent.problem import Shapes, load_problem
 from kernel_agent.settings import Settings, load_settings
-from kernel_agent.types import Brief, Description, Evaluation, Idea, Interval, Trial
+from kernel_agent.types import Brief, Description, Evaluation, Idea, Interval, Problem, Trial
 from rag import Answer, LibraryError, Query
 
 if TYPE_CHECKING:
@@ -83,15 +83,26 @@ class KernelAgent:
         `runs_dir`. Where nothing beats the original, the original comes back with status no_improvement.
         Raises the exceptions of kernel_agent.errors; a run that was stopped goes on with `resume`.
         """
-        problem = load_problem(code, name, self.settings.target or "", input_shapes, init_inputs)
-        new = _new_directory(self.settings.runs_dir, name) if run_directory is None else _path(run_directory)
+        settings, fits = self._played()
+        problem = fits(load_problem(code, name, settings.target or "", input_shapes, init_inputs))
+        new = _new_directory(settings.runs_dir, name) if run_directory is None else _path(run_directory)
         with Journal.create(new) as journal:
-            async with self._hands(journal, self.settings) as (model, bench):
+            async with self._hands(journal, settings) as (model, bench):
                 if not problem.target:
                     problem = load_problem(code, name, await found_target(bench), input_shapes, init_inputs)
-                journal.begin(problem, self.settings)
+                journal.begin(problem, settings)
                 self._observe(RunOpened(journal.directory))
-                return await self._run(journal, self.settings, model, bench)
+                with _recorded(journal, settings):
+                    return await self._run(journal, settings, model, bench)
+
+    def _played(self) -> tuple[Settings, Callable[[Problem], Problem]]:
+        """The settings of a new run, those of the cassette where it plays one, and a check of its problem."""
+        if provider_of(self.settings) != "replay" or self.settings.cassette is None:
+            return self.settings, lambda problem: problem
+        from kernel_agent import cassette
+
+        found = cassette.read(self.settings.cassette)
+        return load_settings(**(found.settings | self._given)), found.fitting
 
     async def resume(self, run_directory: Path | str) -> tuple[str, dict[str, Any]]:
         """Carry on a run that was stopped.
@@ -110,7 +121,8 @@ class KernelAgent:
             settings = load_settings(**(journal.settings.keyless() | self._given))
             async with self._hands(journal, settings) as (model, bench):
                 journal.settings = settings
-                return await self._run(journal, settings, model, bench)
+                with _recorded(journal, settings):
+                    return await self._run(journal, settings, model, bench)
 
     @asynccontextmanager
     async def _hands(self, journal: Journal, settings: Settings) -> AsyncIterator[tuple[Model | None, Bench]]:
@@ -119,7 +131,7 @@ class KernelAgent:
         async with AsyncExitStack() as stack:
             model = None
             if (provider := provider_of(settings)) != "templates":
-                from kernel_agent.llm import open_model
+                from kernel_agent.providers import open_model
 
                 opened = open_model(provider, settings, journal, journal.directory, self._notice)
                 model = await stack.enter_async_context(opened)
@@ -167,6 +179,8 @@ def provider_of(settings: Settings) -> str:
     """The provider that the settings name or, by `auto`, the first whose key is set; templates where none is."""
     if settings.provider != "auto":
         return settings.provider
+    if settings.cassette is not None:
+        return "replay"
     for name in KEYED:
         if getattr(settings, f"{name}_api_key") is not None:
             return name
@@ -277,6 +291,21 @@ class Seeded:
 
     def _of(self, idea: Idea) -> Proposer:
         return self.model if idea.change is None else self.seed
+
+
+@contextmanager
+def _recorded(journal: Journal, settings: Settings) -> Iterator[None]:
+    """Writes the run's cassette, where one is wanted, however the run ends; at once too, so that a bad path shows."""
+    if settings.record is None:
+        yield
+        return
+    from kernel_agent import cassette
+
+    cassette.write(journal, settings.record)
+    try:
+        yield
+    finally:
+        cassette.write(journal, settings.record)
 
 
 @dataclass(frozen=True, slots=True)

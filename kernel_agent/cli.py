@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernel_agent.errors import KernelAgentError, ProblemError, Unavailable, UsageError
+from kernel_agent.errors import KernelAgentError, ProblemError, Unavailable, UsageError, Waiting
 from kernel_agent.flags import given, input_shapes, parsed
 
 if TYPE_CHECKING:
@@ -45,6 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             "doctor": _doctor,
         }
         return commands[arguments.command](arguments, watched)
+    except Waiting as wait:
+        for prompt in wait.prompts:
+            print(prompt)
+        _say(f"waiting for {len(wait.prompts)} replies: answer each prompt in the .reply.md beside it")
+        _say(watched.stopped())
+        return wait.exit_code
     except KernelAgentError as fault:
         _say(f"error: {_in_flags(fault)}")
         if (on := watched.going_on()) and not isinstance(fault, UsageError):

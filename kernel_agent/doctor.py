@@ -63,7 +63,7 @@ async def _measuring(settings: Settings) -> AsyncIterator[Check]:
 
 def _proposer(settings: Settings) -> Check:
     from kernel_agent.agent import provider_of
-    from kernel_agent.llm import PROVIDERS
+    from kernel_agent.providers import PROVIDERS
 
     name = provider_of(settings)
     if name == "templates":

@@ -7,6 +7,7 @@ KernelAgentError
   Unavailable                something this machine or account lacks        exit 4
     ServerError              the measuring server failed or is missing      exit 4
     ProviderError            the model's endpoint refused or failed         exit 4
+    Waiting                  nobody has answered yet (--no-wait)            exit 4
   BudgetSpent                a hard limit was reached                       exit 5
 
 `evaluate` ends with exit 6 where the kernel did not pass, which is no fault of ours.
@@ -14,6 +15,7 @@ KernelAgentError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -45,6 +47,18 @@ class ServerError(Unavailable):
 
 class ProviderError(Unavailable):
     pass
+
+
+class Waiting(Unavailable):
+    """All that could go on has gone on; now the run needs replies to `prompts`, files that a person answers."""
+
+    def __init__(self, prompts: Iterable[str]) -> None:
+        self.prompts = tuple(dict.fromkeys(prompts))
+        count = "1 prompt waits" if len(self.prompts) == 1 else f"{len(self.prompts)} prompts wait"
+        super().__init__(
+            f"{count} for a reply: {', '.join(self.prompts)}; answer each in the .reply.md beside it, "
+            "then resume the run."
+        )
 
 
 class BudgetSpent(KernelAgentError):  # noqa: N818

@@ -99,6 +99,9 @@ def _add_settings(command: argparse.ArgumentParser, only: Container[str] | None 
         default = f" (default: {row.default})" if row.default else ""
         among = f" One of {row.type}." if ", " in row.type else ""
         sentence = f"{row.sentence}{among}{default}".replace("%", "%%")
+        if row.type == "yes or no":
+            group.add_argument(*flags, dest=row.name, action=argparse.BooleanOptionalAction, help=sentence)
+            continue
         group.add_argument(*flags, dest=row.name, metavar="NAME" if among else row.type.upper(), help=sentence)
 
 

@@ -178,6 +178,12 @@ class Journal:
             row = key, request_json, reply, json.dumps(dict(usage))
             self._rows.execute("INSERT OR REPLACE INTO calls (key, request, reply, usage) VALUES (?, ?, ?, ?)", row)
 
+    def calls(self) -> tuple[tuple[str, str, JSON], ...]:
+        """Every recorded call in the order of recording: its key, the reply, and what it cost."""
+        with _understood(self.directory):
+            found = self._rows.execute("SELECT key, reply, usage FROM calls ORDER BY rowid")
+            return tuple((str(key), str(reply), json.loads(usage)) for key, reply, usage in found)
+
     def close(self) -> None:
         """Give the directory back."""
         self._rows.close()

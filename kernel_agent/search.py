@@ -9,9 +9,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from kernel_agent import tree
+from kernel_agent.errors import Waiting
 from kernel_agent.events import (
     Confirmed,
     Confirming,
@@ -192,10 +193,24 @@ def _ids(brief: Brief) -> tuple[str, ...]:
 
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results in order, all computed at once; the first failure stops the rest and is raised as itself."""
+    """The results in order, all computed at once; the first failure stops the rest and is raised as itself.
+
+    What waits for a person stops nothing: it is raised when all the rest is done.
+    """
+    waits: list[Waiting] = []
+
+    async def going_on(one: Coroutine[Any, Any, T]) -> T | None:
+        try:
+            return await one
+        except Waiting as wait:
+            waits.append(wait)
+            return None
+
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in work]
+            tasks = [group.create_task(going_on(one)) for one in work]
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0]  # noqa: B904
-    return [task.result() for task in tasks]
+    if waits:
+        raise Waiting(sorted(prompt for wait in waits for prompt in wait.prompts))
+    return [cast(T, task.result()) for task in tasks]

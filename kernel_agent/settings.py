@@ -87,6 +87,21 @@ class Settings(BaseSettings):
         description="How passages are found: by words alone (lexical), by words and embeddings (hybrid), "
         "or whichever this machine can do (auto).",
     )
+    wait: bool = Field(
+        default=True,
+        description="Whether the manual provider waits for replies; without (`--no-wait`) all that can go on goes on, "
+        "then the run ends with exit code 4 and the prompts that wait, and `resume` takes it from there.",
+    )
+    record: Path | None = Field(
+        default=None,
+        description="File, or folder (a name without a suffix), to which the model's replies are written as a "
+        "cassette when the run ends.",
+    )
+    cassette: Path | None = Field(
+        default=None,
+        description="What the replay provider answers from: a cassette or a run's directory; "
+        "unset, the run's own journal.",
+    )
     runs_dir: Path = Field(default=Path("runs"), description="Directory that holds a directory for each run.")
     max_concurrent_calls: int = Field(default=4, ge=1, le=256, description="Model calls that may be under way at once.")
     evaluation_timeout_s: float = Field(
@@ -157,4 +172,11 @@ def _type(annotation: Any) -> str:
     if parts and all(isinstance(part, str) for part in parts):
         return ", ".join(parts)
     kind = parts[0] if parts else annotation
-    return {"SecretStr": "key", "Path": "path", "str": "text", "int": "integer", "float": "number"}[kind.__name__]
+    return {
+        "SecretStr": "key",
+        "Path": "path",
+        "str": "text",
+        "int": "integer",
+        "float": "number",
+        "bool": "yes or no",
+    }[kind.__name__]

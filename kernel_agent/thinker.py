@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from kernel_agent import prompts
 from kernel_agent.errors import UsageError
-from kernel_agent.llm import Malformed, Model, Talk
+from kernel_agent.llm import Malformed, Model, NotRecorded, Talk
 from kernel_agent.prompts.facts import facts
 from kernel_agent.types import Brief, Evaluation, Idea, Problem, Status, Trial, digest
 
@@ -45,7 +45,13 @@ class Thinker:
         tried = {_plain(outcome.title) for outcome in (*brief.siblings, *brief.lessons)}
         if brief.parent_idea:
             tried.add(_plain(brief.parent_idea.title))
-        found = await self.model.ask(_talk(brief, "ideas", count=count), read_ideas)
+        talk, place = _talk(brief, "ideas", count=count), f"ideas of round {brief.round}"
+        try:
+            found = await self.model.ask(talk, read_ideas, "ideas", place)
+        except NotRecorded:
+            if brief.round == 1:
+                raise
+            return []  # another judge, other numbers, another parent than in the recorded run
         fresh: dict[str, Proposed] = {}
         for proposed in found:
             if _plain(proposed.title) not in tried:
@@ -55,7 +61,8 @@ class Thinker:
     async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
         """One complete candidate module; attempts differ because each is told to leave the obvious to the first."""
         talk = _talk(brief, "write", idea=_told(idea), attempt=attempt)
-        return await self.model.ask(talk, lambda text: read_module(text, brief.problem))
+        place = f"{_place(idea)}, attempt {attempt}"
+        return await self.model.ask(talk, lambda text: read_module(text, brief.problem), "code", place)
 
     async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
         """The corrected module, or None where the model changes nothing."""
@@ -68,7 +75,11 @@ class Thinker:
             meaning=MEANINGS[evaluation.status],
             log=cut(evaluation.log) or "(nothing)",
         )
-        source = await self.model.ask(talk, lambda text: read_module(text, brief.problem))
+        place = f"{_place(idea)}, attempt {trial.attempt}, repair {trial.step + 1}"
+        try:
+            source = await self.model.ask(talk, lambda text: read_module(text, brief.problem), "code", place)
+        except NotRecorded:
+            return None
         return None if source == trial.source else source
 
 
@@ -208,6 +219,10 @@ def _idea(brief: Brief, proposed: Proposed) -> Idea:
         reasoning="\n".join(f"{name}: {prompts.line(text, 1000)}" for name, text in parts.items() if text.strip()),
         passages=tuple(passage.id for passage in brief.passages),
     )
+
+
+def _place(idea: Idea) -> str:
+    return f"{idea.title}, round {idea.round}"
 
 
 def _told(idea: Idea) -> str:

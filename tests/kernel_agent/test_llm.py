@@ -12,8 +12,12 @@ from typing import Any
 
 import pytest
 
+from kernel_agent.cassette import Replay
+from kernel_agent.endpoint import Endpoint
 from kernel_agent.errors import ProviderError, UsageError
-from kernel_agent.llm import PROVIDERS, Endpoint, Malformed, Manual, Model, Replay, Talk, key_of, open_model
+from kernel_agent.llm import Malformed, Model, Question, Talk
+from kernel_agent.manual import Manual
+from kernel_agent.providers import PROVIDERS, open_model
 from kernel_agent.settings import Settings
 from tests.scripted_openai import Drop, Raw, Refuse, Say, ScriptedOpenAI, Stall, Step
 
@@ -59,7 +63,7 @@ async def test_a_reply_is_read_recorded_with_its_cost_and_never_paid_twice() -> 
             {"role": "user", "content": "a number?"},
         ]
         assert (model.usage.calls, model.usage.prompt_tokens, model.usage.completion_tokens) == (1, 100, 10)
-    request, reply, usage = calls.rows[key_of(TALK)]
+    request, reply, usage = calls.rows[Question(TALK).key]
     assert json.loads(request) == [list(turn) for turn in TALK]
     assert (reply, usage["model"], usage["prompt_tokens"], usage["completion_tokens"]) == ("41", "tiny", 100, 10)
     assert "sk-secret" not in repr(calls.rows)
@@ -79,7 +83,7 @@ async def test_half_a_character_in_a_reply_does_not_stop_the_recording() -> None
     calls = Kept()
     with pytest.raises(ProviderError):
         await ask(Raw(r'{"model": "m", "choices": [{"index": 0, "message": {"content": "\ud800"}}]}'), calls=calls)
-    assert calls.call(key_of(TALK)) == "?"
+    assert calls.call(Question(TALK).key) == "?"
 
 
 async def test_two_unusable_replies_end_in_one_sentence_and_a_resumed_run_asks_again() -> None:

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from kernel_agent import prompts
+from kernel_agent.endpoint import Endpoint
 from kernel_agent.errors import ProviderError, UsageError
-from kernel_agent.llm import Endpoint, Malformed, Model
+from kernel_agent.llm import Malformed, Model
 from kernel_agent.prompts.facts import facts, operators
 from kernel_agent.thinker import Thinker, cut, read_ideas, read_module
 from kernel_agent.types import (

@@ -1,0 +1,123 @@
+"""A cassette: the model's replies of one run in one file, from which the run can be played again with no key.
+
+The first line says what the run was about, each further one is a reply. The prompts are not kept: they hold what was
+measured, and another machine measures otherwise. So a reply is known by its question's words, else by its place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from kernel_agent.errors import UsageError
+from kernel_agent.journal import Journal
+from kernel_agent.llm import NotRecorded, Question, Reply
+from kernel_agent.types import JSON, Problem
+
+FORMAT = 1
+OWN = ("provider", "base_url", "mcp_server_path", "runs_dir", "record", "cassette", "wait", "max_concurrent_calls")
+"""Settings that belong to whoever plays, and not to what is played."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One reply: the hash of its question's words, its place in the run, who gave it and what it cost."""
+
+    key: str
+    place: str
+    reply: str
+    usage: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Cassette:
+    """What a run was about, and the replies it got."""
+
+    problem: Problem
+    settings: dict[str, Any]
+    calls: tuple[Call, ...] = ()
+
+    def fitting(self, problem: Problem) -> Problem:
+        """The problem, where the cassette is about it; raises UsageError where it is about another."""
+        if problem.source != self.problem.source:
+            raise UsageError(f"The cassette was recorded for another source, that of {self.problem.name}.")
+        if problem.target != self.problem.target:
+            raise UsageError(
+                f"The cassette was recorded for {self.problem.target}: give --target {self.problem.target}."
+            )
+        return problem
+
+
+class Replay:
+    """Nobody answers: only what is recorded exists."""
+
+    remedy = "play another recording"
+
+    def __init__(self, recorded: Iterable[Call] = ()) -> None:
+        recorded = tuple(recorded)
+        self._by_key = {call.key: call for call in recorded}
+        self._by_place = {call.place: call for call in recorded if call.place}
+
+    async def answer(self, question: Question) -> Reply:
+        call = self._by_key.get(question.key) or self._by_place.get(question.place)
+        if call is None:
+            where = f" ({question.place})" if question.place else ""
+            raise NotRecorded(
+                f"Call {question.key}{where} is not among the recorded ones: replay with that run's settings and "
+                "code, or name a provider that can answer."
+            )
+        return Reply(call.reply, str(call.usage.get("model", "the recorded model")))
+
+    async def close(self) -> None:
+        pass
+
+
+def read(path: Path) -> Cassette:
+    """A cassette's file, or what the journal of a run's directory holds. Raises UsageError where it is neither."""
+    if path.is_dir():
+        with Journal.open(path) as journal:
+            return of(journal)
+    try:
+        first, *rest = path.read_text("utf-8").splitlines()
+        head = json.loads(first)
+        if head.get("cassette") != FORMAT:
+            raise UsageError(f"{path} is a cassette of format {head.get('cassette')}, this version plays {FORMAT}.")
+        problem = TypeAdapter(Problem).validate_python(head["problem"])
+        rows = TypeAdapter(tuple[Call, ...]).validate_python([json.loads(row) for row in rest if row.strip()])
+        return Cassette(problem, dict(head["settings"]), rows)
+    except OSError as error:
+        raise UsageError(f"The cassette {path} cannot be read ({error.strerror}).") from None
+    except (ValueError, KeyError, TypeError, AttributeError, ValidationError):
+        raise UsageError(
+            f"{path} is not a cassette: record one with `python -m kernel_agent run FILE --record`."
+        ) from None
+
+
+def of(journal: Journal) -> Cassette:
+    """What a journal holds so far."""
+    calls = (Call(key, str(about.get("place", "")), reply, about) for key, reply, about in journal.calls())
+    settings = journal.settings.keyless() | {"target": journal.problem.target}
+    played = {name: value for name, value in settings.items() if name not in OWN and value is not None}
+    return Cassette(journal.problem, played, tuple(calls))
+
+
+def write(journal: Journal, to: Path) -> Path:
+    """Write the run's cassette to the file `to`, in a folder (no suffix) under the run's own name; returns its path."""
+    cassette = of(journal)
+    folder = to.is_dir() or not to.suffix
+    path = to / f"{journal.directory.resolve().name}.jsonl" if folder else to
+    head = {"cassette": FORMAT, "problem": asdict(cassette.problem), "settings": cassette.settings}
+    rows = [json.dumps(row) for row in (head, *(asdict(call) for call in cassette.calls))]
+    half = path.with_name(path.name + ".half")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half.write_text("\n".join(rows) + "\n", "utf-8")
+        half.replace(path)
+    except OSError as error:
+        raise UsageError(f"The cassette {path} cannot be written ({error.strerror}).") from None
+    return path

@@ -1,0 +1,221 @@
+"""Somebody answers in files, and runs are played again from cassettes: real processes, the scripted judge."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel_agent.cassette import read
+from kernel_agent.errors import UsageError
+from kernel_agent.settings import rows
+from tests.scripted_run import ROOT
+
+BENCH = ROOT / "tests" / "scripted_bench.py"
+MODEL = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+SMALL = "--target cpu --ideas 3 --rounds 2 --implementations 1 --retrieval lexical"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def there(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for row in rows():
+        monkeypatch.delenv(row.variable, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "relu.py").write_text(MODEL)
+    return tmp_path
+
+
+def agent(command: str, *, log: str = "bench.log") -> subprocess.CompletedProcess[str]:
+    """A command of the agent in the current directory, measured by the scripted judge."""
+    server = shlex.join(["python", str(BENCH), "--log", str(Path(log).absolute())])
+    words = [sys.executable, "-m", "kernel_agent", *command.split(), "--server", server]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120)
+
+
+def started(folder: str = "kept", more: str = "") -> subprocess.CompletedProcess[str]:
+    return agent(f"run relu.py --run-directory {folder} --provider manual --no-wait {SMALL} {more}")
+
+
+def waiting(done: subprocess.CompletedProcess[str]) -> list[Path]:
+    """The prompts that a run ended with."""
+    assert done.returncode == 4, done.stderr
+    return [Path(row) for row in done.stdout.splitlines() if row.endswith(".prompt.md")]
+
+
+def answer(prompt: Path, speed: float) -> None:
+    """What a model would say: new ideas, or a kernel that the scripted judge finds this fast (0: wrong)."""
+    reply = prompt.with_name(prompt.name.replace("prompt", "reply"))
+    if "Reply with JSON alone" in prompt.read_text():
+        ideas = [{"title": f"{reply.name} idea {n}", "transformation": "t"} for n in range(4)]
+        reply.write_text(json.dumps(ideas))
+    else:
+        order = f"# speed: {speed}" if speed else "# verdict: wrong"
+        reply.write_text(f"```python\nclass ModelNew(Model):\n    pass  # {reply.name}\n{order}\n```\n")
+
+
+def judged(log: str = "bench.log") -> list[str]:
+    entries = [json.loads(row) for row in Path(log).read_text().splitlines()] if Path(log).exists() else []
+    return [entry["source"] for entry in entries if not entry["fresh"]]
+
+
+def finished(folder: str = "kept", command: str = "resume") -> subprocess.CompletedProcess[str]:
+    """Answer whatever waits and resume until nothing does."""
+    done = agent(f"{command} {folder}")
+    for turn in range(20):
+        if done.returncode == 0:
+            return done
+        for number, prompt in enumerate(waiting(done)):
+            answer(prompt, 1.5 + turn + number)
+        done = agent(f"resume {folder}")
+    raise AssertionError("the run never ends")
+
+
+def test_without_waiting_all_goes_on_that_can_and_the_prompts_that_wait_are_listed(there: Path) -> None:
+    (ideas,) = waiting(first := started())
+    assert ideas == Path("kept/manual/001.prompt.md") and "Propose 2 ideas" in ideas.read_text()
+    assert first.stderr.splitlines() == [
+        "waiting for 1 replies: answer each prompt in the .reply.md beside it",
+        "stopped; go on with: python -m kernel_agent resume kept",
+    ]
+    assert waiting(agent("resume kept")) == [ideas], "asking again makes no second file"
+    answer(ideas, 0)
+    both = waiting(agent("resume kept"))
+    assert [prompt.name for prompt in both] == ["002.prompt.md", "003.prompt.md"]
+    before = len(judged())
+    assert before, "the template's kernel needs no reply, so it is judged meanwhile"
+    answer(both[1], 0)
+    repair, write = sorted(waiting(agent("resume kept")), reverse=True)
+    assert (write, repair.name) == (both[0], "004.prompt.md"), "the one that came is judged and its repair asked for"
+    assert "the judge found: wrong" in repair.read_text()
+    assert len(judged()) == before + 1
+    done = finished()
+    assert "best kernel: kept/best_kernel.py" in done.stdout
+    sources = judged()
+    assert len(sources) == len(set(sources)), "no stop made the judge work twice"
+
+
+def test_a_run_copied_to_another_machine_finds_its_replies_though_the_prompts_differ(there: Path) -> None:
+    (ideas,) = waiting(started())
+    answer(ideas, 0)
+    for prompt in waiting(agent("resume kept")):
+        answer(prompt, 3.0)
+    shutil.copytree("kept", "elsewhere/kept")
+    for prompt in Path("elsewhere/kept/manual").glob("*.prompt.md"):
+        text = prompt.read_text()
+        prompt.write_text(re.sub(r'"key": "\w+"', '"key": "of other words"', text, count=1))
+    (later,) = waiting(agent("resume elsewhere/kept", log="other.log"))
+    assert later.name == "004.prompt.md" and "Propose" in later.read_text()
+    assert any("003.reply.md" in source for source in judged("other.log"))
+    assert not any("003.reply.md" in source for source in judged())
+
+
+def test_several_prompts_wait_at_once_in_a_run_that_waits(there: Path) -> None:
+    server = shlex.join(["python", str(BENCH), "--log", str(Path("bench.log").absolute())])
+    command = f"run relu.py --run-directory kept --provider manual {SMALL}".split()
+    words = [sys.executable, "-m", "kernel_agent", *command, "--rounds", "1", "--server", server]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        open_ones: list[Path] = []
+        for row in process.stdout:
+            if found := re.search(r"waiting for (\S+)\.reply\.md", row):
+                open_ones.append(Path(f"{found[1]}.prompt.md"))
+            if len(open_ones) in (1, 3) and found:
+                for prompt in open_ones[-2:]:
+                    answer(prompt, 2.0)
+    assert process.returncode == 0
+    assert [prompt.name for prompt in open_ones] == ["001.prompt.md", "002.prompt.md", "003.prompt.md"]
+
+
+def test_a_recorded_run_is_played_again_without_a_key_or_the_first_directory(there: Path) -> None:
+    started("kept", "--record tapes")
+    first = finished()
+    tape = Path("tapes/kept.jsonl")
+    shutil.rmtree("kept")
+    done = agent(f"run relu.py --run-directory again --cassette {tape}", log="again.log")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(set(judged("again.log"))) == sorted(set(judged()))
+    best = re.search(r"\d\.\d\dx \[", first.stdout)
+    assert best and best[0] in done.stdout
+    assert "001" not in "".join(path.name for path in Path("again").iterdir())
+    from_run = agent("run relu.py --run-directory third --provider replay --cassette again", log="third.log")
+    assert from_run.returncode == 0 and sorted(judged("third.log")) == sorted(judged("again.log"))
+
+
+def test_a_recording_is_played_on_a_judge_that_finds_otherwise(there: Path) -> None:
+    started("kept", "--record tape.jsonl")
+    finished()
+    rows_ = Path("tape.jsonl").read_text().replace("# speed: 3.5", "# verdict: wrong").splitlines()
+    changed = [json.dumps({**json.loads(row), "key": "of other words"}) for row in rows_[1:]]
+    Path("tape.jsonl").write_text("\n".join([rows_[0], *changed]) + "\n")
+    done = agent("run relu.py --run-directory again --cassette tape.jsonl", log="again.log")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert any("# verdict: wrong" in source for source in judged("again.log"))
+
+
+def test_a_run_that_stops_is_recorded_as_far_as_it_came(there: Path) -> None:
+    (ideas,) = waiting(started("kept", "--record tape.jsonl"))
+    assert read(Path("tape.jsonl")).calls == ()
+    answer(ideas, 0)
+    waiting(agent("resume kept"))
+    (call,) = read(Path("tape.jsonl")).calls
+    assert (call.place, call.usage["role"]) == ("ideas of round 1, no. 1", "ideas")
+    done = agent("run relu.py --run-directory again --cassette tape.jsonl")
+    assert done.returncode == 4 and "round 1, attempt 0, no. 1) is not among the recorded ones" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot be read"),
+        ("", "is not a cassette"),
+        ("{", "is not a cassette"),
+        ('{"cassette": 1}', "is not a cassette"),
+        ('{"cassette": 99}', "format 99, this version plays 1"),
+        ('{"cassette": 1, "problem": {"name": "a", "source": "b", "target": "cpu"}, "settings": {}}\n[]', "not a cas"),
+    ],
+)
+def test_what_is_not_a_cassette_is_said_in_one_sentence(tmp_path: Path, text: str | None, words: str) -> None:
+    path = tmp_path / "tape.jsonl"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UsageError, match=words) as fault:
+        read(path)
+    assert "\n" not in str(fault.value)
+
+
+def test_a_cassette_of_another_problem_is_refused(there: Path) -> None:
+    started("kept", "--record tape.jsonl")
+    Path("relu.py").write_text(MODEL.replace("relu", "tanh"))
+    done = agent("run relu.py --run-directory again --cassette tape.jsonl")
+    assert done.returncode == 2 and "was recorded for another source" in done.stderr
+    Path("relu.py").write_text(MODEL)
+    done = agent("run relu.py --run-directory again --cassette tape.jsonl --target cuda")
+    assert done.returncode == 2 and "give --target cpu" in done.stderr
+    assert not Path("again").exists()
