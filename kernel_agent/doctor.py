@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.settings import Settings
+from kernel_agent.settings import Settings, variable_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ def _proposer(settings: Settings) -> Check:
 
     name = provider_of(settings)
     if name == "templates":
-        keys = ", ".join(row.key.upper() for row in PROVIDERS.values() if row.key)
+        keys = ", ".join(variable_of(row.keys[0]) for row in PROVIDERS.values() if row.needs_key)
         return Check("model", None, "no key is set: templates propose", f"set one of {keys} for ideas of a model")
     row = PROVIDERS[name]
     model = settings.model_name or row.model
-    if row.key and getattr(settings, row.key) is None:
-        return Check("model", False, f"{name} needs a key", f"set {row.key.upper()}")
+    if row.needs_key and all(getattr(settings, key) is None for key in row.keys):
+        return Check("model", False, f"{name} needs a key", f"set {variable_of(row.keys[0])}")
     return Check("model", True, f"{name}{f', {model}' if model else ''}")
 
 

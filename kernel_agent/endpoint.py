@@ -1,29 +1,73 @@
-"""An OpenAI-compatible HTTP endpoint."""
+"""An OpenAI-compatible HTTP endpoint: streamed replies, retries, and what it refuses in one sentence."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_agent.errors import ProviderError
-from kernel_agent.llm import Question, Reply, Talk, Usage
+from kernel_agent.llm import Question, Reply, Usage
+from kernel_agent.types import JSON
 
 if TYPE_CHECKING:
     from openai import APIStatusError
+
+CHARACTERS_A_TOKEN = 3
+"""By which tokens are counted where an endpoint does not say them: rather too many than too few."""
+
+
+LIMITS = ("max_completion_tokens", "max_tokens")
+"""What endpoints call the limit of a reply; reasoning models take the first alone."""
+
+
+class Broken(Exception):  # noqa: N818
+    """A connection or a stream that ended in the middle; asking again may help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What is asked of an endpoint beside the messages; None is not sent. `limit_name` is its name for `max_tokens`."""
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+    reasoning_effort: str | None = None
+    limit_name: str = "max_tokens"
+
+    def of(self, question: Question, unknown: Container[str] = ()) -> dict[str, Any]:
+        """The parameters by name without the unknown ones, those first that an endpoint is likeliest not to take."""
+        form = question.schema and {
+            "type": "json_schema",
+            "json_schema": {"name": question.role or "reply", "strict": True, "schema": question.schema},
+        }
+        limit = next((name for name in (self.limit_name, *LIMITS) if name not in unknown), self.limit_name)
+        named = {
+            "response_format": form,
+            "reasoning_effort": self.reasoning_effort,
+            "temperature": self.temperature,
+            "stream_options": None if "stream" in unknown else {"include_usage": True},
+            limit: self.max_tokens,
+            "stream": True,
+        }
+        return {name: value for name, value in named.items() if value is not None and name not in unknown}
 
 
 class Endpoint:
     """An OpenAI-compatible HTTP endpoint: at most `concurrency` questions at a time, each at most `timeout_s` seconds.
 
-    429 and 5xx are tried again up to `retries` times, after what Retry-After says or a jittered doubling of
-    `first_wait_s`; all else is refused at once as one ProviderError.
+    429, 5xx and broken connections are tried again up to `retries` times, after what Retry-After says or a jittered
+    doubling of `first_wait_s`. A parameter that is not taken (400, 422) is left out from then on, which `say` hears.
+    All else is refused at once as one ProviderError.
     """
+
+    remedy = "choose another model with --model-name"
 
     def __init__(
         self,
@@ -36,6 +80,8 @@ class Endpoint:
         timeout_s: float = 600.0,
         retries: int = 4,
         first_wait_s: float = 1.0,
+        extras: Extras | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
         import openai  # heavy: only runs that ask an endpoint pay for it
 
@@ -44,46 +90,116 @@ class Endpoint:
         self._name, self._model, self._url, self._key = f"{provider} ({model})", model, url, key
         self._slots = asyncio.Semaphore(concurrency)
         self._timeout_s, self._retries, self._first_wait_s = timeout_s, retries, first_wait_s
-
-    remedy = "choose another model with --model-name"
+        self._extras, self._say = extras or Extras(), say or (lambda _: None)
+        self._unknown: set[str] = set()
 
     async def answer(self, question: Question) -> Reply:
+        left_out: list[str] = []
+        tries = 0
         async with self._slots:
-            tries = 0
             while True:
+                extras = self._extras.of(question, {*self._unknown, *left_out})
                 try:
-                    return await self._once(question.talk)
+                    reply = await self._once(question, extras)
+                    self._learn(left_out)
+                    return reply
                 except self._api.APIStatusError as refusal:
+                    if refusal.status_code in (400, 422) and extras:
+                        left_out.append(_refused(refusal.param, extras))
+                        continue
                     asked = _retry_after(refusal.response.headers)
-                    wait = self._first_wait_s * 2**tries * random.uniform(0.5, 1.5) if asked is None else asked
+                    wait = self._wait(tries) if asked is None else asked
                     if tries == self._retries or wait > self._timeout_s or not _passing(refusal):
                         self._refuse(refusal)
+                except Broken as fault:
+                    if tries == self._retries:
+                        raise ProviderError(
+                            f"{self._name} broke off again and again ({fault}): resume later."
+                        ) from fault
+                    wait = self._wait(tries)
                 tries += 1
                 await asyncio.sleep(wait)
 
-    async def _once(self, talk: Talk) -> Reply:
+    def _wait(self, tries: int) -> float:
+        return self._first_wait_s * float(2**tries) * random.uniform(0.5, 1.5)
+
+    def _learn(self, left_out: list[str]) -> None:
+        for name in left_out:
+            if name not in self._unknown:
+                self._unknown.add(name)
+                self._say(f"{self._name} does not take `{name}`: left out from now on.")
+
+    async def _once(self, question: Question, extras: JSON) -> Reply:
+        messages = [{"role": speaker, "content": text} for speaker, text in question.talk]
+        completions: Any = self._client.chat.completions.with_streaming_response
         try:
-            done = await self._client.chat.completions.create(
-                model=self._model,
-                messages=[{"role": role, "content": text} for role, text in talk],  # type: ignore[misc]
-            )
-        except self._api.APITimeoutError as fault:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                completions.create(model=self._model, messages=messages, **extras) as response,
+            ):
+                return await self._read(response, question)
+        except (TimeoutError, self._api.APITimeoutError) as fault:
             raise ProviderError(
-                f"{self._name} did not answer within {self._timeout_s:g} s: resume later, or use a faster model."
+                f"{self._name} did not answer within {self._timeout_s:g} s: resume later, allow more with "
+                "--call-timeout-s, or use a faster model."
             ) from fault
         except self._api.APIConnectionError as fault:
+            if not type(fault.__cause__).__name__.startswith("Connect"):
+                raise Broken("the connection was cut") from fault
             raise ProviderError(
                 f"{self._name} cannot be reached at {self._url}: is the address right, and is it up?"
             ) from fault
-        except (json.JSONDecodeError, self._api.APIResponseValidationError) as fault:
+        except (ValueError, self._api.APIResponseValidationError) as fault:
             raise ProviderError(
                 f"{self._name} answered with something that is not JSON: is {self._url} the right address?"
             ) from fault
-        if not isinstance(done, self._api.types.chat.ChatCompletion) or not done.choices:
-            raise ProviderError(f"{self._name} answered without a completion: is {self._url} the right address?")
-        choice, used = done.choices[0], done.usage
-        paid = Usage(prompt_tokens=used.prompt_tokens, completion_tokens=used.completion_tokens) if used else Usage()
-        return Reply(choice.message.content or "", done.model or self._model, choice.finish_reason == "length", paid)
+
+    async def _read(self, response: Any, question: Question) -> Reply:
+        """The reply in whatever form it comes: events where the endpoint streams, else one JSON object."""
+        try:
+            if "text/event-stream" in response.headers.get("content-type", ""):
+                return self._reply(await self._streamed(await response.parse()), question)
+            body = json.loads(await response.read())
+        except _transport_error(response) as fault:
+            if "timeout" in type(fault).__name__.lower():
+                raise TimeoutError from fault
+            raise Broken("the reply was cut") from fault
+        return self._reply(body, question)
+
+    async def _streamed(self, stream: Any) -> JSON:
+        """The chunks of a stream put together as one completion. Raises Broken where it ends before its end."""
+        parts: list[str] = []
+        finish = model = usage = None
+        try:
+            async for chunk in stream:
+                for choice in chunk.choices or ():
+                    parts.append((choice.delta and choice.delta.content) or "")
+                    finish = choice.finish_reason or finish
+                model, usage = chunk.model or model, chunk.usage or usage
+        except self._api.APIStatusError:
+            raise
+        except self._api.APIError as fault:  # an error among the events
+            raise Broken(f"it said: {_flat(fault.message, self._key)}") from fault
+        if finish is None:
+            raise Broken("the stream ended in the middle")
+        used = usage.model_dump() if usage else None
+        return {
+            "choices": [{"message": {"content": "".join(parts)}, "finish_reason": finish}],
+            "model": model,
+            "usage": used,
+        }
+
+    def _reply(self, body: Any, question: Question) -> Reply:
+        try:
+            choice = body["choices"][0]
+            text, cut = choice["message"].get("content") or "", choice.get("finish_reason") == "length"
+        except (AttributeError, IndexError, KeyError, TypeError):
+            raise ProviderError(
+                f"{self._name} answered without a completion: is {self._url} the right address?"
+            ) from None
+        if not isinstance(text, str):
+            raise ProviderError(f"{self._name} answered with something else than text.")
+        return Reply(text, str(body.get("model") or self._model), cut, _usage(body.get("usage"), question, text))
 
     def _refuse(self, refusal: APIStatusError) -> NoReturn:
         advice = {
@@ -97,11 +213,35 @@ class Endpoint:
         if advice is None:
             later = refusal.status_code >= 500
             advice = "the fault is on its side; resume the run later" if later else "see its message"
-        said = "" if refusal.status_code == 401 else _one_line(refusal.message, self._key)
+        said = "" if refusal.status_code == 401 else _flat(refusal.message, self._key)
+        said = f" ({said})" if said else ""
         raise ProviderError(f"{self._name} refused with {refusal.status_code}: {advice}{said}.") from refusal
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def _refused(param: str | None, extras: JSON) -> str:
+    """The parameter that a refusal names, else the one that is likeliest not to be known."""
+    first = (param or "").partition(".")[0]
+    return first if first in extras else next(iter(extras))
+
+
+def _usage(used: Any, question: Question, text: str) -> Usage:
+    """What the endpoint says was used, else what the characters come to."""
+    if isinstance(used, dict):
+        given, made = used.get("prompt_tokens"), used.get("completion_tokens")
+        if isinstance(given, int) and isinstance(made, int):
+            return Usage(prompt_tokens=given, completion_tokens=made)
+    asked = sum(len(said) for _, said in question.talk)
+    return Usage(prompt_tokens=-(-asked // CHARACTERS_A_TOKEN), completion_tokens=-(-len(text) // CHARACTERS_A_TOKEN))
+
+
+def _transport_error(response: Any) -> type[Exception]:
+    """What the client's HTTP library raises while a body is read; openai wraps it only until the headers are there."""
+    library = importlib.import_module(type(response.http_response).__module__.partition(".")[0])
+    found: type[Exception] = library.TransportError
+    return found
 
 
 def _passing(refusal: APIStatusError) -> bool:
@@ -126,6 +266,5 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def _one_line(text: str, key: str | None) -> str:
-    text = re.sub(r"\s+", " ", text if key is None else text.replace(key, "<key>")).strip().rstrip(".")
-    return f" ({text[:200]})" if text else ""
+def _flat(text: str, key: str | None) -> str:
+    return re.sub(r"\s+", " ", text if key is None else text.replace(key, "<key>")).strip().rstrip(".")[:200]

@@ -17,7 +17,7 @@ Speaker = Literal["system", "user", "assistant"]
 Talk = tuple[tuple[Speaker, str], ...]
 """A conversation so far: pairs of who speaks and what is said. The last one is the question."""
 
-Role = Literal["ideas", "code", "helper", "escalation"]
+Role = Literal["ideas", "code"]
 """What a model is asked for; each may have a model of its own."""
 
 COMPLAINT = "That reply cannot be used: {fault}. Answer the same question again, whole, in the form asked for."
@@ -49,7 +49,7 @@ class Question:
     """
 
     talk: Talk
-    role: Role = "code"
+    role: Role | None = None
     place: str = ""
     schema: JSON | None = None
 
@@ -109,7 +109,7 @@ class Model:
         self,
         talk: Talk,
         read: Callable[[str], T],
-        role: Role = "code",
+        role: Role | None = None,
         place: str = "",
         schema: JSON | None = None,
     ) -> T:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_agent.cassette import Replay, read
-from kernel_agent.endpoint import Endpoint
+from kernel_agent.endpoint import Endpoint, Extras
 from kernel_agent.errors import ProviderError, UsageError
 from kernel_agent.journal import MANUAL
-from kernel_agent.llm import Calls, Model
+from kernel_agent.llm import Answers, Calls, Model, Question, Reply, Role
 from kernel_agent.manual import Manual
-from kernel_agent.settings import Settings
+from kernel_agent.settings import Settings, variable_of
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -23,29 +23,33 @@ GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai/"
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Who can be the model: its OpenAI-compatible address, the setting with its key, the model where none is named.
+    """Who can be the model: its OpenAI-compatible address, the settings with its key, the model where none is named.
 
-    No address: --base-url must give it. No key setting: it needs no key.
+    No address: --base-url must give it. `limit_name` is what it calls the most tokens of a reply.
     """
 
     name: str
     base_url: str | None = None
-    key: str | None = None
+    keys: tuple[str, ...] = ()
     model: str | None = None
+    needs_key: bool = True
+    limit_name: str = "max_tokens"
 
 
 PROVIDERS: Mapping[str, Provider] = {
     row.name: row
     for row in (
-        Provider("openai", "https://api.openai.com/v1", "openai_api_key", "gpt-5"),
-        Provider("gemini", GEMINI_URL, "gemini_api_key", "gemini-2.5-pro"),
-        Provider("anthropic", "https://api.anthropic.com/v1/", "anthropic_api_key", "claude-sonnet-4-5"),
-        Provider("openrouter", "https://openrouter.ai/api/v1", "openrouter_api_key"),
-        Provider("ollama", "http://localhost:11434/v1"),
-        Provider("vllm", "http://localhost:8000/v1"),
-        Provider("custom"),
-        Provider("manual"),
-        Provider("replay"),
+        Provider(
+            "openai", "https://api.openai.com/v1", ("openai_api_key",), "gpt-5", limit_name="max_completion_tokens"
+        ),
+        Provider("gemini", GEMINI_URL, ("gemini_api_key",), "gemini-2.5-pro"),
+        Provider("anthropic", "https://api.anthropic.com/v1/", ("anthropic_api_key",), "claude-sonnet-4-5"),
+        Provider("openrouter", "https://openrouter.ai/api/v1", ("openrouter_api_key",)),
+        Provider("ollama", "http://localhost:11434/v1", needs_key=False),
+        Provider("vllm", "http://localhost:8000/v1", ("gateway_api_key",), needs_key=False),
+        Provider("custom", None, ("gateway_api_key", "openai_api_key"), needs_key=False),
+        Provider("manual", needs_key=False),
+        Provider("replay", needs_key=False),
     )
 }
 
@@ -64,16 +68,59 @@ def open_model(
         return Model(Manual(run_dir / MANUAL, say, wait=settings.wait), calls)
     if provider == "replay":
         return Model(Replay(read(settings.cassette).calls if settings.cassette else ()), calls)
-    name = settings.model_name or row.model
+    by_role: dict[Role, str | None] = {"ideas": settings.ideas_model, "code": settings.code_model}
+    named = {role: _endpoint(row, name, settings, say) for role, name in by_role.items() if name}
+    general = None if len(named) == len(by_role) else _endpoint(row, settings.model_name, settings, say)
+    return Model(ByRole(general or named["code"], named), calls)
+
+
+class ByRole:
+    """Asks a role's own endpoint where it has one, else the general one."""
+
+    def __init__(self, general: Answers, by_role: Mapping[Role, Answers]) -> None:
+        self._general, self._by_role = general, by_role
+        self.remedy = general.remedy
+
+    async def answer(self, question: Question) -> Reply:
+        asked = self._by_role.get(question.role, self._general) if question.role else self._general
+        return await asked.answer(question)
+
+    async def close(self) -> None:
+        for answers in {id(one): one for one in (self._general, *self._by_role.values())}.values():
+            await answers.close()
+
+
+def _endpoint(row: Provider, name: str | None, settings: Settings, say: Callable[[str], None] | None) -> Endpoint:
+    """The endpoint of a model by its name, `PROVIDER:NAME` where it is another provider's."""
+    url = settings.base_url
+    if name and (other := PROVIDERS.get(name.partition(":")[0])) and other is not row and ":" in name:
+        row, name, url = other, name.partition(":")[2], None
+    name = name or row.model
     if name is None:
-        raise UsageError(f"Provider {provider} needs the name of a model: give --model-name.")
-    url = settings.base_url or row.base_url
+        raise UsageError(f"Provider {row.name} needs the name of a model: give --model-name.")
+    url = url or row.base_url
     if url is None:
-        raise UsageError(f"Provider {provider} has no address of its own: give --base-url.")
-    secret: SecretStr | None = (
-        getattr(settings, row.key or "openai_api_key") if row.key or provider == "custom" else None
+        raise UsageError(f"Provider {row.name} has no address of its own: give --base-url.")
+    extras = Extras(settings.temperature, settings.max_tokens, settings.reasoning_effort, row.limit_name)
+    return Endpoint(
+        row.name,
+        name,
+        url,
+        key=_key(row, settings),
+        concurrency=settings.max_concurrent_calls,
+        timeout_s=settings.call_timeout_s,
+        extras=extras,
+        say=say,
     )
-    key = secret.get_secret_value().strip() if secret else ""
-    if row.key and not key:
-        raise ProviderError(f"Provider {provider} needs a key: set {row.key.upper()} in the environment or in .env.")
-    return Model(Endpoint(provider, name, url, key=key or None, concurrency=settings.max_concurrent_calls), calls)
+
+
+def _key(row: Provider, settings: Settings) -> str | None:
+    """The first of the provider's keys that is set; None where it needs none."""
+    for name in row.keys:
+        secret: SecretStr | None = getattr(settings, name)
+        if key := secret.get_secret_value().strip() if secret else "":
+            return key
+    if row.needs_key:
+        variable = variable_of(row.keys[0])
+        raise ProviderError(f"Provider {row.name} needs a key: set {variable} in the environment or in .env.")
+    return None

@@ -29,10 +29,9 @@ Provider = Literal[
 ]
 
 
-def _key(variable: str, sentence: str) -> Any:
-    return Field(
-        default=None, repr=False, validation_alias=AliasChoices(PREFIX + variable, variable), description=sentence
-    )
+def _key(variable: str, sentence: str, *also: str) -> Any:
+    names = AliasChoices(PREFIX + variable, *also, variable)
+    return Field(default=None, repr=False, validation_alias=names, description=sentence)
 
 
 class Settings(BaseSettings):
@@ -53,17 +52,38 @@ class Settings(BaseSettings):
         description="Who proposes kernels: a model's provider, or `templates` (no key, no network); "
         "`auto` takes the first provider whose key is set, else templates.",
     )
-    openai_api_key: SecretStr | None = _key("OPENAI_API_KEY", "Key for the openai and custom providers.")
-    gemini_api_key: SecretStr | None = _key("GEMINI_API_KEY", "Key for the gemini provider.")
+    openai_api_key: SecretStr | None = _key("OPENAI_API_KEY", "Key for the openai provider.")
+    gemini_api_key: SecretStr | None = _key(
+        "GEMINI_API_KEY", "Key for the gemini provider; GOOGLE_API_KEY is read too.", "GOOGLE_API_KEY"
+    )
     anthropic_api_key: SecretStr | None = _key("ANTHROPIC_API_KEY", "Key for the anthropic provider.")
     openrouter_api_key: SecretStr | None = _key("OPENROUTER_API_KEY", "Key for the openrouter provider.")
+    gateway_api_key: SecretStr | None = _key(
+        "LLM_GATEWAY_KEY", "Key for the custom and vllm providers; without it, custom takes that of openai."
+    )
     base_url: str | None = Field(
         default=None,
         description="Address of an OpenAI-compatible endpoint, where it is not the provider's own.",
     )
     model_name: str | None = Field(
-        default=None, description="Name of the model; unset, the provider's default is used."
+        default=None,
+        description="Name of the model; unset, the provider's default is used. `PROVIDER:NAME` takes one of another "
+        "provider; several, apart by commas, take turns by what their kernels came to and what they cost.",
     )
+    ideas_model: str | None = Field(
+        default=None, description="The model that has the ideas, where it is another one; a name as in `model_name`."
+    )
+    code_model: str | None = Field(
+        default=None, description="The model that writes and repairs code, where it is another one."
+    )
+    temperature: float | None = Field(
+        default=None, ge=0, le=2, description="Sampling temperature; unset, and where it is refused, the model's own."
+    )
+    max_tokens: int | None = Field(default=None, ge=1, description="Most tokens that one reply may take.")
+    reasoning_effort: str | None = Field(
+        default=None, description="How long a reasoning model thinks, such as `low` or `high`; unset, as it likes."
+    )
+    call_timeout_s: float = Field(default=600.0, gt=0, le=7200, description="Seconds that one model call may take.")
     mcp_server_path: str = Field(
         default="python -m ncu_server",
         min_length=1,
@@ -118,6 +138,12 @@ def is_key(name: str) -> bool:
     return name.endswith("_api_key")
 
 
+def variable_of(name: str) -> str:
+    """The environment variable that a setting is documented under."""
+    alias = Settings.model_fields[name].validation_alias
+    return str(alias.choices[-1]) if isinstance(alias, AliasChoices) else PREFIX + name.upper()
+
+
 def load_settings(**given: Any) -> Settings:
     """Settings from the arguments that are not None, then the environment and `.env`, then defaults.
 
@@ -161,10 +187,8 @@ class Row:
 def rows() -> Iterator[Row]:
     """Every setting in the order of its declaration, for `--help` and the README."""
     for name, field in Settings.model_fields.items():
-        alias = field.validation_alias
-        variable = str(alias.choices[-1]) if isinstance(alias, AliasChoices) else PREFIX + name.upper()
         default = "" if field.default is None else str(field.default)
-        yield Row(name, _type(field.annotation), default, variable, field.description or "")
+        yield Row(name, _type(field.annotation), default, variable_of(name), field.description or "")
 
 
 def _type(annotation: Any) -> str:

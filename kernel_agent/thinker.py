@@ -47,7 +47,7 @@ class Thinker:
             tried.add(_plain(brief.parent_idea.title))
         talk, place = _talk(brief, "ideas", count=count), f"ideas of round {brief.round}"
         try:
-            found = await self.model.ask(talk, read_ideas, "ideas", place)
+            found = await self.model.ask(talk, read_ideas, "ideas", place, SCHEMA)
         except NotRecorded:
             if brief.round == 1:
                 raise
@@ -92,6 +92,27 @@ class Proposed(BaseModel):
     reasoning: str = ""
     predicted_gain: float | str | None = None
     risk: str = ""
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "ideas": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    name: {"type": "number" if name == "predicted_gain" else "string"} for name in Proposed.model_fields
+                },
+                "required": list(Proposed.model_fields),
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["ideas"],
+    "additionalProperties": False,
+}
+"""The JSON schema of a reply with ideas, in the strict form that endpoints take: all fields required, no others."""
 
 
 def read_ideas(text: str) -> list[Proposed]:

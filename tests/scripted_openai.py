@@ -26,6 +26,7 @@ class Refuse:
     message: str = "scripted"
     headers: Mapping[str, str] = field(default_factory=dict)
     code: str | None = None
+    param: str | None = None
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,27 @@ class Drop:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """A completion as one JSON object though a stream was asked for, with or without the tokens used."""
+
+    text: str
+    counted: bool = True
+
+
+@dataclass(frozen=True)
+class Events:
+    """A stream of just these events, which ends without a `[DONE]`; a pause before each."""
+
+    rows: tuple[str, ...]
+    every_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Stall:
     """No reply until the client goes away."""
 
 
-Step = Say | Refuse | Raw | Drop | Stall
+Step = Say | Refuse | Raw | Drop | Whole | Events | Stall
 
 
 class ScriptedOpenAI:
@@ -109,9 +126,22 @@ class ScriptedOpenAI:
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n{")
             case Raw(text, kind):
                 writer.write(_response(200, text, {"content-type": kind}))
-            case Refuse(status, message, headers, code):
-                error = {"error": {"message": message, "type": "scripted", "param": None, "code": code}}
+            case Refuse(status, message, headers, code, param):
+                error = {"error": {"message": message, "type": "scripted", "param": param, "code": code}}
                 writer.write(_response(status, json.dumps(error), {"content-type": "application/json", **headers}))
+            case Events(rows, every_s):
+                writer.write(_STREAM)
+                for row in rows:
+                    await asyncio.sleep(every_s)
+                    writer.write(f"data: {row}\n\n".encode())
+                    await writer.drain()
+            case Whole(text, counted):
+                done = _completion(body["model"], text, "stop")
+                reply = json.dumps(done if counted else {**done, "usage": None})
+                writer.write(_response(200, reply, {"content-type": "application/json"}))
+            case Say(text, finish) if body.get("stream"):
+                rows = [json.dumps(row) for row in chunks(body["model"], text, finish)]
+                writer.write(_STREAM + "".join(f"data: {row}\n\n" for row in [*rows, "[DONE]"]).encode())
             case Say(text, finish):
                 reply = json.dumps(_completion(body["model"], text, finish))
                 writer.write(_response(200, reply, {"content-type": "application/json"}))
@@ -127,6 +157,20 @@ def _response(status: int, body: str, headers: Mapping[str, str]) -> bytes:
     ]
     rows += [f"{name}: {value}" for name, value in headers.items()]
     return ("\r\n".join(rows) + "\r\n\r\n" + body).encode()
+
+
+_STREAM = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/event-stream\r\n\r\n"
+
+
+def chunks(model: str, text: str, finish: str | None = "stop") -> list[dict[str, Any]]:
+    """A completion in three pieces and its usage."""
+    third = len(text) // 3
+    base = {"id": "scripted", "object": "chat.completion.chunk", "created": 0, "model": model}
+    parts = ({"role": "assistant", "content": text[:third]}, {"content": text[third:]}, {})
+    rows = [{**base, "choices": [{"index": 0, "delta": part, "finish_reason": None}]} for part in parts]
+    rows[-1]["choices"][0]["finish_reason"] = finish
+    usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+    return [*rows, {**base, "choices": [], "usage": usage}]
 
 
 def _completion(model: str, text: str, finish: str) -> dict[str, Any]:

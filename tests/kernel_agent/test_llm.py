@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from kernel_agent.cassette import Replay
-from kernel_agent.endpoint import Endpoint
+from kernel_agent.endpoint import Endpoint, Extras
 from kernel_agent.errors import ProviderError, UsageError
 from kernel_agent.llm import Malformed, Model, Question, Talk
 from kernel_agent.manual import Manual
 from kernel_agent.providers import PROVIDERS, open_model
-from kernel_agent.settings import Settings
-from tests.scripted_openai import Drop, Raw, Refuse, Say, ScriptedOpenAI, Stall, Step
+from kernel_agent.settings import Settings, rows
+from tests.scripted_openai import Drop, Events, Raw, Refuse, Say, ScriptedOpenAI, Stall, Step, Whole, chunks
 
 TALK: Talk = (("system", "be brief"), ("user", "a number?"))
 
@@ -104,10 +104,13 @@ async def test_a_wait_longer_than_a_call_may_take_is_refused_at_once() -> None:
         await ask(Refuse(429, headers={"Retry-After": "3600"}), timeout_s=60)
 
 
+REFUSED = Refuse(400, "no  such\nparameter")
+
+
 @pytest.mark.parametrize(
     ("step", "sentence"),
     [
-        (Refuse(400, "no  such\nparameter"), r"refused with 400: see its message \(.*no such parameter"),
+        (REFUSED, r"refused with 400: see its message \(.*no such parameter"),
         (Refuse(401, "bad key sk-secret"), r"custom \(tiny\) refused with 401: check the key\.$"),
         (Refuse(402), "no credit left"),
         (Refuse(403), "this key may not use this model"),
@@ -115,18 +118,117 @@ async def test_a_wait_longer_than_a_call_may_take_is_refused_at_once() -> None:
         (Refuse(413), "too long for this model"),
         (Refuse(429, code="insufficient_quota"), "used up; wait, or lower --max-concurrent-calls"),
         (Raw("{not json"), "not JSON"),
-        (Raw("<html>", "text/html"), "without a completion"),
+        (Raw("<html>", "text/html"), "not JSON"),
         (Raw('{"error": "upstream"}'), "without a completion"),
-        (Drop(), "cannot be reached at http"),
+        (Raw('{"choices": [{"message": {"content": ["a"]}}]}'), "something else than text"),
+        (Raw('{"choices": [7]}'), "without a completion"),
+        (Raw("[]"), "without a completion"),
+        (Raw("7"), "without a completion"),
+        (Events(("{not json",)), "not JSON"),
     ],
 )
 async def test_what_does_not_pass_by_waiting_is_refused_at_once(step: Step, sentence: str) -> None:
-    async with ScriptedOpenAI([step]) as server, Model(endpoint(server), Kept()) as model:
+    async with ScriptedOpenAI(lambda _: step) as server, Model(endpoint(server), Kept()) as model:
         with pytest.raises(ProviderError, match=sentence) as refusal:
             await model.ask(TALK, number)
-        assert len(server.requests) == 1
+        assert len(server.requests) == (3 if step == REFUSED else 1), "a parameter may be what it refuses"
     assert "sk-secret" not in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+CUT = tuple(json.dumps(row) for row in chunks("tiny", "1234", finish=None))
+
+
+@pytest.mark.parametrize(
+    ("step", "fault"),
+    [
+        (Drop(), "cut"),
+        (Events(CUT), "the stream ended in the middle"),
+        (Events(()), "the stream ended in the middle"),
+        (Events((*CUT[:1], '{"error": {"message": "over\\nloaded sk-secret"}}')), "it said: over loaded <key>"),
+    ],
+)
+async def test_what_breaks_off_is_asked_again_and_at_last_said_to_have_broken_off(step: Step, fault: str) -> None:
+    assert await ask(step, Say("5")) == 5
+    async with ScriptedOpenAI(lambda _: step) as server, Model(endpoint(server, retries=1), Kept()) as model:
+        with pytest.raises(ProviderError, match=rf"broke off again and again \(.*{fault}.*\): resume later"):
+            await model.ask(TALK, number)
+        assert len(server.requests) == 2
+
+
+async def test_a_slow_stream_is_read_to_its_end_but_not_beyond_the_time_a_call_may_take() -> None:
+    rows = tuple(json.dumps(row) for row in chunks("tiny", "123456"))
+    assert await ask(Events(rows, every_s=0.02)) == 123456
+    with pytest.raises(ProviderError, match=r"did not answer within 0\.2 s"):
+        await ask(Events(rows * 100, every_s=0.02), timeout_s=0.2)
+
+
+async def test_tokens_are_estimated_where_the_endpoint_counts_none() -> None:
+    for step in (Whole("123456", counted=False), Events(tuple(json.dumps(r) for r in chunks("m", "123456")[:3]))):
+        async with ScriptedOpenAI([step]) as server, Model(endpoint(server), Kept()) as model:
+            assert await model.ask(TALK, number) == 123456
+            assert (model.usage.prompt_tokens, model.usage.completion_tokens) == (6, 2)
+
+
+async def test_a_json_reply_to_a_question_for_a_stream_is_taken() -> None:
+    assert await ask(Whole("6")) == 6
+
+
+SCHEMA = {"type": "object"}
+
+
+def picky(*unknown: str, tell: bool = True) -> Any:
+    """An endpoint that refuses parameters it does not know, saying which one or not."""
+
+    def choose(body: dict[str, Any]) -> Step:
+        found = next((name for name in unknown if name in body), None)
+        if found is None:
+            return Say("8")
+        return Refuse(400, f"Unsupported parameter {found}", param=found if tell else None)
+
+    return choose
+
+
+@pytest.mark.parametrize("tell", [True, False])
+async def test_parameters_that_an_endpoint_does_not_take_are_left_out_and_that_is_said_once(tell: bool) -> None:
+    said: list[str] = []
+    script = picky("response_format", "temperature", "max_tokens", tell=tell)
+    extras = Extras(temperature=0.2, max_tokens=50)
+    async with (
+        ScriptedOpenAI(script) as server,
+        Model(endpoint(server, extras=extras, say=said.append), Kept()) as model,
+    ):
+        assert await model.ask(TALK, number, "ideas", schema=SCHEMA) == 8
+        first = len(server.requests)
+        assert await model.ask((("user", "again"),), number, "ideas", schema=SCHEMA) == 8
+        assert len(server.requests) == first + 1
+        body = server.requests[-1]
+    assert not {"response_format", "temperature", "max_tokens"} & set(body)
+    assert "custom (tiny) does not take `temperature`: left out from now on." in said
+    assert len(said) == len(set(said))
+    if tell:
+        assert body["max_completion_tokens"] == 50 and body["stream"], "what it takes is still sent"
+
+
+async def test_a_schema_and_the_limits_are_sent_in_openais_form() -> None:
+    extras = Extras(0.5, 99, "low", "max_completion_tokens")
+    async with ScriptedOpenAI([Say("1")]) as server, Model(endpoint(server, extras=extras), Kept()) as model:
+        await model.ask(TALK, number, "ideas", schema=SCHEMA)
+        body = server.requests[0]
+    assert body["response_format"]["json_schema"] == {"name": "ideas", "strict": True, "schema": SCHEMA}
+    assert (body["temperature"], body["max_completion_tokens"], body["reasoning_effort"]) == (0.5, 99, "low")
+    assert body["stream_options"] == {"include_usage": True}
+
+
+async def test_a_refusal_that_no_parameter_causes_is_told_in_its_own_words_and_nothing_is_learnt() -> None:
+    said: list[str] = []
+    script = [*[Refuse(400, "maximum context length")] * 3, Say("4")]
+    async with ScriptedOpenAI(script) as server, Model(endpoint(server, say=said.append), Kept()) as model:
+        with pytest.raises(ProviderError, match="maximum context length"):
+            await model.ask(TALK, number)
+        assert await model.ask((("user", "shorter"),), number) == 4
+        assert server.requests[-1]["stream"]
+    assert said == []
 
 
 async def test_an_endpoint_that_stays_broken_is_left_after_the_last_retry() -> None:
@@ -199,14 +301,14 @@ def opened(provider: str, tmp_path: Path, **settings: Any) -> Model:
         ("vllm", {}, "needs the name of a model"),
         ("custom", {"model_name": "m"}, "give --base-url"),
         ("clippy", {}, "There is no provider clippy"),
+        ("openai", {"openai_api_key": "k", "code_model": "gemini:flash"}, "Provider gemini needs a key"),
     ],
 )
 def test_what_a_provider_lacks_is_said(
     provider: str, settings: dict[str, Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for row in PROVIDERS.values():
-        if row.key:
-            monkeypatch.delenv(row.key.upper(), raising=False)
+    for row in rows():
+        monkeypatch.delenv(row.variable, raising=False)
     with pytest.raises((ProviderError, UsageError), match=sentence):
         opened(provider, tmp_path, **settings)
 
@@ -219,3 +321,36 @@ async def test_a_provider_gets_its_own_key_and_address(tmp_path: Path) -> None:
         assert await model.ask(TALK, number) == 1
     assert server.keys == ["bearer own"]
     assert server.requests[0]["model"] == PROVIDERS["gemini"].model
+
+
+async def test_each_role_asks_the_model_it_is_given_and_its_own_provider(tmp_path: Path) -> None:
+    settings = {"model_name": "all", "ideas_model": "big:70b", "code_model": "openai:coder", "openai_api_key": "k"}
+    async with ScriptedOpenAI(lambda _: Say("1")) as server:
+        model = opened("custom", tmp_path, base_url=server.url, **settings)
+        async with model:
+            await model.ask((("user", "a"),), number, "ideas")
+            assert server.requests[0]["model"] == "big:70b", "what stands before a colon need not be a provider"
+    assert PROVIDERS["openai"].base_url in repr(model._answers._by_role["code"]._client.base_url)  # type: ignore
+
+
+@pytest.mark.parametrize(
+    ("provider", "keys", "sent"),
+    [
+        ("gemini", {"GOOGLE_API_KEY": "g"}, "bearer g"),
+        ("custom", {"LLM_GATEWAY_KEY": "own", "OPENAI_API_KEY": "other"}, "bearer own"),
+        ("custom", {"OPENAI_API_KEY": "other"}, "bearer other"),
+        ("vllm", {"OPENAI_API_KEY": "other"}, "bearer none"),
+        ("anthropic", {"ANTHROPIC_API_KEY": "a"}, "bearer a"),
+    ],
+)
+async def test_keys_come_from_the_providers_own_variables(
+    provider: str, keys: dict[str, str], sent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for row in rows():
+        monkeypatch.delenv(row.variable, raising=False)
+    for name, value in keys.items():
+        monkeypatch.setenv(name, value)
+    async with ScriptedOpenAI([Say("1")]) as server:
+        async with opened(provider, tmp_path, base_url=server.url, model_name="m") as model:
+            assert await model.ask(TALK, number) == 1
+        assert server.keys == [sent]
