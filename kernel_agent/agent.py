@@ -7,14 +7,16 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent import tree
+from kernel_agent.built import Kernel
 from kernel_agent.errors import NotCovered, Unavailable, UsageError
 from kernel_agent.events import Notice, Observer, RunOpened, RunStarted, silent
+from kernel_agent.intake import taken
 from kernel_agent.journal import Journal
 from kernel_agent.problem import Shapes, load_problem
 from kernel_agent.settings import Settings, load_settings
@@ -69,27 +71,30 @@ class KernelAgent:
 
     async def generate_kernel(
         self,
-        code: str,
+        code: Any,
         input_shapes: Shapes | Sequence[Shapes] | None = None,
         *,
-        name: str = "kernel",
+        inputs: Any = None,
+        name: str | None = None,
         init_inputs: Sequence[Any] | None = None,
         run_directory: Path | str | None = None,
     ) -> tuple[str, dict[str, Any]]:
-        """The best kernel's source and the results (see `results`).
+        """The best kernel's source and the results (see `results`); `results["kernel"]` is the kernel to call.
 
-        `code` is PyTorch source in KernelBench's form, or one torch.nn.Module with `input_shapes` (and `init_inputs`,
-        its constructor's arguments) beside it. Everything is kept in `run_directory`, by default a new one in
-        `runs_dir`. Where nothing beats the original, the original comes back with status no_improvement.
+        `code` is PyTorch source (text, or a path to it) in KernelBench's form, or one torch.nn.Module in any of these
+        forms: source, a class, an instance, a function whose source can be read. Beside the latter stand `input_shapes`
+        or example `inputs` (and `init_inputs`, the constructor's arguments). Everything is kept in `run_directory`, by
+        default a new one in `runs_dir`. Where nothing beats the original, it comes back, with status no_improvement.
         Raises the exceptions of kernel_agent.errors; a run that was stopped goes on with `resume`.
         """
         settings, fits = self._played()
-        problem = fits(load_problem(code, name, settings.target or "", input_shapes, init_inputs))
-        new = _new_directory(settings.runs_dir, name) if run_directory is None else _path(run_directory)
+        given = taken(code, name, inputs, init_inputs)
+        problem = fits(load_problem(given.code, given.name, settings.target or "", input_shapes, given.init_inputs))
+        new = _new_directory(settings.runs_dir, problem.name) if run_directory is None else _path(run_directory)
         with Journal.create(new) as journal:
             async with self._hands(journal, settings) as (model, bench):
                 if not problem.target:
-                    problem = load_problem(code, name, await found_target(bench), input_shapes, init_inputs)
+                    problem = replace(problem, target=await found_target(bench))
                 journal.begin(problem, settings)
                 self._observe(RunOpened(journal.directory))
                 with _recorded(journal, settings):
@@ -169,7 +174,7 @@ class KernelAgent:
         kernel = tree.winner(run).source
         _write(journal.directory / "best_kernel.py", kernel)
         _write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")
-        return kernel, found
+        return kernel, found | {"kernel": Kernel(journal.directory / "best_kernel.py")}
 
     def _notice(self, message: str) -> None:
         self._observe(Notice(message))

@@ -25,7 +25,7 @@ LAYERS = {
         {"thinker", "templates", "bench", "providers"},
         {"endpoint", "manual", "cassette"},
         {"llm", "query", "prompts"},
-        {"journal", "problem"},
+        {"journal", "problem", "intake", "built"},
         {"tree"},
         {"settings", "events"},
         {"types"},

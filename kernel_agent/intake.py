@@ -1,0 +1,298 @@
+"""What a caller hands over becomes source text: a path, a class, an instance or a function, and example inputs.
+
+Objects are read with `inspect` and by their own methods; torch is never imported here: who hands over a module has it.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import site
+import symtable
+import sys
+import sysconfig
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from kernel_agent.errors import ProblemError
+
+FORMS = "source text, a path, a torch.nn.Module, its class, or a function"
+HEAD = "import torch  # noqa: E402\n"
+HELD = """import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.held = {call}
+
+    def forward(self, *inputs):
+        return self.held(*inputs)
+"""
+WRAPPED = """import torch
+{source}
+
+class Model(torch.nn.Module):
+    def forward(self, {given}):
+        return {name}({given})
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The source of a problem, what it is called, and its constructor's arguments where they were found."""
+
+    code: str
+    name: str
+    init_inputs: Sequence[Any] | None = None
+
+
+def taken(
+    code: object, name: str | None = None, inputs: object = None, init_inputs: Sequence[Any] | None = None
+) -> Taken:
+    """The source that `code` stands for (see FORMS), with a `get_inputs` that draws values like the example `inputs`.
+
+    Of an object's module only what the object uses is taken: functions, classes, constants, imports. An instance's
+    class and arguments are what counts, not its weights. Raises ProblemError with one sentence.
+    """
+    if isinstance(code, (str, Path)):
+        found = _text(code, name)
+    elif isinstance(code, type) and _is_module_class(code):
+        found = Taken(_of_class(code), name or code.__name__, init_inputs)
+    elif isinstance(code, FunctionType):
+        found = Taken(_of_function(code), name or code.__name__)
+    elif _is_module_class(type(code)):
+        found = _of_instance(code, name, init_inputs)
+    else:
+        raise ProblemError(f"A problem is {FORMS}, not {code!r}.")
+    if inputs is not None:
+        if "\ndef get_inputs(" in f"\n{found.code}":
+            raise ProblemError(f"{found.name} defines `get_inputs` itself; leave inputs out.")
+        found = Taken(f"{found.code.rstrip()}\n\n\n{_drawn(inputs)}", found.name, found.init_inputs)
+    return Taken(found.code, found.name, init_inputs if found.init_inputs is None else found.init_inputs)
+
+
+def _text(code: str | Path, name: str | None) -> Taken:
+    is_path = isinstance(code, Path) or ("\n" not in code.strip() and code.strip().endswith(".py"))
+    if not is_path:
+        return Taken(str(code), name or "kernel")
+    path = Path(code)
+    try:
+        return Taken(path.read_text("utf-8-sig"), name or path.stem)
+    except OSError as error:
+        raise ProblemError(f"{path} cannot be read ({error.strerror}).") from None
+    except UnicodeDecodeError:
+        raise ProblemError(f"{path} is not text in UTF-8.") from None
+
+
+def _is_module_class(kind: type) -> bool:
+    return any(f"{base.__module__}.{base.__qualname__}" == "torch.nn.modules.module.Module" for base in kind.__mro__)
+
+
+def _of_class(kind: type) -> str:
+    if kind.__module__.startswith("torch."):
+        raise ProblemError(f"`{kind.__name__}` is torch's own: give an instance of it.")
+    source = Gathered().of(kind)
+    modules = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    if kind.__name__ == "Model" or len(modules) == 1:
+        return source
+    return f"{source}\n\nclass Model({kind.__name__}):\n    pass\n"
+
+
+def _of_function(function: FunctionType) -> str:
+    names = []
+    for one in inspect.signature(function).parameters.values():
+        if one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
+            raise ProblemError(f"`{function.__name__}` takes `{one}`: only plain arguments can be given to a kernel.")
+        if one.default is one.empty:
+            names.append(one.name)
+    given = ", ".join(names)
+    return WRAPPED.format(source=Gathered().of(function), name=function.__name__, given=given)
+
+
+def _of_instance(module: Any, name: str | None, init_inputs: Sequence[Any] | None) -> Taken:
+    kind = type(module)
+    if kind.__module__.startswith("torch."):
+        return Taken(HELD.format(call=_built(module)), name or kind.__name__, [])
+    arguments = list(_arguments(module)) if init_inputs is None else list(init_inputs)
+    try:
+        with _same_random_numbers():
+            made = _shapes(kind(*arguments))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ProblemError(f"`{kind.__name__}{tuple(arguments)!r}` fails ({error}): give init_inputs.") from None
+    if (own := _shapes(module)) != made:
+        differs = next(iter(sorted(set(own.items()) ^ set(made.items()))))[0]
+        raise ProblemError(
+            f"`{kind.__name__}{tuple(arguments)!r}` has other parameters than the module given ({differs}): "
+            "give init_inputs, and convert no parameters."
+        )
+    return Taken(_of_class(kind), name or kind.__name__, arguments)
+
+
+def _arguments(module: Any) -> Iterator[Any]:
+    """The constructor's arguments as far as they are kept in attributes of the same names."""
+    kind = type(module)
+    for one in inspect.signature(kind).parameters.values():
+        value = getattr(module, one.name, None)
+        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) and _is_literal(value) and value is not None:
+            yield value
+        elif one.default is not one.empty or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            return
+        else:
+            raise ProblemError(f"What `{kind.__name__}` was given as `{one.name}` is not known: give init_inputs.")
+
+
+def _shapes(module: Any) -> dict[str, str]:
+    return {name: f"{value.dtype}{tuple(value.shape)}" for name, value in module.state_dict().items()}
+
+
+def _built(module: Any) -> str:
+    """A module of torch's own as the call that makes it, from what it says of itself."""
+    kind = type(module)
+    children = list(module.children())
+    inner = ", ".join(_built(child) for child in children) if kind.__name__ == "Sequential" else module.extra_repr()
+    call = f"torch.nn.{kind.__name__}({inner})"
+    try:
+        with _same_random_numbers():
+            again = eval(call, {"torch": sys.modules["torch"]})  # what torch says of its own module
+        same = repr(again) == repr(module) and _shapes(again) == _shapes(module)
+    except (TypeError, ValueError, SyntaxError, NameError, AttributeError, RuntimeError):
+        same = False
+    if not same:
+        raise ProblemError(f"`{kind.__name__}` does not say how it was made: write a class around it.")
+    return call
+
+
+def _same_random_numbers() -> Any:
+    """What is constructed within leaves the caller's random numbers as they were."""
+    return sys.modules["torch"].random.fork_rng(devices=[])
+
+
+class Gathered:
+    """The source of an object with all that it uses of its module, each name once, in an order that runs."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, str] = {}
+        self._values: dict[str, object] = {}
+
+    def of(self, thing: type | FunctionType) -> str:
+        self._take(thing.__name__, thing)
+        imports = [part for part in self._parts.values() if part.startswith(("import ", "from "))]
+        others = [part for part in self._parts.values() if not part.startswith(("import ", "from "))]
+        return "".join(imports) + "\n\n" + "\n\n".join(others)
+
+    def _take(self, name: str, value: object) -> None:
+        if name in self._values:
+            if self._values[name] is not value:
+                raise ProblemError(f"Two different things are called `{name}`: write the problem as one source.")
+            return
+        self._values[name] = value
+        self._parts[name] = self._part(name, value)
+
+    def _part(self, name: str, value: object) -> str:
+        if isinstance(value, ModuleType):
+            return f"import {value.__name__} as {name}\n" if value.__name__ != name else f"import {name}\n"
+        if isinstance(value, (type, FunctionType)) or callable(value):
+            return self._definition(name, value)
+        if type(value).__module__ == "torch" and repr(value).startswith("torch."):
+            self._take("torch", sys.modules["torch"])
+            return f"{name} = {value!r}\n"
+        if _is_literal(value):
+            return f"{name} = {value!r}\n"
+        kind = type(value).__name__
+        raise ProblemError(f"The value of `{name}` cannot be written as source ({kind}): give source text.")
+
+    def _definition(self, name: str, value: Any) -> str:
+        home = sys.modules.get(getattr(value, "__module__", None) or "")
+        own = getattr(value, "__name__", name)
+        if home is not None and _is_installed(home) and getattr(home, own, None) is value:
+            return f"from {home.__name__} import {own}" + (f" as {name}\n" if own != name else "\n")
+        try:
+            source = textwrap.dedent(inspect.getsource(value))
+        except (OSError, TypeError):
+            raise ProblemError(f"The source of `{name}` cannot be read: give source text.") from None
+        if not source.startswith(("def ", "class ", "@")):
+            raise ProblemError(f"`{name}` is not a plain function or class: give source text.")
+        around = _around(value)
+        for used in sorted(_used(source)):
+            if used in around:
+                self._take(used, around[used])
+            elif not hasattr(builtins, used) and used != own:
+                raise ProblemError(f"`{own}` uses `{used}`, which is not at its module's top level: give source text.")
+        return source if own == name else f"{source}\n{name} = {own}\n"
+
+
+def _around(value: Any) -> Mapping[str, object]:
+    """The names that a function or class sees: its module's, and what it has closed over."""
+    found = dict(vars(sys.modules[value.__module__])) if value.__module__ in sys.modules else {}
+    functions = [value, *vars(value).values()] if isinstance(value, type) else [value]
+    for one in functions:
+        if isinstance(one, FunctionType):
+            found.update(one.__globals__)
+            found.update(inspect.getclosurevars(one).nonlocals)
+    return found
+
+
+def _used(source: str) -> set[str]:
+    """The global names that a piece of source reads."""
+    top = symtable.symtable(source, "source", "exec")
+    found = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_referenced() and not symbol.is_assigned()}
+    tables = list(top.get_children())
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        found |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() and symbol.is_referenced()}
+    return found - {"__class__"}
+
+
+def _is_installed(module: ModuleType) -> bool:
+    """Whether every Python of this machine's environment can import it: built in, standard, or in site-packages."""
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return module.__name__ in sys.builtin_module_names
+    places = [*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("stdlib")]
+    return any(Path(file).is_relative_to(place) for place in places)
+
+
+def _is_literal(value: object) -> bool:
+    try:
+        return bool(ast.literal_eval(repr(value)) == value)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return False
+
+
+def _drawn(inputs: object) -> str:
+    """A `get_inputs` whose values are like the examples: shapes, dtypes, and the range or the spread."""
+    examples = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    drawn = ", ".join(_like(example) for example in examples)
+    return f"{HEAD}\n\ndef get_inputs():\n    return [{drawn}]\n"
+
+
+def _like(example: Any) -> str:
+    if _is_literal(example):
+        return repr(example)
+    if not all(hasattr(example, part) for part in ("shape", "dtype", "min", "max", "float")):
+        raise ProblemError(f"An example input is a tensor, a number or a string, not {type(example).__name__}.")
+    shape, dtype = tuple(example.shape), str(example.dtype)
+    if dtype == "torch.bool":
+        share = float(example.float().mean()) if example.numel() else 0.5
+        return f"(torch.rand({shape}) < {share:.3g})"
+    if not example.dtype.is_floating_point:
+        if example.dtype.is_complex:
+            return f"torch.randn({shape}, dtype={dtype})"
+        least, most = (int(example.min()), int(example.max())) if example.numel() else (0, 1)
+        return f"torch.randint({least}, {most + 1}, {shape}, dtype={dtype})"
+    cast = "" if dtype == "torch.float32" else f".to({dtype})"
+    values = example.detach().double()
+    low, high = (float(values.min()), float(values.max())) if example.numel() else (-1.0, 1.0)
+    if low >= 0 and high > 0:
+        return f"(torch.rand({shape}) * {high - low:.4g} + {low:.4g}){cast}"
+    mean, spread = (float(values.mean()), float(values.std(correction=0))) if example.numel() else (0.0, 1.0)
+    if abs(mean) < 0.1 * spread and 0.8 < spread < 1.25:
+        return f"torch.randn({shape}){cast}"
+    return f"(torch.randn({shape}) * {spread:.4g} + {mean:.4g}){cast}"

@@ -1,0 +1,193 @@
+"""What may be handed over: text, paths, classes, instances, functions; and what comes back to call."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402, N812
+
+from kernel_agent.built import Kernel  # noqa: E402
+from kernel_agent.errors import ProblemError, UsageError  # noqa: E402
+from kernel_agent.intake import taken  # noqa: E402
+from kernel_agent.problem import load_problem  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+SCALE = 0.5
+KIND = torch.float32
+
+
+def halved(x: Any, exponent: int = 2) -> Any:
+    return F.relu(x).to(KIND) * SCALE**exponent * math.sqrt(4.0)
+
+
+def softly(x: Any, y: Any) -> Any:
+    return halved(x) + y
+
+
+class Block(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.width = width
+        self.lin = nn.Linear(width, width)
+
+    def forward(self, x: Any) -> Any:
+        return halved(self.lin(x))
+
+
+class Tower(nn.Module):
+    def __init__(self, width: int, depth: int = 2):
+        super().__init__()
+        self.width, self.depth = width, depth
+        self.blocks = nn.Sequential(*[Block(width) for _ in range(depth)])
+
+    def forward(self, x: Any) -> Any:
+        return self.blocks(x)
+
+
+def played(found: Any, shapes: Any = None) -> Any:
+    """The problem's source run where nothing of this file is known: the output's shape, parameters, inputs' ranges."""
+    source = load_problem(found.code, found.name, "cpu", shapes, found.init_inputs).source
+    known: dict[str, Any] = {"__name__": "problem"}
+    exec(compile(source, "problem", "exec", dont_inherit=True), known)
+    torch.manual_seed(0)
+    model, inputs = known["Model"](*known["get_init_inputs"]()), known["get_inputs"]()
+    shapes = {name: list(p.shape) for name, p in model.state_dict().items()}
+    kinds = [(str(x.dtype), x.double().min().item(), x.double().max().item()) for x in inputs]
+    return list(model(*inputs).shape), shapes, kinds
+
+
+def test_text_and_paths_are_read_and_a_path_names_the_run(tmp_path: Path) -> None:
+    (tmp_path / "row.py").write_text("x = 1\n", "utf-8-sig")
+    assert (taken("x = 1\n").code, taken("x = 1\n").name) == ("x = 1\n", "kernel")
+    for path in (tmp_path / "row.py", str(tmp_path / "row.py")):
+        assert (taken(path).code, taken(path).name) == ("x = 1\n", "row")
+
+
+def test_a_class_is_taken_with_what_it_uses_of_its_module_and_nothing_else() -> None:
+    found = taken(Tower, init_inputs=[8])
+    shape, parameters, _ = played(found, [(4, 8)])
+    assert shape == [4, 8] and len(parameters) == 4
+    assert "Taken" not in found.code and "softly" not in found.code and "pytest" not in found.code
+
+
+def test_an_instance_is_taken_with_the_arguments_that_it_kept() -> None:
+    module = Tower(8, 3)
+    before = torch.get_rng_state()
+    found = taken(module)
+    assert torch.equal(before, torch.get_rng_state())
+    assert list(found.init_inputs or ()) == [8, 3]
+    shape, parameters, _ = played(found, [(4, 8)])
+    assert shape == [4, 8] and len(parameters) == 6
+
+
+def test_torchs_own_modules_are_taken_by_what_they_say_of_themselves() -> None:
+    held = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.GELU(), nn.Flatten(), nn.LazyLinear(2))
+    with pytest.raises(ProblemError, match="does not say how it was made: write a class around it"):
+        taken(held)
+    found = taken(held[:4])
+    shape, parameters, _ = played(found, [(2, 3, 5, 5)])
+    assert shape == [2, 100] and "held.0.weight" in parameters
+
+
+def test_a_function_is_taken_with_example_inputs_like_which_values_are_drawn() -> None:
+    x, y = torch.rand(64, 32) * 3 + 1, (torch.randn(64, 32) * 7).half()
+    shape, _, kinds = played(taken(softly, inputs=(x, y)))
+    assert shape == [64, 32]
+    (kind, low, high), (other, least, most) = kinds
+    assert (kind, other) == ("torch.float32", "torch.float16")
+    assert low > 0.9 and high < 4.1 and least < -14 and most > 14
+
+
+def pick(table: Any, at: Any, mask: Any) -> Any:
+    return table[at] * mask[:, None]
+
+
+def test_integers_and_booleans_stay_in_their_range() -> None:
+    at, mask = torch.randint(0, 10, (50,)), torch.rand(50) < 0.3
+    shape, _, kinds = played(taken(pick, inputs=[torch.randn(10, 4), at, mask]))
+    assert shape == [50, 4] and kinds[1][0] == "torch.int64" and kinds[2][0] == "torch.bool"
+    assert kinds[1][1] >= 0 and kinds[1][2] <= 9
+
+
+def local() -> Any:
+    factor = 3.0
+
+    def scaled(x: Any) -> Any:
+        return x * factor
+
+    return scaled
+
+
+def test_what_a_function_has_closed_over_comes_along() -> None:
+    assert "factor = 3.0" in (found := taken(local(), inputs=torch.randn(3, 3))).code
+    assert played(found)[0] == [3, 3]
+
+
+TABLE = torch.ones(3)
+
+
+def uses_a_tensor(x: Any) -> Any:
+    return x + TABLE
+
+
+def starred(*x: Any) -> Any:
+    return x[0]
+
+
+class Hidden(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.lin = nn.Linear(width, 2)
+
+
+BAD: list[tuple[Any, dict[str, Any], str]] = [
+    (5, {}, "A problem is source text, a path"),
+    (partial(halved), {}, "A problem is source text, a path"),
+    (Path("/nowhere.py"), {}, "cannot be read"),
+    (lambda x: x, {}, "is not a plain function or class"),
+    (uses_a_tensor, {}, "value of `TABLE` cannot be written as source"),
+    (starred, {}, "only plain arguments"),
+    (nn.Linear, {}, "is torch's own: give an instance"),
+    (Hidden(4), {}, "was given as `width` is not known: give init_inputs"),
+    (Tower(8).half(), {}, "has other parameters than the module given"),
+    (Tower(8), {"init_inputs": [9]}, "has other parameters than the module given"),
+    (Tower(8), {"init_inputs": ["a"]}, "give init_inputs"),
+    (softly, {"inputs": [object()]}, "An example input is a tensor"),
+    ("def get_inputs(): ...\n", {"inputs": [1]}, "leave inputs out"),
+]
+
+
+@pytest.mark.parametrize(("code", "more", "words"), BAD)
+def test_what_cannot_be_taken_is_said_in_one_sentence(code: Any, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProblemError, match=words) as fault:
+        taken(code, **more)
+    assert "\n" not in str(fault.value)
+
+
+def test_the_best_kernel_is_built_at_its_first_call(tmp_path: Path) -> None:
+    path = tmp_path / "best_kernel.py"
+    source = taken(softly, inputs=(torch.ones(2), torch.ones(2))).code
+    path.write_text(load_problem(source, "softly", "cpu").source + "\n\nclass ModelNew(Model):\n    fresh = True\n")
+    kernel = Kernel(path)
+    assert torch.equal(kernel(torch.ones(4), torch.ones(4)), softly(torch.ones(4), torch.ones(4)))
+    assert kernel.module.fresh and kernel.module is Kernel(path).module
+    with pytest.raises(UsageError, match="There is no kernel at"):
+        Kernel(tmp_path / "none.py")(1)
+
+
+def test_taking_text_loads_no_torch() -> None:
+    code = (
+        "import sys, kernel_agent.agent, kernel_agent.intake as i; i.taken('x = 1\\n'); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "False\n", done.stderr
