@@ -24,6 +24,7 @@ from kernel_agent.types import Brief, Description, Device, Evaluation, Idea, Pro
 from tests.scripted_bench import COMPILE_US, EAGER_US, GRAPH, verdict
 
 ROOT = Path(__file__).parents[1]
+LETTERS = str.maketrans("0123456789", "ghijklmnop")
 PROBLEM = Problem("relu", "class Model: ...\n", "cpu")
 DESCRIPTION = Description(
     device=Device("cpu", "scripted", "x86_64", 2, 10.0),
@@ -44,19 +45,24 @@ def small_settings(**given: object) -> Settings:
 
 
 class ScriptedProposer:
-    """Ideas and sources by hash. Attempt 1 of a round's ideas is one and the same source; half the repairs give up."""
+    """Ideas and sources by hash. Attempt 1 of a round's ideas is one source, attempt 2 has tunables; half of the
+    repairs give up."""
 
     def __init__(self) -> None:
         self.asked: list[Brief] = []
 
     async def ideas(self, brief: Brief, count: int) -> list[Idea]:
         self.asked.append(brief)
-        titles = [f"idea {number} on {brief.parent.id}" for number in range(count)]
+        marks = [digest(number, brief.round, brief.parent.id, brief.mate).translate(LETTERS) for number in range(count)]
+        titles = [f"{mark} differs" for mark in marks]
         return [Idea("", 0, "", title, "because") for title in titles]
 
     async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
         self.asked.append(brief)
-        return f"# round {idea.round} attempt {attempt}\n" if attempt == 1 else f"# {idea.title} attempt {attempt}\n"
+        if attempt == 1:
+            return f"# round {idea.round} attempt {attempt}\n"
+        tunables = "A = 1  # tune: 1, 2, 3, 4\nB = 1  # tune: 1, 2, 3\n" if attempt == 2 else ""
+        return f"# {idea.title} attempt {attempt}\n{tunables}"
 
     async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
         return None if int(digest(trial.source), 16) % 2 else f"{trial.source}# repaired: {evaluation.status}\n"
@@ -102,8 +108,11 @@ class InProcessBench:
         return [Profile("counters", "memory", f"of {digest(source)}", ("spills",)) for source in sources]
 
 
+EVALUATION = TypeAdapter(Evaluation)
+
+
 def evaluation_of(source: str, *baselines: str) -> Evaluation:
-    return TypeAdapter(Evaluation).validate_python(verdict(source, list(baselines)))
+    return EVALUATION.validate_python(verdict(source, list(baselines)))
 
 
 def standings(run: tree.Run) -> list[list[object]]:
