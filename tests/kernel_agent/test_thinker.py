@@ -31,6 +31,7 @@ from kernel_agent.types import (
     Evaluation,
     Idea,
     Interval,
+    Mate,
     Outcome,
     Problem,
     Profile,
@@ -345,6 +346,10 @@ async def test_hostile_text_stays_inside_its_block(hostile: str, method: str) ->
         passages=(Passage("p1", hostile, hostile, hostile, hostile, hostile),),
         siblings=(Outcome(hostile, Status.WRONG, None, hostile),),
         parent_idea=Idea("i", 1, "p", hostile, hostile),
+        parent_profile=Profile("counters", "memory", hostile, (hostile,), (hostile,), hot_lines=(hostile,)),
+        mate=Mate(
+            Trial("m", 0, 0, "p", hostile), Idea("m", 1, "p", hostile, hostile), Evaluation(Status.WRONG, hostile)
+        ),
         description=replace(brief("cpu").description, notes=(hostile,), graph=None, graph_error=hostile),
     )
     one, trial = Idea("i", 1, "p", hostile, hostile), Trial("i", 0, 0, "p", hostile)
