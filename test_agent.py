@@ -1,4 +1,7 @@
-"""Optimize one example, 3 rounds of 4 ideas: the shortest way to see the agent at work. Not a test for pytest."""
+"""Optimize one example, 3 rounds of 4 ideas without sweeps: the shortest way to see the agent at work.
+
+Not a test for pytest.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,8 @@ def arguments() -> list[str]:
         "4",
         "--implementations",
         "1",
+        "--sweep-evaluations",
+        "0",
         *target,
     ]
 

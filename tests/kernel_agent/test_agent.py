@@ -75,6 +75,7 @@ async def test_code_goes_in_and_a_confirmed_kernel_with_its_results_comes_out(tm
     assert any(isinstance(event, Confirmed) and event.accepted for event in events)
 
 
+@pytest.mark.long
 async def test_a_finished_run_resumed_gives_the_same_and_more_rounds_can_be_asked_for(tmp_path: Path) -> None:
     kernel, results = await agent(tmp_path).generate_kernel(CODE, run_directory=tmp_path / "run")
     asked = (tmp_path / "log").read_text()
@@ -86,6 +87,7 @@ async def test_a_finished_run_resumed_gives_the_same_and_more_rounds_can_be_aske
     assert further["rounds"] == 3 and further["trials"] > results["trials"]
 
 
+@pytest.mark.long
 async def test_settings_given_on_resuming_are_kept_and_the_target_cannot_be_one_of_them(tmp_path: Path) -> None:
     await agent(tmp_path, num_rounds=1).generate_kernel(CODE, run_directory=tmp_path / "run")
     with pytest.raises(UsageError, match=r"is for cpu and stays so: start a new run for cuda\.$"):
@@ -98,6 +100,7 @@ async def test_settings_given_on_resuming_are_kept_and_the_target_cannot_be_one_
     await KernelAgent().resume(tmp_path / "run")  # what could not be used is not kept
 
 
+@pytest.mark.long
 async def test_the_ranking_is_by_first_judgements_and_the_second_stands_beside(tmp_path: Path) -> None:
     _, results = await agent(tmp_path, branching_factor=8).generate_kernel(CODE, run_directory=str(tmp_path / "run"))
     run, rows = read(tmp_path / "run"), results["ranking"]
@@ -142,6 +145,7 @@ async def test_a_cancelled_run_keeps_its_journal_and_resumes(tmp_path: Path) -> 
     assert read(tmp_path / "run").evaluations.items() >= kept.items() and results["status"] == "improved"
 
 
+@pytest.mark.long
 async def test_a_server_that_dies_twice_stops_the_run_and_the_next_one_finishes_it(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="resume the run"):
         await agent(tmp_path, server="--die-at 1").generate_kernel(CODE, run_directory=tmp_path / "run")
@@ -183,6 +187,7 @@ async def test_what_cannot_be_done_is_one_sentence_and_leaves_no_directory(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 async def test_a_start_that_is_killed_or_stopped_is_resumed(tmp_path: Path, number: signal.Signals) -> None:
     server = agent(tmp_path, server="--behave ponder").settings.mcp_server_path

@@ -217,6 +217,7 @@ runpy.run_path({program!r}, run_name="__main__")
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("missing", ["mcp", "rich", "pydantic", "pydantic_settings"])
 @pytest.mark.parametrize("command", ["kernel_agent run relu.py", "kernel_agent doctor", "test_agent.py relu.py"])
 def test_a_missing_package_is_named_with_what_to_do(there: Path, missing: str, command: str) -> None:
@@ -347,6 +348,7 @@ async def test_a_server_lost_while_a_resumed_run_is_described_says_how_to_go_on(
     assert err.endswith("\nWhat is recorded is kept; go on with: python -m kernel_agent resume kept\n")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_a_run_stopped_while_it_is_described_says_how_to_go_on(there: Path, number: signal.Signals) -> None:
     server = f"{bench(there)} --behave ponder"

@@ -82,6 +82,7 @@ async def test_cpp_kernels_equal_pytorch(tmp_path: Path) -> None:
     assert judged(tmp_path, candidates) == {}
 
 
+@pytest.mark.long
 async def test_cuda_kernels_equal_pytorch_when_threads_are_emulated(tmp_path: Path) -> None:
     names = ["arithmetic", "softmaxes", "norms", "reductions", "one_row", "groups", "half"]
     candidates = {name: on_cpu(await written(COVERED[name], GPU, n % 6)) for n, name in enumerate(names)}
@@ -239,6 +240,7 @@ def test_corpus_kernels_say_what_they_are(path: Path) -> None:
     assert page.languages == (("cuda",) if path.suffix == ".cu" else ("cpp",))
 
 
+@pytest.mark.long
 def test_corpus_kernels_compile(tmp_path: Path) -> None:
     flags = [
         "-std=c++17",

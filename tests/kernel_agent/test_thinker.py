@@ -410,6 +410,7 @@ def test_the_cpu_example_compiles_and_is_right(tmp_path: Path) -> None:
     run(tmp_path, example("cpu") + CHECK)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_the_cuda_example_compiles(tmp_path: Path) -> None:
     run(tmp_path, example("cuda").replace("tvm_ffi.cpp.load_inline(", "tvm_ffi.cpp.build_inline("))

@@ -71,6 +71,7 @@ def test_an_honest_kernel_from_stdin_passes_and_each_number_is_named(there: Path
     assert "memory" in rows["walls"]
 
 
+@pytest.mark.long
 def test_strict_rules_reject_what_the_default_lets_pass_and_json_is_the_whole_answer(there: Path) -> None:
     asked = (
         "partly.py --problem module.py --shapes 256x256,256x256 --target cpu --baselines eager --json --rules strict"
@@ -83,6 +84,7 @@ def test_strict_rules_reject_what_the_default_lets_pass_and_json_is_the_whole_an
     assert {"leads", "notes", "stages", "provenance"} <= answer.keys()
 
 
+@pytest.mark.long
 def test_every_set_of_shapes_has_a_row_of_its_own(there: Path) -> None:
     kernel = HONEST.replace("__init__(self, scale)", "__init__(self, scale=1.5)")
     asked = "- --problem module.py --shapes 64x256,64x256 --shapes 999x256,999x256 --target cpu --baselines eager"

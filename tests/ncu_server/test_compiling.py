@@ -50,6 +50,7 @@ async def test_registers_shared_memory_and_spills_come_back_for_each_kernel(serv
     assert "bytes spill stores" in getattr(words.contents[0], "text", "")
 
 
+@pytest.mark.long
 async def test_a_candidate_is_compiled_as_evaluate_kernel_would_build_it(server: Server) -> None:
     found = await compiled(server, candidate=CANDIDATE, arch="sm_90")
     assert found["status"] == "compiled" and found["arch"] == "sm_90a"

@@ -85,6 +85,7 @@ async def test_weights_packed_once_in_the_constructor_are_allowed(server: Server
     assert (await verdict(server, LAYER_NORM, packed))["status"] == "passed"
 
 
+@pytest.mark.long
 async def test_a_mean_that_is_nearly_constant_is_checked_on_sharper_inputs(server: Server) -> None:
     given = problem("pass", "return (x > 0.5).float().mean(1)", "[torch.rand(8, 65536)]")
     guess = candidate(
@@ -108,6 +109,7 @@ async def test_one_output_buffer_for_all_calls_is_wrong(server: Server) -> None:
     assert (await verdict(server, given, candidate("pass", loop, FORWARD.format("x"))))["status"] == "passed"
 
 
+@pytest.mark.long
 async def test_outputs_that_take_turns_are_wrong(server: Server) -> None:
     given = problem("pass", "return x * 2", "[torch.randn(32, 256)]")
     loop = "for (int64_t i = 0; i < n; ++i) o[i] = x[i] * 2;"
@@ -157,6 +159,7 @@ async def test_a_lower_precision_is_told_apart_and_an_honest_bfloat16_kernel_pas
     assert (await verdict(server, half, honest))["status"] == "passed"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("formula", "kernel", "constant"),
     [
@@ -178,6 +181,7 @@ async def test_a_degenerate_problem_is_named_and_a_constant_does_not_pass(
     assert (await verdict(server, given, lazy))["status"] == "wrong"
 
 
+@pytest.mark.long
 async def test_a_mean_of_a_softmax_is_no_constant_where_its_input_is_no_number(server: Server) -> None:
     given = problem("pass", "return torch.softmax(x, 1).mean(1)", "[torch.randn(32, 256)]")
     most = "float m = x[r * c]; for (int64_t i = 0; i < c; ++i) m = std::fmax(m, x[r * c + i]); double s = 0, t = 0;"

@@ -32,6 +32,7 @@ while True: pass
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", ["build", "run"])
 async def test_an_endless_loop_that_ignores_every_signal_is_a_timeout(server: Server, step: str) -> None:
     candidate = DEAF + QUICK if step == "build" else in_forward(DEAF)
@@ -51,6 +52,7 @@ async def test_a_compile_that_never_ends_is_a_timeout_and_no_compiler_stays(serv
     assert not [part for part in parts if b"constexpr-ops-limit" in part]
 
 
+@pytest.mark.long
 async def test_ten_gigabytes_of_output_in_the_build_fill_no_disk(server: Server) -> None:
     flood = "import os\nline = b'x' * (1 << 24)\nfor _ in range(640): os.write(1, line)\n"
     result = await server.evaluate(flood + QUICK)
@@ -82,6 +84,7 @@ NONSENSE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", ["build", "run"])
 async def test_nonsense_on_its_channel_is_the_candidate_s_fault(server: Server, step: str) -> None:
     for name, code in NONSENSE.items():
@@ -103,6 +106,7 @@ async def test_what_a_candidate_leaves_on_the_disk_goes_with_it(server: Server) 
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("code", "words"), [
     ("for i in range(99): open(str(i), 'wb').write(bytes(1 << 28))", "wrote more than"),
     ("for i in range(1 << 20): open(str(i), 'wb').close()", "made more than"),
@@ -133,6 +137,7 @@ def _is_server(pid: int) -> bool:
     return b"ncu_server" in command(pid)[1:3]
 
 
+@pytest.mark.long
 async def test_a_full_disk_is_no_fault_of_the_candidate_and_the_next_passes_once_there_is_room(
     cramped: tuple[Server, Path],
 ) -> None:
@@ -155,6 +160,7 @@ async def test_a_full_disk_is_no_fault_of_the_candidate_and_the_next_passes_once
     assert (await server.evaluate("# other\n" + QUICK))["status"] == "passed"
 
 
+@pytest.mark.long
 async def test_a_disk_that_fills_while_a_candidate_builds_is_not_booked_as_its_fault(
     cramped: tuple[Server, Path],
 ) -> None:

@@ -75,6 +75,7 @@ async def test_numpy_behind_a_decoy_is_rejected(server: Server) -> None:
     assert "numpy" in result["log"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "change",
     [
@@ -103,6 +104,7 @@ KEPT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keep", KEPT)
 async def test_a_kernel_is_credited_wherever_the_candidate_keeps_it(server: Server, keep: str) -> None:
     kept = HONEST.replace("class ModelNew", f"{KEPT[keep]}\n\nclass ModelNew").replace("kernel.run(x", "run(x")

@@ -60,6 +60,7 @@ async def test_a_description_out_of_time_spoils_no_later_call(server: Server) ->
     assert (await server.evaluate(HONEST))["status"] == "passed"
 
 
+@pytest.mark.long
 async def test_a_torch_compile_that_does_not_run_is_left_out_with_a_note(server: Server) -> None:
     broken = "import torch._inductor.config as c\nc.cpp.cxx = ('/nope/g++',)\n" + SCALE_ADD
     result = await server.evaluate(HONEST, problem=broken, baselines=["eager", "compile"])

@@ -169,6 +169,7 @@ async def test_server_and_zygote_are_out_of_reach(server: Server) -> None:
     await none_succeeds(server, codes, run=["os.kill(-1, 9)"])
 
 
+@pytest.mark.long
 async def test_the_server_s_own_key_cannot_be_found_anywhere_in_proc(small: Server) -> None:
     code = """
 import glob
@@ -222,6 +223,7 @@ async def test_a_process_left_behind_dies_with_a_killed_server(tmp_path: Path) -
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.long
 async def test_a_fork_bomb_in_the_build_is_stopped(server: Server) -> None:
     result = await server.evaluate(attempt("import os\nwhile True: os.fork()"), timeout_s=30)
     assert result["status"] == "build_error"
@@ -327,6 +329,7 @@ server.main()
 """
 
 
+@pytest.mark.long
 async def test_a_missing_wall_is_named_and_honest_kernels_pass(tmp_path: Path) -> None:
     parameters = server_parameters(tmp_path)
     parameters.args = ["-c", WITHOUT_LANDLOCK]

@@ -172,6 +172,7 @@ LOGGED = SCALE_ADD.replace(
 )
 
 
+@pytest.mark.long
 async def test_two_servers_never_time_at_the_same_moment(tmp_path: Path) -> None:
     log = tmp_path / "log"
     for name in "ab":

@@ -164,6 +164,7 @@ async def test_a_kernel_that_is_right_on_the_first_shape_only_is_wrong(server: S
     assert (result["status"], "get_inputs_tall" in result["log"]) == ("wrong", True), result["log"]
 
 
+@pytest.mark.long
 @served
 async def test_a_problem_is_timed_in_all_modes_that_differ_and_the_fastest_is_named(server: Server) -> None:
     answer = await server.call("describe_problem", problem=SCALE_ADD, target="cpu")

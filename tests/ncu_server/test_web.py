@@ -195,6 +195,7 @@ async def test_a_cancelled_call_leaves_no_process_and_the_next_is_served(here: S
         assert (await server.evaluate(QUICK))["status"] == "passed"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_a_server_that_ends_takes_its_children_along(tmp_path: Path, number: signal.Signals) -> None:
     with served(tmp_path) as found:

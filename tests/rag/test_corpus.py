@@ -154,6 +154,7 @@ def _compile(command: list[str], source: Path) -> None:
     assert result.returncode == 0, f"{' '.join(command)}\n{result.stderr[:8000]}"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @needs_nvcc
 def test_cuda_snippets_compile_for_the_architecture_of_their_page(pages: list[Page], tmp_path: Path) -> None:

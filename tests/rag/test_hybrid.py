@@ -105,6 +105,7 @@ def test_a_first_run_embeds_only_what_the_corpus_ships_no_vector_of(
     assert embedder.count == 1
 
 
+@pytest.mark.long
 def test_broken_shipped_vectors_cost_time_and_are_named(
     copy: tuple[Path, Path], tmp_path: Path, embedder: Embedder
 ) -> None:
@@ -122,6 +123,7 @@ def test_broken_shipped_vectors_cost_time_and_are_named(
     assert ingest.refresh(tmp_path / "new", embedder, said.append, corpus) == (8, 8)
 
 
+@pytest.mark.long
 def test_shipped_vectors_are_the_model_s_own_up_to_half_precision(
     corpus: Path, tmp_path: Path, embedder: Embedder
 ) -> None:
@@ -146,6 +148,7 @@ def test_a_broken_vector_index_is_rebuilt_from_the_cached_vectors(copy: tuple[Pa
     assert embedder.count == 0
 
 
+@pytest.mark.long
 def test_a_changed_page_costs_its_own_chunks_only(copy: tuple[Path, Path]) -> None:
     cache, corpus = copy
     page = corpus / "docs/wgmma.md"
