@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -33,6 +34,8 @@ def load_problem(
     for what, given in texts.items():
         if not isinstance(given, str):
             raise ProblemError(f"`{what}` is text, not {given!r}.")
+        if re.search("[\ud800-\udfff]", given):
+            raise ProblemError(f"`{what}` holds half a character, which no file can: write it as an escape.")
     try:
         return _load(code.removeprefix("\ufeff"), name, target, input_shapes, init_inputs)
     except (RecursionError, MemoryError):

@@ -68,7 +68,7 @@ class Settings(BaseSettings):
     model_name: str | None = Field(
         default=None,
         description="Name of the model; unset, the provider's default is used. `PROVIDER:NAME` takes one of another "
-        "provider; several, apart by commas, take turns by what their kernels came to and what they cost.",
+        "provider.",
     )
     ideas_model: str | None = Field(
         default=None, description="The model that has the ideas, where it is another one; a name as in `model_name`."

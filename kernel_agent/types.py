@@ -17,7 +17,7 @@ def digest(*parts: object) -> str:
     """The first 12 hex digits of the SHA-256 of the parts, each closed by a zero byte."""
     h = hashlib.sha256()
     for part in parts:
-        h.update(str(part).encode() + b"\0")
+        h.update(str(part).encode("utf-8", "surrogatepass") + b"\0")
     return h.hexdigest()[:12]
 
 

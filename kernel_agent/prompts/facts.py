@@ -26,6 +26,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "operators": operators(known.graph) if known.graph else "",
         "graph_error": known.graph_error,
         "facts": list(_work(known)),
+        "notes": "\n".join(line(note) for note in known.notes),
         "parent_title": idea and idea.title + (", as a template writes it" if idea.change is not None else ""),
         "parent_source": brief.parent.source,
         "parent_measured": _measured(evaluation, known.limit_us) if evaluation else "nothing yet",
@@ -52,7 +53,8 @@ def _work(known: Description) -> Iterator[str]:
         yield f"limit from these and the device's measured peaks: {known.limit_us:,.1f} us; few kernels get there"
     for name, timing in known.baselines.items():
         yield f"{baseline_title(name)}: {_time(timing, known.limit_us)}"
-    yield from known.notes
+    fastest = min(known.baselines, key=lambda name: known.baselines[name].median_us)
+    yield f"to beat: {baseline_title(fastest)}, {known.baselines[fastest].median_us:,.1f} us"
 
 
 def _time(timing: Timing, limit_us: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -85,18 +86,6 @@ def judged(log: str = "bench.log") -> list[str]:
     return [entry["source"] for entry in entries if not entry["fresh"]]
 
 
-def finished(folder: str = "kept", command: str = "resume") -> subprocess.CompletedProcess[str]:
-    """Answer whatever waits and resume until nothing does."""
-    done = agent(f"{command} {folder}")
-    for turn in range(20):
-        if done.returncode == 0:
-            return done
-        for number, prompt in enumerate(waiting(done)):
-            answer(prompt, 1.5 + turn + number)
-        done = agent(f"resume {folder}")
-    raise AssertionError("the run never ends")
-
-
 def test_without_waiting_all_goes_on_that_can_and_the_prompts_that_wait_are_listed(there: Path) -> None:
     (ideas,) = waiting(first := started())
     assert ideas == Path("kept/manual/001.prompt.md") and "Propose 2 ideas" in ideas.read_text()
@@ -115,8 +104,12 @@ def test_without_waiting_all_goes_on_that_can_and_the_prompts_that_wait_are_list
     assert (write, repair.name) == (both[0], "004.prompt.md"), "the one that came is judged and its repair asked for"
     assert "the judge found: wrong" in repair.read_text()
     assert len(judged()) == before + 1
-    done = finished()
-    assert "best kernel: kept/best_kernel.py" in done.stdout
+    for speed, prompt in enumerate((repair, write), 2):
+        answer(prompt, float(speed))
+    (second,) = waiting(agent("resume kept --rounds 2"))
+    assert "Propose" in second.read_text()
+    done = agent("resume kept --rounds 1")
+    assert done.returncode == 0 and "best kernel: kept/best_kernel.py" in done.stdout
     sources = judged()
     assert len(sources) == len(set(sources)), "no stop made the judge work twice"
 
@@ -136,44 +129,52 @@ def test_a_run_copied_to_another_machine_finds_its_replies_though_the_prompts_di
     assert not any("003.reply.md" in source for source in judged())
 
 
-def test_several_prompts_wait_at_once_in_a_run_that_waits(there: Path) -> None:
-    server = shlex.join(["python", str(BENCH), "--log", str(Path("bench.log").absolute())])
-    command = f"run relu.py --run-directory kept --provider manual {SMALL}".split()
-    words = [sys.executable, "-m", "kernel_agent", *command, "--rounds", "1", "--server", server]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    """The directory of a run that waited for each reply and wrote tape.jsonl; what it said is in `out`."""
+    there = tmp_path_factory.mktemp("recorded")
+    (there / "relu.py").write_text(MODEL)
+    server = shlex.join(["python", str(BENCH), "--log", str(there / "bench.log")])
+    command = f"run relu.py --run-directory kept --provider manual --record tape.jsonl {SMALL}".split()
+    keyless = {name: value for name, value in os.environ.items() if name not in {row.variable for row in rows()}}
+    environment = keyless | {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", "kernel_agent", *command, "--server", server]
+    said = []
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=there, env=environment) as process:
         assert process.stdout
-        open_ones: list[Path] = []
         for row in process.stdout:
+            said.append(row)
             if found := re.search(r"waiting for (\S+)\.reply\.md", row):
-                open_ones.append(Path(f"{found[1]}.prompt.md"))
-            if len(open_ones) in (1, 3) and found:
-                for prompt in open_ones[-2:]:
-                    answer(prompt, 2.0)
+                asked = [row for row in said if "waiting for" in row]
+                if len(asked) != 2:  # the second stays open until the third has come
+                    answer(there / f"{found[1]}.prompt.md", 1.5 + len(asked))
+                if len(asked) == 3:
+                    answer(there / "kept" / "manual" / "002.prompt.md", 9.0)
     assert process.returncode == 0
-    assert [prompt.name for prompt in open_ones] == ["001.prompt.md", "002.prompt.md", "003.prompt.md"]
+    (there / "out").write_text("".join(said))
+    return there
 
 
-def test_a_recorded_run_is_played_again_without_a_key_or_the_first_directory(there: Path) -> None:
-    started("kept", "--record tapes")
-    first = finished()
-    tape = Path("tapes/kept.jsonl")
-    shutil.rmtree("kept")
-    done = agent(f"run relu.py --run-directory again --cassette {tape}", log="again.log")
+def test_several_prompts_wait_at_once_in_a_run_that_waits(recorded: Path) -> None:
+    order = re.findall(r"answer (\d+)\.prompt\.md there", (recorded / "out").read_text())
+    assert order == sorted(order) and len(order) > 4
+
+
+def test_a_recorded_run_is_played_again_without_a_key_or_the_first_directory(there: Path, recorded: Path) -> None:
+    done = agent(f"run relu.py --run-directory again --cassette {recorded / 'tape.jsonl'}", log="again.log")
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(set(judged("again.log"))) == sorted(set(judged()))
-    best = re.search(r"\d\.\d\dx \[", first.stdout)
+    assert sorted(set(judged("again.log"))) == sorted(set(judged(str(recorded / "bench.log"))))
+    best = re.search(r"\d+\.\d\dx \[.*against eager PyTorch", (recorded / "out").read_text())
     assert best and best[0] in done.stdout
-    assert "001" not in "".join(path.name for path in Path("again").iterdir())
+    assert not Path("again/manual").exists()
     from_run = agent("run relu.py --run-directory third --provider replay --cassette again", log="third.log")
     assert from_run.returncode == 0 and sorted(judged("third.log")) == sorted(judged("again.log"))
 
 
-def test_a_recording_is_played_on_a_judge_that_finds_otherwise(there: Path) -> None:
-    started("kept", "--record tape.jsonl")
-    finished()
-    rows_ = Path("tape.jsonl").read_text().replace("# speed: 3.5", "# verdict: wrong").splitlines()
-    changed = [json.dumps({**json.loads(row), "key": "of other words"}) for row in rows_[1:]]
-    Path("tape.jsonl").write_text("\n".join([rows_[0], *changed]) + "\n")
+def test_a_recording_is_played_on_a_judge_that_finds_otherwise(there: Path, recorded: Path) -> None:
+    head, *calls = (recorded / "tape.jsonl").read_text().replace("# speed: 9.0", "# verdict: wrong").splitlines()
+    changed = [json.dumps({**json.loads(row), "key": "of other words"}) for row in calls]
+    Path("tape.jsonl").write_text("\n".join([head, *changed]) + "\n")
     done = agent("run relu.py --run-directory again --cassette tape.jsonl", log="again.log")
     assert (done.returncode, done.stderr) == (0, "")
     assert any("# verdict: wrong" in source for source in judged("again.log"))
@@ -210,12 +211,44 @@ def test_what_is_not_a_cassette_is_said_in_one_sentence(tmp_path: Path, text: st
     assert "\n" not in str(fault.value)
 
 
-def test_a_cassette_of_another_problem_is_refused(there: Path) -> None:
-    started("kept", "--record tape.jsonl")
-    Path("relu.py").write_text(MODEL.replace("relu", "tanh"))
-    done = agent("run relu.py --run-directory again --cassette tape.jsonl")
-    assert done.returncode == 2 and "was recorded for another source" in done.stderr
-    Path("relu.py").write_text(MODEL)
-    done = agent("run relu.py --run-directory again --cassette tape.jsonl --target cuda")
-    assert done.returncode == 2 and "give --target cpu" in done.stderr
-    assert not Path("again").exists()
+def test_a_cassette_of_another_problem_is_refused(there: Path, recorded: Path) -> None:
+    tape = recorded / "tape.jsonl"
+    Path("other.py").write_text(MODEL.replace("relu", "tanh"))
+    for command, words in (
+        (f"run other.py --run-directory again --cassette {tape}", "was recorded for another source"),
+        (f"run relu.py --run-directory again --cassette {tape} --target cuda", "give --target cpu"),
+    ):
+        done = agent(command)
+        assert done.returncode == 2 and words in done.stderr
+        assert not Path("again").exists()
+
+
+CASSETTES = sorted((ROOT / "tests" / "cassettes").glob("*.jsonl"))
+
+
+def played(cassette: Path, more: list[str]) -> subprocess.CompletedProcess[str]:
+    """The run of a cassette in the current directory, its problem written out beside it."""
+    tape = read(cassette)
+    Path(f"{tape.problem.name}.py").write_text(tape.problem.source)
+    command = ["run", f"{tape.problem.name}.py", "--run-directory", "again", "--cassette", str(cassette), *more]
+    return subprocess.run([sys.executable, "-m", "kernel_agent", *command], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("cassette", CASSETTES, ids=lambda path: path.stem)
+def test_what_a_mind_once_answered_is_played_whole(there: Path, cassette: Path) -> None:
+    done = played(cassette, ["--server", shlex.join(["python", str(BENCH), "--log", str(Path("log").absolute())])])
+    assert (done.returncode, done.stderr) == (0, "")
+    sources = judged("log")
+    for call in read(cassette).calls:
+        if call.usage["role"] == "code":
+            code = call.reply.partition("```python\n")[2].partition("\n```")[0]
+            assert any(code in source for source in sources), call.place
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cassette", CASSETTES, ids=lambda path: path.stem)
+def test_what_a_mind_once_wrote_passes_the_real_judge(there: Path, cassette: Path) -> None:
+    done = played(cassette, [])
+    assert (done.returncode, done.stderr) == (0, "")
+    mine = [row for row in done.stdout.splitlines() if row.startswith("r1 ")]
+    assert mine and all(" passed " in row for row in mine), done.stdout

@@ -100,6 +100,7 @@ def test_rewriting_keeps_lines_with_odd_characters_and_endings() -> None:
         (EXAMPLE, {"init_inputs": [1]}, "leave init_inputs out"),
         ("from flax import nn\nclass B(nn.Module): ...\n", {"input_shapes": []}, "holds no `Model`"),
         ("x = " + "-" * 20_000 + "1\n", {}, "nested too deeply"),
+        ("# \ud800\n", {}, "holds half a character"),
         ("x = " + "a." * 5_000 + "a\n", {}, "nested too deeply"),
         (None, {}, "`code` is text, not None"),
         (b"x = 1", {}, "`code` is text, not b'x = 1'"),
