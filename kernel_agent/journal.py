@@ -86,6 +86,9 @@ class Journal:
             raise UsageError(f"The run directory {directory} is in use by another process.") from None
         try:
             self._rows = sqlite3.connect(directory / FILE, isolation_level=None)
+            self._rows.execute(
+                "PRAGMA synchronous=NORMAL"
+            )  # with the log: whole after a kill, and after a power cut too
         except sqlite3.Error as error:
             self._lock.close()
             raise UsageError(f"{directory / FILE} cannot be opened ({error}).") from None

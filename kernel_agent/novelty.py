@@ -1,4 +1,4 @@
-"""Whether an idea says what another one says already, in other words.
+"""Which ideas are new: whether one says what another one says already, in other words.
 
 No model and no vectors: words are reduced to stems and to the techniques that they name, numbers do not count (tile
 sizes are no ideas), and two ideas are alike where their words are, or where their techniques are and many words too.
@@ -6,16 +6,23 @@ sizes are no ideas), and two ideas are alike where their words are, or where the
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
 
-from kernel_agent.types import Idea
+from kernel_agent import tree
+from kernel_agent.types import Idea, Trial, digest
 
 ALIKE = 0.8
 """Share of their words that two ideas have in common where they are one."""
 
 ALIKE_OF_ONE_TECHNIQUE = 0.55
 """The same where both name the same techniques."""
+
+FEWEST = 2
+"""Words below which an idea that names no technique says too little to be compared."""
 
 TECHNIQUES = {
     "vector access": r"float[248]\b|(128|64).?bit (load|store|access)|16.?byte|vectori[sz]\w*|wide (load|store)\w*",
@@ -117,11 +124,13 @@ def said(idea: Idea) -> str:
     return f"{idea.title}. {told[1]}" if told else idea.title
 
 
+@cache
 def techniques(text: str) -> frozenset[str]:
     """The techniques that a text names, by our names."""
     return frozenset(name for name, pattern in PATTERNS if pattern.search(text.casefold()))
 
 
+@cache
 def words(text: str) -> frozenset[str]:
     """The stems of a text's words, the names of techniques in their place, without numbers."""
     text = text.casefold()
@@ -154,6 +163,33 @@ def repeats(idea: Idea, others: Iterable[Idea]) -> Idea | None:
             one, two = said(idea), said(other)
             named = techniques(one)
             share = alike(one, two)
-            if share >= ALIKE or (named and named == techniques(two) and share >= ALIKE_OF_ONE_TECHNIQUE):
+            enough = named or min(len(words(one)), len(words(two))) >= FEWEST
+            if (share >= ALIKE and enough) or (named and named == techniques(two) and share >= ALIKE_OF_ONE_TECHNIQUE):
                 return other
     return None
+
+
+def signature(idea: Idea) -> str:
+    """What makes two ideas the same: equal genes, or an equal title but for case and punctuation."""
+    if idea.change is not None:
+        return json.dumps(dict(idea.change), sort_keys=True)
+    return " ".join(re.findall(r"\w+", idea.title.casefold()))
+
+
+def new_ideas(
+    run: tree.Run, parent: Trial, round: int, proposed: Iterable[Idea], taken: Iterable[Idea] = ()
+) -> tuple[Idea, ...]:
+    """The proposed ideas, bound to their parent and round, without those that were tried or `taken` already.
+
+    A model's idea counts as tried on its own lineage only, and in other words too; equal genes make the same kernel
+    wherever they stand.
+    """
+    on_path = {trial.id for trial in tree.lineage(run, parent)}
+    tried = [idea for idea in run.ideas.values() if idea.parent in on_path or idea.change is not None] + list(taken)
+    marks = {signature(idea) for idea in tried}
+    fresh: dict[str, Idea] = {}
+    for idea in proposed:
+        mark = signature(idea)
+        if mark not in marks and mark not in fresh and repeats(idea, [*tried, *fresh.values()]) is None:
+            fresh[mark] = replace(idea, id=digest(round, parent.id, mark), round=round, parent=parent.id)
+    return tuple(fresh.values())

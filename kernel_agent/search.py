@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
+from kernel_agent import novelty, tree
 from kernel_agent import sweep as sweeps
-from kernel_agent import tree
 from kernel_agent.budget import Budget
 from kernel_agent.errors import BudgetSpent, Unprofiled, Waiting
 from kernel_agent.events import (
@@ -35,10 +35,12 @@ from kernel_agent.journal import Journal
 from kernel_agent.query import situation
 from kernel_agent.sweep import Tunable
 from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run
-from kernel_agent.types import Brief, Evaluation, Idea, Problem, Profile, Status, Trial
+from kernel_agent.types import Brief, Evaluation, Idea, Outcome, Problem, Profile, Status, Trial
 from rag import Answer, Situation
 
 T = TypeVar("T")
+
+REFUSED = "proposed already; say something that differs in mechanism"
 
 
 class Proposer(Protocol):
@@ -100,6 +102,7 @@ class Search:
     budget: Budget = field(default_factory=Budget)
     seeded: bool = False
     _spent: BudgetSpent | None = None
+    _briefs: dict[tuple[int, str, str | None], Brief] = field(default_factory=dict)
     _kept: frozenset[str] = field(init=False)
     _profiled: bool = True
     _locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
@@ -126,6 +129,9 @@ class Search:
             await self.round(number)
             if self._spent:
                 raise self._spent
+            if number > tree.SEEDING and (reason := tree.finished(self.run, number)):
+                self.observe(Stopped(reason))
+                return
 
     async def round(self, number: int) -> None:
         """Think of a round's ideas, unless they are recorded, and pursue all of them at once."""
@@ -142,18 +148,30 @@ class Search:
         """Ask for ideas on each parent in turn, so that none repeats another's; record them in one transaction."""
         ideas: tuple[Idea, ...] = ()
         wanted = 0
-        for parent, share in tree.shares(self.run, number):
+        pair = tree.crossing(self.run, number)
+        for parent, share in tree.shares(self.run, number, 1 if pair else 0):
             wanted += share
             ideas += await self.ideas(parent, wanted - len(ideas), number, ideas)
+        if pair:
+            ideas += await self.ideas(pair[0], 1, number, ideas, pair[1])
         if ideas:
             self.record(Ideas(number, ideas))
         return ideas
 
-    async def ideas(self, parent: Trial, count: int, number: int, taken: tuple[Idea, ...]) -> tuple[Idea, ...]:
-        brief = await self.brief(parent, number, taken=taken)
+    async def ideas(
+        self, parent: Trial, count: int, number: int, taken: tuple[Idea, ...], mate: Trial | None = None
+    ) -> tuple[Idea, ...]:
+        """New ideas on a parent; where some repeat what was tried, others are asked for in their place, once."""
+        crossed = mate.id if mate else None
+        brief = await self.brief(parent, number, taken=taken, mate=crossed)
         proposed = await self.proposer.ideas(brief, count)
-        fresh = tree.new_ideas(self.run, parent, number, proposed, taken)[:count]
-        return tuple(idea if idea.passages else replace(idea, passages=_ids(brief)) for idea in fresh)
+        fresh = novelty.new_ideas(self.run, parent, number, proposed, taken)[:count]
+        if len(fresh) < min(count, len(proposed)):
+            refused = (Outcome(idea.title, None, None, REFUSED) for idea in proposed)
+            again = replace(brief, siblings=(*brief.siblings, *refused))
+            others = await self.proposer.ideas(again, count - len(fresh))
+            fresh += novelty.new_ideas(self.run, parent, number, others, (*taken, *fresh))[: count - len(fresh)]
+        return tuple(replace(idea, passages=idea.passages or _ids(brief), mate=crossed) for idea in fresh)
 
     async def pursue(self, idea: Idea, attempt: int) -> None:
         """Write, judge, and while the judge objects repair, at most `max_repairs` times; the last step escalates."""
@@ -177,7 +195,7 @@ class Search:
         self.observe(TrialStarted(idea, attempt, step))
         log = failed[1].log if failed else ""
         known = partial(situation, idea=idea, attempt=attempt, log=log)
-        brief = await self.brief(self.run.trials[idea.parent], idea.round, known)
+        brief = await self.brief(self.run.trials[idea.parent], idea.round, known, mate=idea.mate)
         if failed is None:
             source: str | None = await self.proposer.write(brief, idea, attempt)
         else:
@@ -273,9 +291,21 @@ class Search:
         number: int,
         known: Callable[[Brief], Situation] = situation,
         taken: tuple[Idea, ...] = (),
+        mate: str | None = None,
     ) -> Brief:
-        """What the tree says of a parent, with the passages that the library finds for what is known of it."""
-        brief = tree.brief(self.run, parent, number, taken)
+        """What the tree says of a parent, with the passages that the library finds for what is known of it.
+
+        The tree's word is the same for a whole round, so it is kept; `taken` are this round's ideas so far, `mate` is a
+        second parent's id.
+        """
+        key = number, parent.id, mate
+        if key not in self._briefs:
+            self._briefs[key] = tree.brief(self.run, parent, number, mate)
+        brief = self._briefs[key]
+        if taken:
+            tried = (Outcome(one.title, None, None) for one in taken)
+            served = tuple(dict.fromkeys(passage for one in taken for passage in one.passages))
+            brief = replace(brief, siblings=(*brief.siblings, *tried), served=served)
         if self.library is None:
             return brief
         answer = await asyncio.to_thread(self.library.consult, known(brief))

@@ -96,6 +96,12 @@ class Settings(BaseSettings):
     selection_percentage: float = Field(
         default=0.25, gt=0, le=1, description="Share of a round's passed kernels that become parents of the next round."
     )
+    stop_share: float = Field(
+        default=0.95, gt=0, le=2, description="Share of the limit at which the search ends before its last round."
+    )
+    flat_rounds: int = Field(
+        default=3, ge=0, le=100, description="Rounds without a faster kernel after which the search ends; 0 never."
+    )
     implementations_per_idea: int = Field(default=2, ge=1, le=32, description="Implementations written for each idea.")
     target: str | None = Field(
         default=None,
@@ -114,8 +120,8 @@ class Settings(BaseSettings):
     )
     seeds: bool = Field(
         default=True,
-        description="Whether a short round of templates, where these cover the module, gives the model its first "
-        "parents; `--no-seeds` begins with the model.",
+        description="Whether templates that cover the module give the model its first parents, in a short round of "
+        "their own; `--no-seeds` begins with the model.",
     )
     sweep_evaluations: int = Field(
         default=8,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from kernel_agent.types import (
     Evaluation,
     Idea,
     Interval,
+    Mate,
     Outcome,
     Problem,
     Profile,
@@ -84,6 +84,7 @@ class Run:
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     confirmations: dict[str, Evaluation] = field(default_factory=dict)
     profiles: dict[str, Profile] = field(default_factory=dict)
+    chains: dict[tuple[str | None, int], list[Trial]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         reference = Trial(None, 0, 0, None, self.problem.source)
@@ -100,6 +101,7 @@ class Run:
                 _known(record.idea, self.ideas)
                 _known(record.parent, self.trials)
                 _add(self.trials, record.id, record)
+                self.chains.setdefault((record.idea, record.attempt), []).append(record)
             case Judgement(source_id, evaluation):
                 _add(self.evaluations, source_id, evaluation)
             case Confirmation(source_id, evaluation):
@@ -169,9 +171,8 @@ def ideas_of(run: Run, round: int) -> tuple[Idea, ...]:
 
 
 def chain(run: Run, idea: Idea, attempt: int) -> tuple[Trial, ...]:
-    """The steps of one implementation: its first writing, then its repairs."""
-    own = (trial for trial in run.trials.values() if (trial.idea, trial.attempt) == (idea.id, attempt))
-    return tuple(sorted(own, key=lambda trial: trial.step))
+    """The steps of one implementation: its first writing, then its repairs and what a sweep made of it."""
+    return tuple(sorted(run.chains.get((idea.id, attempt), ()), key=lambda trial: trial.step))
 
 
 def lineage(run: Run, trial: Trial) -> tuple[Trial, ...]:
@@ -273,12 +274,47 @@ def sweepable(run: Run, round: int) -> tuple[Trial, ...]:
     return tuple(trial for trial in select(run, round + 1, swept=False) if trial.idea)[:SWEPT]
 
 
-def shares(run: Run, round: int) -> tuple[tuple[Trial, int], ...]:
-    """A round's parents, each with its share of the round's ideas; the first get what does not divide."""
-    total = SEEDS if round == SEEDING else run.settings.branching_factor
+def shares(run: Run, round: int, kept: int = 0) -> tuple[tuple[Trial, int], ...]:
+    """A round's parents, each with its share of the round's ideas but `kept`; the first get what does not divide."""
+    total = SEEDS if round == SEEDING else run.settings.branching_factor - kept
     parents = select(run, round)[:total]
     each, over = divmod(total, len(parents))
     return tuple((parent, each + (place < over)) for place, parent in enumerate(parents))
+
+
+CROSSED_FROM = 3
+"""Ideas a round from which on one of them crosses two parents."""
+
+
+def crossing(run: Run, round: int) -> tuple[Trial, Trial] | None:
+    """The fastest two parents of a round that stem from different ideas, for one idea that joins what both do well."""
+    parents = [trial for trial in select(run, round) if trial.idea]
+    others = (trial for trial in parents[1:] if trial.idea != parents[0].idea)
+    if run.settings.branching_factor < CROSSED_FROM or (other := next(others, None)) is None:
+        return None
+    return parents[0], other
+
+
+def _mate(run: Run, trial: Trial) -> Mate:
+    evaluation = run.evaluation(trial)
+    assert trial.idea is not None and evaluation is not None, "parents have passed"
+    return Mate(trial, run.ideas[trial.idea], evaluation)
+
+
+def finished(run: Run, round: int) -> str | None:
+    """Why the search ends after this round: the limit is all but reached, or nothing has improved; None to go on."""
+    ranked, limit_us = ranking(run, before=round + 1), run.description.limit_us
+    evaluation = run.evaluation(ranked[0])
+    if ranked[0].idea and evaluation and evaluation.timing and limit_us:
+        share = limit_us / evaluation.timing.median_us
+        if share >= run.settings.stop_share:
+            return f"the search ends after round {round}: its best reaches {share:.0%} of the limit"
+    flat = run.settings.flat_rounds
+    if flat and round >= flat:
+        before, now = (run.speedup(ranking(run, before=number + 1)[0]) or 1.0 for number in (round - flat, round))
+        if now <= before * (1 + NOISE.get(run.problem.target, 0.01)):
+            return f"the search ends after round {round}: nothing was faster for {flat} rounds"
+    return None
 
 
 def outcome(run: Run, idea: Idea) -> Outcome | None:
@@ -298,10 +334,10 @@ def outcome(run: Run, idea: Idea) -> Outcome | None:
     return Outcome(idea.title, last.status, None, _remark(last))
 
 
-def brief(run: Run, parent: Trial, round: int, taken: Iterable[Idea] = ()) -> Brief:
+def brief(run: Run, parent: Trial, round: int, mate: str | None = None) -> Brief:
     """What may be known of a parent in a round, from earlier rounds alone, so that a resumed round asks the same.
 
-    Lessons are the ideas that led to the parent; siblings all other ideas of the run, those `taken` in this round last.
+    Lessons are the ideas that led to the parent, siblings all other ideas of the run; `mate` is a second parent's id.
     """
     path = lineage(run, parent)
     own = list(dict.fromkeys(trial.idea for trial in path if trial.idea))
@@ -313,10 +349,10 @@ def brief(run: Run, parent: Trial, round: int, taken: Iterable[Idea] = ()) -> Br
         parent=parent,
         parent_idea=run.ideas[parent.idea] if parent.idea else None,
         parent_evaluation=run.evaluation(parent),
-        siblings=(*_outcomes(run, others), *(Outcome(idea.title, None, None) for idea in taken)),
+        siblings=_outcomes(run, others),
         lessons=_outcomes(run, (run.ideas[idea] for idea in own)),
         parent_profile=run.profiles.get(parent.source_id),
-        served=tuple(dict.fromkeys(passage for idea in taken for passage in idea.passages)),
+        mate=_mate(run, run.trials[mate]) if mate else None,
     )
 
 
@@ -338,31 +374,3 @@ def _remark(evaluation: Evaluation) -> str:
 def _outcomes(run: Run, ideas: Iterable[Idea]) -> tuple[Outcome, ...]:
     found = (outcome(run, idea) for idea in ideas)
     return tuple(o for o in found if o is not None)
-
-
-def signature(idea: Idea) -> str:
-    """What makes two ideas the same: equal genes, or an equal title but for case and punctuation."""
-    if idea.change is not None:
-        return json.dumps(dict(idea.change), sort_keys=True)
-    return " ".join(re.findall(r"\w+", idea.title.casefold()))
-
-
-def new_ideas(
-    run: Run, parent: Trial, round: int, proposed: Iterable[Idea], taken: Iterable[Idea] = ()
-) -> tuple[Idea, ...]:
-    """The proposed ideas, bound to their parent and round, without those that were tried or `taken` already.
-
-    A model's idea counts as tried on its own lineage only; equal genes make the same kernel wherever they stand.
-    """
-    on_path = {trial.id for trial in lineage(run, parent)}
-    tried = {signature(idea) for idea in run.ideas.values() if idea.parent in on_path or idea.change is not None}
-    tried |= {signature(idea) for idea in taken}
-    fresh: dict[str, Idea] = {}
-    for idea in proposed:
-        mark = signature(idea)
-        if mark not in tried:
-            bound = Idea(
-                digest(round, parent.id, mark), round, parent.id, idea.title, idea.reasoning, idea.change, idea.passages
-            )
-            fresh.setdefault(mark, bound)
-    return tuple(fresh.values())

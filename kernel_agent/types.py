@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from rag import Passage
@@ -184,6 +185,8 @@ class Idea:
     reasoning: str
     change: JSON | None = None
     passages: tuple[str, ...] = ()
+    mate: str | None = None
+    """The trial that the parent is crossed with, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +211,12 @@ class Trial:
     @property
     def source_id(self) -> str:
         """Evaluations are keyed by this, so that the same source is judged once."""
-        return digest(self.source)
+        return _source_id(self.source)
+
+
+@lru_cache(maxsize=1 << 16)
+def _source_id(source: str) -> str:
+    return digest(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +261,15 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Mate:
+    """The second parent of a crossing: a passed trial of another idea."""
+
+    trial: Trial
+    idea: Idea
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
 class Brief:
     """All that a proposer may know when it thinks about one parent in one round."""
 
@@ -268,5 +285,6 @@ class Brief:
     retrieval_mode: str = "none"
     parent_profile: Profile | None = None
     served: tuple[str, ...] = ()
+    mate: Mate | None = None
     mends: tuple[Outcome, ...] = ()
     """For a repair: what became of the earlier versions of the same implementation."""

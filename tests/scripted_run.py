@@ -24,6 +24,7 @@ from kernel_agent.types import Brief, Description, Device, Evaluation, Idea, Pro
 from tests.scripted_bench import COMPILE_US, EAGER_US, GRAPH, verdict
 
 ROOT = Path(__file__).parents[1]
+LETTERS = str.maketrans("0123456789", "ghijklmnop")
 PROBLEM = Problem("relu", "class Model: ...\n", "cpu")
 DESCRIPTION = Description(
     device=Device("cpu", "scripted", "x86_64", 2, 10.0),
@@ -51,7 +52,8 @@ class ScriptedProposer:
 
     async def ideas(self, brief: Brief, count: int) -> list[Idea]:
         self.asked.append(brief)
-        titles = [f"idea {number} on {brief.parent.id}" for number in range(count)]
+        marks = [digest(number, brief.round, brief.parent.id, brief.mate).translate(LETTERS) for number in range(count)]
+        titles = [f"{mark} differs" for mark in marks]
         return [Idea("", 0, "", title, "because") for title in titles]
 
     async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
@@ -102,8 +104,11 @@ class InProcessBench:
         return [Profile("counters", "memory", f"of {digest(source)}", ("spills",)) for source in sources]
 
 
+EVALUATION = TypeAdapter(Evaluation)
+
+
 def evaluation_of(source: str, *baselines: str) -> Evaluation:
-    return TypeAdapter(Evaluation).validate_python(verdict(source, list(baselines)))
+    return EVALUATION.validate_python(verdict(source, list(baselines)))
 
 
 def standings(run: tree.Run) -> list[list[object]]:

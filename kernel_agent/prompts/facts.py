@@ -30,6 +30,12 @@ def facts(brief: Brief) -> dict[str, object]:
         "parent_source": brief.parent.source,
         "parent_measured": _measured(evaluation, known.limit_us) if evaluation else "nothing yet",
         "parent_profile": "\n".join(_profile(brief.parent_profile)) if brief.parent_profile else "",
+        "mate": brief.mate
+        and {
+            "title": brief.mate.idea.title,
+            "source": brief.mate.trial.source,
+            "measured": _measured(brief.mate.evaluation, known.limit_us),
+        },
         "outcomes": _outcomes(brief),
         "passages": [
             {"label": f"{p.slot}: {': '.join(filter(None, (p.title, p.heading)))} ({p.source})", "text": p.text}
@@ -94,7 +100,8 @@ def outcomes(found: Iterable[Outcome]) -> str:
 
 
 def _outcome(one: Outcome) -> str:
-    status = "being tried" if one.status is None else one.status.replace("_", " ")
+    tried = "refused" if one.remark else "being tried"
+    status = tried if one.status is None else one.status.replace("_", " ")
     found = status if one.speedup is None else f"{one.speedup:.2f}x"
     remark = f"; {line(one.remark)}" if one.remark else ""
     return f"{found}: {line(one.title)}{remark}"

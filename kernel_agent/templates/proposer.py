@@ -39,7 +39,7 @@ class Templates:
         parent, starts = self._parent(brief), self._space.starts
         chosen: Iterable[Genes] = [*starts, *_changed(self._space, starts[0])]
         if parent is not None:
-            chosen = self._evolved(brief, parent)
+            chosen = [*self._joined(brief, parent), *self._evolved(brief, parent)]
         return [self._idea(brief, genes, parent) for genes in islice(self._apart(chosen), count)]
 
     async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
@@ -65,6 +65,13 @@ class Templates:
     async def escalate(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
         """Nothing, for the same reason."""
         return None
+
+    def _joined(self, brief: Brief, parent: Genes) -> Iterator[Genes]:
+        """The untried crosses with a second parent, where there is one."""
+        if brief.mate and brief.mate.idea.change and self._space.fits(brief.mate.idea.change):
+            tried = {outcome.title for outcome in (*brief.siblings, *brief.lessons)}
+            crossed = _crossed(parent, [dict(brief.mate.idea.change)])
+            yield from (genes for genes in crossed if self._space.title(genes) not in tried)
 
     def _apart(self, options: Iterable[Genes]) -> Iterator[Genes]:
         """The options in order, without those that an earlier one's attempts come to."""

@@ -17,6 +17,7 @@ from kernel_agent.events import (
     Notice,
     Profiling,
     RoundStarted,
+    Stopped,
     TrialJudged,
     TrialStarted,
 )
@@ -202,6 +203,72 @@ async def test_a_sweep_that_is_broken_off_goes_the_same_way_when_resumed(journal
     assert await resumed.play() == expected
     assert sorted(broken.judged + rest.judged) == sorted(whole_bench.judged)
     assert resumed.run.trials == whole.run.trials
+
+
+async def test_an_idea_in_other_words_is_refused_before_its_code_is_asked_for_and_another_asked_for(
+    journal: Journal,
+) -> None:
+    class Repeats(Writes):
+        def __init__(self) -> None:
+            super().__init__()
+            self.proposals = [
+                ["Hold the row in registers", "Keep row in registers", "Vectorized loads"],
+                ["Registers keep the row", "Online softmax"],
+            ]
+
+        async def ideas(self, brief: Brief, count: int) -> list[Idea]:
+            self.asked.append(brief)
+            return [Idea("", 0, "", title, "") for title in self.proposals.pop(0)]
+
+    proposer = Repeats()
+    play = search(journal, proposer, InProcessBench(), num_rounds=1, branching_factor=3, implementations_per_idea=1)
+    await play.play()
+    titles = [idea.title for idea in play.run.ideas.values()]
+    assert titles == ["Hold the row in registers", "Vectorized loads", "Online softmax"]
+    refused = [one for one in proposer.asked[1].siblings if one.remark]
+    assert "Keep row in registers" in [one.title for one in refused] and proposer.proposals == []
+
+
+async def test_one_idea_of_a_later_round_crosses_two_parents(journal: Journal) -> None:
+    proposer = ScriptedProposer()
+    play = search(journal, proposer, InProcessBench(), num_rounds=2, sweep_evaluations=0)
+    await play.play()
+    second = tree.ideas_of(play.run, 2)
+    crossed = [idea for idea in second if idea.mate]
+    assert len(second) == 4 and len(crossed) == 1
+    pair = tree.crossing(play.run, 2)
+    assert pair is not None and (crossed[0].parent, crossed[0].mate) == (pair[0].id, pair[1].id)
+    told = [brief.mate for brief in proposer.asked if brief.mate]
+    assert {mate.trial.id for mate in told} == {crossed[0].mate} and len(told) >= 2, "asked for, then written"
+    assert play.run.trials[crossed[0].parent].idea != play.run.trials[crossed[0].mate or ""].idea
+    assert journal.load().ideas == play.run.ideas
+
+
+@pytest.mark.parametrize(
+    ("speed", "given", "rounds", "words"),
+    [
+        ("# speed: 31", {}, 1, "reaches 99% of the limit"),
+        ("# speed: 31", {"stop_share": 1.5, "flat_rounds": 0}, 4, None),
+        ("# speed: 1.01", {"flat_rounds": 2}, 2, "nothing was faster for 2 rounds"),
+        ("# speed: 2", {"flat_rounds": 2}, 3, "nothing was faster for 2 rounds"),
+        ("# speed: 2", {"flat_rounds": 0}, 4, None),
+    ],
+)
+async def test_the_search_ends_early_at_the_limit_or_after_flat_rounds(
+    journal: Journal, speed: str, given: dict[str, object], rounds: int, words: str | None
+) -> None:
+    class Same(ScriptedProposer):
+        async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
+            return f"{speed}\n# {idea.title}"
+
+    events: list[Event] = []
+    play = search(journal, Same(), InProcessBench(), num_rounds=4, implementations_per_idea=1, **given)
+    play.observe = events.append
+    await play.play()
+    assert max(idea.round for idea in play.run.ideas.values()) == rounds
+    stops = [event for event in events if isinstance(event, Stopped)]
+    assert [event.spent for event in stops] == ([False] if words else [])
+    assert not words or words in stops[0].reason
 
 
 async def test_a_sweep_can_be_switched_off(journal: Journal) -> None:

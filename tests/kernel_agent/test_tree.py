@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernel_agent import tree
+from kernel_agent import novelty, tree
 from kernel_agent.tree import Confirmation, Ideas, Judgement, Record, Run
 from kernel_agent.types import Idea, Status, Trial, digest
 from tests.scripted_run import DESCRIPTION, PROBLEM, evaluation_of, small_settings
@@ -173,7 +173,7 @@ def test_ideas_that_the_lineage_has_tried_are_refused_and_the_rest_are_bound() -
         Idea("", 0, "", "Tile", ""),
         Idea("", 0, "", "tile!", ""),
     ]
-    found = tree.new_ideas(run, run.reference, 2, proposed)
+    found = novelty.new_ideas(run, run.reference, 2, proposed)
     assert [one.title for one in found] == ["Other genes", "Tile"]
     assert all(one.round == 2 and one.parent == run.reference.id and one.id for one in found)
 
