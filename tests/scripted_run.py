@@ -45,7 +45,8 @@ def small_settings(**given: object) -> Settings:
 
 
 class ScriptedProposer:
-    """Ideas and sources by hash. Attempt 1 of a round's ideas is one and the same source; half the repairs give up."""
+    """Ideas and sources by hash. Attempt 1 of a round's ideas is one source, attempt 2 has tunables to be swept; half the
+    repairs give up."""
 
     def __init__(self) -> None:
         self.asked: list[Brief] = []
@@ -58,7 +59,10 @@ class ScriptedProposer:
 
     async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
         self.asked.append(brief)
-        return f"# round {idea.round} attempt {attempt}\n" if attempt == 1 else f"# {idea.title} attempt {attempt}\n"
+        if attempt == 1:
+            return f"# round {idea.round} attempt {attempt}\n"
+        tunables = "A = 1  # tune: 1, 2, 3, 4\nB = 1  # tune: 1, 2, 3\n" if attempt == 2 else ""
+        return f"# {idea.title} attempt {attempt}\n{tunables}"
 
     async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
         return None if int(digest(trial.source), 16) % 2 else f"{trial.source}# repaired: {evaluation.status}\n"

@@ -142,6 +142,17 @@ async def test_a_run_stopped_by_its_provider_says_how_to_go_on_and_repays_nothin
     assert not [said for said in paid if said in [body["messages"] for body in asking[:5]]]
 
 
+async def test_a_spent_budget_ends_with_its_own_code_and_the_best_so_far(there: Path) -> None:
+    limits = "--budget-dollars 0.00107 --prices tiny=0/1 --max-tokens 1000 --no-seeds --max-concurrent-calls 1"
+    async with ScriptedOpenAI(script()) as model:
+        code, out, err = await run(*asked(there, model.url), *limits.split())
+        assert 3 <= len(model.requests) <= 8
+    assert code == 5
+    assert err.startswith("The budget is spent: $0.0000") or err.startswith("The budget is spent: $0.0001")
+    assert err.endswith("then resume the run. What is above is the best so far.\n")
+    assert "against eager PyTorch" in out and "best kernel: kept/best_kernel.py" in out
+
+
 BAD: list[tuple[str, int, str]] = [
     ("", 2, "required: COMMAND"),
     ("fly", 2, "invalid choice: 'fly'"),
