@@ -176,10 +176,14 @@ class KernelAgent:
                 len(run.evaluations),
             )
             self._observe(started)
-            await Search(
-                run, journal, proposer, bench, library, self._observe, self._budget, isinstance(proposer, Seeded)
-            ).play()
-            found = results(run, journal.directory) | {"retrieval": library.mode, "spent": spent(run, journal)}
+            seeded = isinstance(proposer, Seeded)
+            search = Search(run, journal, proposer, bench, library, self._observe, self._budget, seeded)
+            await search.play()
+            found = results(run, journal.directory) | {
+                "retrieval": library.mode,
+                "stopped": search.stopped,
+                "spent": spent(run, journal),
+            }
         kernel = tree.winner(run).source
         _write(journal.directory / "best_kernel.py", kernel)
         _write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")

@@ -91,7 +91,10 @@ class Library(Protocol):
 
 @dataclass(slots=True)
 class Search:
-    """One run's search. `library` None searches without passages; `seeded` begins with the round of the templates."""
+    """One run's search. `library` None searches without passages; `seeded` begins with the round of the templates.
+
+    `stopped` says why it ended before its last round.
+    """
 
     run: Run
     journal: Journal
@@ -101,6 +104,7 @@ class Search:
     observe: Observer = silent
     budget: Budget = field(default_factory=Budget)
     seeded: bool = False
+    stopped: str | None = None
     _spent: BudgetSpent | None = None
     _briefs: dict[tuple[int, str, str | None], Brief] = field(default_factory=dict)
     _kept: frozenset[str] = field(init=False)
@@ -120,7 +124,7 @@ class Search:
         try:
             await self.budget.within(self.rounds())
         except BudgetSpent as spent:
-            self.observe(Stopped(str(spent), spent=True))
+            self.stop(str(spent), spent=True)
         return await self.confirm()
 
     async def rounds(self) -> None:
@@ -130,8 +134,12 @@ class Search:
             if self._spent:
                 raise self._spent
             if number > tree.SEEDING and (reason := tree.finished(self.run, number)):
-                self.observe(Stopped(reason))
+                self.stop(reason)
                 return
+
+    def stop(self, reason: str, spent: bool = False) -> None:
+        self.stopped = reason
+        self.observe(Stopped(reason, spent))
 
     async def round(self, number: int) -> None:
         """Think of a round's ideas, unless they are recorded, and pursue all of them at once."""
@@ -233,8 +241,8 @@ class Search:
         tried = {tuple(tunable.value for tunable in declared): self.run.speedup(trial)}
         while declared and (rung := sweeps.following(declared, tried, limit)):
             variants = [self.variant(trial, idea, declared, values) for values in rung]
-            judged = await together(self.judge(idea, variant) for variant in variants)
-            tried |= {values: evaluation.speedup for values, evaluation in zip(rung, judged, strict=True)}
+            await together(self.judge(idea, variant) for variant in variants)
+            tried |= {values: self.run.speedup(variant) for values, variant in zip(rung, variants, strict=True)}
 
     def variant(self, trial: Trial, idea: Idea, declared: tuple[Tunable, ...], values: sweeps.Values) -> Trial:
         """The trial of a kernel with these values, recorded unless it was."""

@@ -64,8 +64,8 @@ class Thinker:
         try:
             found = await self.model.ask(talk, read_ideas, "ideas", place, SCHEMA)
         except NotRecorded:
-            if brief.round == 1:
-                raise
+            if brief.round == 1 and not any(one.status is None and one.remark for one in brief.siblings):
+                raise  # but not where it is asked again because ideas were refused
             return []  # another judge, other numbers, another parent than in the recorded run
         fresh: dict[str, Proposed] = {}
         for proposed in found:

@@ -45,8 +45,8 @@ def small_settings(**given: object) -> Settings:
 
 
 class ScriptedProposer:
-    """Ideas and sources by hash. Attempt 1 of a round's ideas is one source, attempt 2 has tunables; half of the repairs
-    give up."""
+    """Ideas and sources by hash. Attempt 1 of a round's ideas is one source, attempt 2 has tunables; half of the
+    repairs give up."""
 
     def __init__(self) -> None:
         self.asked: list[Brief] = []

@@ -101,6 +101,7 @@ async def test_no_call_is_made_that_might_exceed_the_budget_and_the_best_so_far_
         assert all(body.get("max_tokens") == given["max_tokens"] for body in server.requests)
         stop = next(event for event in events if isinstance(event, Stopped))
         assert stop.spent and re.search(r"The budget is spent: .* raise --budget-" + limit, stop.reason)
+        assert results["stopped"] == stop.reason
         assert results["status"] == "improved" and any(isinstance(event, Confirmed) for event in events)
         spent = results["spent"]
         assert spent["calls"] == made
