@@ -171,7 +171,7 @@ async def test_a_single_module_with_shapes_is_enough(tmp_path: Path) -> None:
         (CODE, {"server": "--behave 'die describing'"}, "died again"),
         (CODE, {"server": "--behave malformed"}, "cannot be understood"),
         (CODE, {"target": "abacus"}, "templates are written for"),
-        (CODE, {"provider": "replay"}, "not among the recorded"),
+        (CODE, {"provider": "replay", "seeds": False}, "not among the recorded"),
         *(
             (f"{CODE}# refuse: {code}", {"target": "cpu"}, "ordered")
             for code in ("UNKNOWN_TARGET", "BAD_PROBLEM", "NO_DEVICE", "NO_COMPILER", "INTERNAL")
