@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -323,14 +324,18 @@ async def test_a_provider_gets_its_own_key_and_address(tmp_path: Path) -> None:
     assert server.requests[0]["model"] == PROVIDERS["gemini"].model
 
 
-async def test_each_role_asks_the_model_it_is_given_and_its_own_provider(tmp_path: Path) -> None:
+async def test_each_role_asks_the_model_it_is_given_and_its_own_provider(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = {"model_name": "all", "ideas_model": "big:70b", "code_model": "openai:coder", "openai_api_key": "k"}
-    async with ScriptedOpenAI(lambda _: Say("1")) as server:
-        model = opened("custom", tmp_path, base_url=server.url, **settings)
-        async with model:
-            await model.ask((("user", "a"),), number, "ideas")
-            assert server.requests[0]["model"] == "big:70b", "what stands before a colon need not be a provider"
-    assert PROVIDERS["openai"].base_url in repr(model._answers._by_role["code"]._client.base_url)  # type: ignore
+    async with ScriptedOpenAI(lambda _: Say("1")) as general, ScriptedOpenAI(lambda _: Say("2")) as other:
+        monkeypatch.setitem(PROVIDERS, "openai", replace(PROVIDERS["openai"], base_url=other.url))  # type: ignore
+        async with opened("custom", tmp_path, base_url=general.url, gateway_api_key="g", **settings) as model:
+            assert await model.ask(TALK, number, "ideas") == 1
+            assert await model.ask((("user", "a"),), number, "code") == 2
+    assert [body["model"] for body in general.requests] == ["big:70b"], "what stands before a colon may be no provider"
+    assert [body["model"] for body in other.requests] == ["coder"]
+    assert (general.keys, other.keys) == (["bearer g"], ["bearer k"])
 
 
 @pytest.mark.parametrize(
