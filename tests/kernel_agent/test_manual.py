@@ -16,7 +16,8 @@ import pytest
 from kernel_agent.cassette import read
 from kernel_agent.errors import UsageError
 from kernel_agent.settings import rows
-from tests.scripted_run import ROOT
+from kernel_agent.types import digest
+from tests.scripted_run import LETTERS, ROOT
 
 BENCH = ROOT / "tests" / "scripted_bench.py"
 MODEL = """import torch
@@ -34,7 +35,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-SMALL = "--target cpu --ideas 3 --rounds 2 --implementations 1 --retrieval lexical"
+SMALL = "--target cpu --ideas 2 --rounds 2 --implementations 1 --retrieval lexical"
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,8 @@ def answer(prompt: Path, speed: float) -> None:
     """What a model would say: new ideas, or a kernel that the scripted judge finds this fast (0: wrong)."""
     reply = prompt.with_name(prompt.name.replace("prompt", "reply"))
     if "Reply with JSON alone" in prompt.read_text():
-        ideas = [{"title": f"{reply.name} idea {n}", "transformation": "t"} for n in range(4)]
+        words = [digest(reply.name, n).translate(LETTERS) for n in range(4)]
+        ideas = [{"title": f"{word} differs", "transformation": "t"} for word in words]
         reply.write_text(json.dumps(ideas))
     else:
         order = f"# speed: {speed}" if speed else "# verdict: wrong"
@@ -98,7 +100,7 @@ def test_without_waiting_all_goes_on_that_can_and_the_prompts_that_wait_are_list
     both = waiting(agent("resume kept"))
     assert [prompt.name for prompt in both] == ["002.prompt.md", "003.prompt.md"]
     before = len(judged())
-    assert before, "the template's kernel needs no reply, so it is judged meanwhile"
+    assert before, "the templates' kernels need no reply, so they are judged first"
     answer(both[1], 0)
     repair, write = sorted(waiting(agent("resume kept")), reverse=True)
     assert (write, repair.name) == (both[0], "004.prompt.md"), "the one that came is judged and its repair asked for"
