@@ -34,7 +34,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-SMALL = "--target cpu --ideas 3 --rounds 2 --implementations 1 --retrieval lexical"
+SMALL = "--target cpu --no-seeds --ideas 2 --rounds 2 --implementations 1 --retrieval lexical"
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +70,25 @@ def waiting(done: subprocess.CompletedProcess[str]) -> list[Path]:
     return [Path(row) for row in done.stdout.splitlines() if row.endswith(".prompt.md")]
 
 
+WAYS = (
+    "Wide vector loads",
+    "Stage tiles through shared memory",
+    "Persistent grid over rows",
+    "Huge pages under outputs",
+    "Prefetch distant cachelines",
+    "Unrolled accumulators hide latency",
+    "Polynomial replaces library exponent",
+    "Split reduction across warps",
+)
+"""Ideas that no rule takes for one another."""
+
+
 def answer(prompt: Path, speed: float) -> None:
     """What a model would say: new ideas, or a kernel that the scripted judge finds this fast (0: wrong)."""
     reply = prompt.with_name(prompt.name.replace("prompt", "reply"))
     if "Reply with JSON alone" in prompt.read_text():
-        ideas = [{"title": f"{reply.name} idea {n}", "transformation": "t"} for n in range(4)]
+        ways = WAYS[:4] if reply.name == "001.reply.md" else WAYS[4:]
+        ideas = [{"title": way, "transformation": way.lower()} for way in ways]
         reply.write_text(json.dumps(ideas))
     else:
         order = f"# speed: {speed}" if speed else "# verdict: wrong"
@@ -98,7 +112,6 @@ def test_without_waiting_all_goes_on_that_can_and_the_prompts_that_wait_are_list
     both = waiting(agent("resume kept"))
     assert [prompt.name for prompt in both] == ["002.prompt.md", "003.prompt.md"]
     before = len(judged())
-    assert before, "the template's kernel needs no reply, so it is judged meanwhile"
     answer(both[1], 0)
     repair, write = sorted(waiting(agent("resume kept")), reverse=True)
     assert (write, repair.name) == (both[0], "004.prompt.md"), "the one that came is judged and its repair asked for"
