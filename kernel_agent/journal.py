@@ -61,6 +61,8 @@ KINDS: Mapping[str, type[Record]] = {
     "confirmation": Confirmation,
     "diagnosis": Diagnosis,
 }
+SYNCED = "PRAGMA synchronous=NORMAL"
+"""With the write-ahead log a run is whole after a kill, and after a power cut too."""
 
 
 class Journal:
@@ -86,9 +88,6 @@ class Journal:
             raise UsageError(f"The run directory {directory} is in use by another process.") from None
         try:
             self._rows = sqlite3.connect(directory / FILE, isolation_level=None)
-            self._rows.execute(
-                "PRAGMA synchronous=NORMAL"
-            )  # with the log: whole after a kill, and after a power cut too
         except sqlite3.Error as error:
             self._lock.close()
             raise UsageError(f"{directory / FILE} cannot be opened ({error}).") from None
@@ -121,6 +120,7 @@ class Journal:
         try:
             with _understood(directory):
                 _check(journal._rows, directory)
+                journal._rows.execute(SYNCED)
         except UsageError:
             journal.close()
             raise
@@ -130,6 +130,7 @@ class Journal:
         """Write what the run is about: its problem, and its settings without the keys."""
         with self._room():
             self._rows.execute("PRAGMA journal_mode=WAL")
+            self._rows.execute(SYNCED)
         with self._writing():
             for statement in SCHEMA:
                 self._rows.execute(statement)
