@@ -276,7 +276,7 @@ async def first(stream: asyncio.StreamReader, part: bytes) -> AsyncIterator[byte
 async def judging(there: Path) -> AsyncIterator[tuple[Process, list[int]]]:
     """A run whose kernels are being judged, which takes for ever, and watches on its children's ends."""
     async with ScriptedOpenAI(script()) as model:
-        process = await start(*asked(there, model.url, delay=3600))
+        process = await start(*asked(there, model.url, delay=3600), "--no-seeds")
         assert process.stdout is not None
         assert [row async for row in first(process.stdout, b"round 1")], (await process.communicate())[1]
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
