@@ -168,7 +168,7 @@ class Settings(BaseSettings):
     prices: str | None = Field(
         default=None,
         description="Dollars for a million tokens in and out of models whose price is not known or has changed, such "
-        "as `my-model=1.25/10, other=0.1/0.4`.",
+        "as `mine=1.25/10, other=0.1/0.4`.",
     )
     runs_dir: Path = Field(default=Path("runs"), description="Directory that holds a directory for each run.")
     max_concurrent_calls: int = Field(default=4, ge=1, le=256, description="Model calls that may be under way at once.")

@@ -323,6 +323,8 @@ class Zygote:
         """End the zygote; its children are killed with it."""
         if self._reader is not None:
             self._reader.cancel()
+            if self._control is not None:  # else the next channel, of the same number, would be taken for this one
+                self._reader.get_loop().remove_reader(self._control)
             self._reader = None
         if self._control is not None:
             self._control.close()
