@@ -17,9 +17,9 @@ BLOCK_US = 5_000.0
 MAX_BLOCK_S = 2.0
 SMALL_US = 20.0  # below it the marks around a call weigh too much: calls are timed in groups, on all sides alike
 WARM_UPS = 2
-WARM_PAIRS = 2
+WARM_PAIRS = 3
 FEW_CALLS = 8  # fewer are long enough as they are
-SLACK_US = 1_000.0  # that a side's main thread may have computed in a block beside what it tells
+SLACK_US, AROUND_US = 1_000.0, 50.0  # that a side's main thread may compute beside what it tells: a block, a reading
 MIN_PAIRS = 6
 MAX_PAIRS = 120
 MAX_CALLS = 400
@@ -124,10 +124,11 @@ async def alternate(
     pace = await _pace(sides, rotation, timeout_s)
     group = next(iter(pace.values())).group
     samples = Samples({n: [] for n in sides}, {n: [] for n in sides}, rotation.cache(group))
-    spare: dict[str, list[float]] = {n: [] for n in sides}
+    spare: dict[str, list[float]] = {n: [] for n in sides}  # of warm blocks, in which nothing but the calls takes time
+    longer = {name: one.longer() for name, one in pace.items()}
     for pair in range(WARM_PAIRS):
         for name in _turn(sides, pair):
-            done = await _measured(sides[name], secrets.randbits(48), pace[name].longer(), timeout_s, True)
+            done = await _measured(sides[name], secrets.randbits(48), longer[name], timeout_s, True)
             samples.warm[name].append(fmean(done.times))
             spare[name].append(done.spare_us)
     began = time.monotonic()
@@ -136,15 +137,13 @@ async def alternate(
         for name in _turn(sides, pair):
             done = await _measured(sides[name], nonce, pace[name], timeout_s)
             samples.blocks[name].append(fmean(done.times))
-            spare[name].append(done.spare_us)
             if done.overclaims:
                 samples.overclaimed.add(name)
         between()
         if pair + 1 >= MIN_PAIRS and (_narrow(samples, candidate, tie) or time.monotonic() - began > seconds):
             break
     # Where a device computes, the main thread may well be busy for longer than the device.
-    told = median(samples.blocks[candidate]) * group + SLACK_US / pace[candidate].count
-    if not rotation.flushes and _computes_untold(spare, candidate, told):
+    if not rotation.flushes and _computes_untold(spare, candidate, fmean(samples.warm[candidate]) * group, longer):
         samples.underclaimed.add(candidate)
     return samples
 
@@ -167,10 +166,13 @@ async def _measured(child: Child, nonce: int, pace: Pace, timeout_s: float, warm
     return Measured(times, (used - told) / pace.count, told > outer)
 
 
-def _computes_untold(spare: Mapping[str, list[float]], candidate: str, told: float) -> bool:
-    """Whether in each single block the candidate computed for longer than a reading of its clock told, by more than
-    that much and twice what a reference did in its worst: what a busy machine adds to some blocks proves nothing."""
-    return min(spare[candidate]) > told + 2 * max([0.0, *(max(spare[n]) for n in spare if n != candidate)])
+def _computes_untold(spare: Mapping[str, list[float]], candidate: str, told: float, pace: Mapping[str, Pace]) -> bool:
+    """Whether in each single warm block the candidate computed for longer than a reading of its clock told (`told`,
+    microseconds), by more than that much and twice what a reference did: what a busy machine adds to some blocks proves
+    nothing. What a side does once a block weighs the less on a reading the more of them there are."""
+    count = pace[candidate].count
+    others = [median(spare[n]) * min(1.0, pace[n].count / count) for n in spare if n != candidate]
+    return min(spare[candidate]) > told + AROUND_US + SLACK_US / count + 2 * max([0.0, *others])
 
 
 async def _pace(sides: Mapping[str, Child], rotation: Rotation, timeout_s: float) -> dict[str, Pace]:
