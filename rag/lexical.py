@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,10 +108,13 @@ def _joined(text: str) -> str:
 
 
 class LexicalIndex:
-    """An index opened for reading. Raises LibraryError, with the file's name, wherever SQLite finds it broken."""
+    """An index opened for reading; threads may share it. Raises LibraryError, with the file's name, wherever SQLite
+    finds it broken."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # Two threads that run the same statement share its compiled form, and a connection closed under one crashes.
+        self._turn = threading.Lock()
         try:
             self._base = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
         except sqlite3.Error as error:
@@ -137,7 +141,8 @@ class LexicalIndex:
 
     def _rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         try:
-            return self._base.execute(sql, values).fetchall()
+            with self._turn:
+                return self._base.execute(sql, values).fetchall()
         except sqlite3.DatabaseError as error:
             raise LibraryError(
                 f"the index {self.path} is broken ({error}); `python -m rag build` remakes it"
@@ -219,4 +224,5 @@ class LexicalIndex:
         return {str(row[0]): str(row[1]) for row in self._rows("SELECT id, embedded FROM chunks ORDER BY id")}
 
     def close(self) -> None:
-        self._base.close()
+        with self._turn:
+            self._base.close()

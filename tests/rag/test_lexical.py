@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +70,41 @@ def test_a_damaged_file_is_an_error_in_words(tmp_path: Path, damage: str) -> Non
         path.write_bytes(broken[damage])
     with pytest.raises(LibraryError, match=r"the index .*index\.sqlite"):
         LexicalIndex(path)
+
+
+TOGETHER = """
+import sys, threading
+from pathlib import Path
+from rag.errors import LibraryError
+from rag.lexical import LexicalIndex
+
+index, odd = LexicalIndex(Path(sys.argv[1])), []
+
+def ask():
+    try:
+        for _ in range(400):
+            index.pages_of(["a", "b"])
+            index.search("word", ["page"], 5)
+    except LibraryError as closed:
+        assert "closed" in str(closed), closed
+    except BaseException as fault:
+        odd.append(repr(fault))
+
+threads = [threading.Thread(target=ask) for _ in range(8)]
+for thread in threads:
+    thread.start()
+threads[0].join()
+index.close()
+for thread in threads[1:]:
+    thread.join()
+print(odd)
+"""
+
+
+def test_threads_may_share_an_index_and_one_of_them_close_it(tmp_path: Path) -> None:
+    """In a process of its own, which a connection misused takes down."""
+    build(tmp_path / "index.sqlite", Page("page", "A page", "docs/page.md", "Word after word.\n")).close()
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", TOGETHER, str(tmp_path / "index.sqlite")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
