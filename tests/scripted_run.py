@@ -24,6 +24,22 @@ from kernel_agent.types import Brief, Description, Device, Evaluation, Idea, Pro
 from tests.scripted_bench import COMPILE_US, EAGER_US, GRAPH, verdict
 
 ROOT = Path(__file__).parents[1]
+BENCH = ROOT / "tests" / "scripted_bench.py"
+MODEL = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
 LETTERS = str.maketrans("0123456789", "ghijklmnop")
 PROBLEM = Problem("relu", "class Model: ...\n", "cpu")
 DESCRIPTION = Description(

@@ -24,20 +24,7 @@ from kernel_agent.tree import Run, brief
 from kernel_agent.types import Brief, Idea
 from tests.scripted_openai import Say, ScriptedOpenAI
 from tests.scripted_run import DESCRIPTION, PROBLEM, ROOT, ScriptedProposer, small_settings
-
-CODE = """\
-import torch
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-
-def get_inputs():
-    return [torch.randn(64, 64)]
-
-def get_init_inputs():
-    return []
-"""
+from tests.scripted_run import MODEL as CODE
 
 
 @pytest.fixture(autouse=True)

@@ -26,42 +26,7 @@ from kernel_agent.cli import main
 from kernel_agent.journal import Journal
 from kernel_agent.settings import is_key, rows
 from tests.scripted_openai import Refuse, Say, ScriptedOpenAI, Step
-from tests.scripted_run import DESCRIPTION, PROBLEM, small_settings
-
-ROOT = Path(__file__).parents[2]
-BENCH = ROOT / "tests" / "scripted_bench.py"
-MODEL = """import torch
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-
-
-def get_inputs():
-    return [torch.randn(64, 64)]
-
-
-def get_init_inputs():
-    return []
-"""
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def there(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a problem in it, which commands run in, and an environment without keys."""
-    for row in rows():
-        monkeypatch.delenv(row.variable, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "relu.py").write_text(MODEL)
-    return tmp_path
+from tests.scripted_run import BENCH, DESCRIPTION, MODEL, PROBLEM, ROOT, small_settings
 
 
 def bench(there: Path, delay: float = 0.0) -> str:

@@ -16,41 +16,9 @@ import pytest
 from kernel_agent.cassette import read
 from kernel_agent.errors import UsageError
 from kernel_agent.settings import rows
-from tests.scripted_run import ROOT
+from tests.scripted_run import BENCH, MODEL, ROOT
 
-BENCH = ROOT / "tests" / "scripted_bench.py"
-MODEL = """import torch
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-
-
-def get_inputs():
-    return [torch.randn(64, 64)]
-
-
-def get_init_inputs():
-    return []
-"""
 SMALL = "--target cpu --no-seeds --ideas 2 --rounds 2 --implementations 1 --retrieval lexical"
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def there(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for row in rows():
-        monkeypatch.delenv(row.variable, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "relu.py").write_text(MODEL)
-    return tmp_path
 
 
 def agent(command: str, *, log: str = "bench.log") -> subprocess.CompletedProcess[str]:

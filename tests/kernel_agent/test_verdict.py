@@ -26,11 +26,6 @@ PARTLY = HONEST.replace("return out", "return out + x.sin() - x.sin()").replace(
 )
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture
 def there(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a problem and kernels in it, which commands run in."""
