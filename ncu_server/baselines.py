@@ -16,7 +16,7 @@ from ncu_server.targets import Probe
 from ncu_server.timing import alternate, combined
 from ncu_server.zygote import ChildError
 
-FORMAT = "3"
+FORMAT = "4"
 SAMPLING_S = 3.0
 Rows = TypeAdapter(dict[str, schema.BaselineResult])
 

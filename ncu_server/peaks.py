@@ -12,6 +12,8 @@ from ncu_server.schema import Peaks
 from ncu_server.session import Session
 from ncu_server.targets import Probe
 
+FORMAT = "2"  # 1: a copy on the CPU was torch's alone
+
 
 async def measured(cache: Path, session: Session, probe: Probe, anew: bool = False) -> Peaks:
     """The device's peaks; `anew` measures again and keeps the better of both. Raises Refusal."""
@@ -33,7 +35,7 @@ def known(cache: Path, probe: Probe) -> Peaks | None:
 
 
 def _place(cache: Path, probe: Probe) -> Path:
-    parts = (probe.device, probe.arch, str(probe.threads), version("torch"))
+    parts = (FORMAT, probe.device, probe.arch, str(probe.threads), version("torch"))
     return cache / "peaks" / f"{hashlib.sha256('-'.join(parts).encode()).hexdigest()[:20]}.json"
 
 
