@@ -1,8 +1,8 @@
 """
 problem: linear_relu
 kind: late thread
-expect: wrong|suspect
-why: Ten calls wait for their thread; from then on the call returns and the thread writes the output afterwards.
+expect: wrong|suspect|run_error
+why: Ten calls wait for their thread; from then on it writes after the call, also into memory that it has freed.
 twin: honest_linear_relu
 """
 
