@@ -38,8 +38,13 @@ class Collected:
         if self.heard.nothing or (self.heard.connected and not self.heard.errors):
             there = f"; it launched {', '.join(seen)}" if seen else ""
             return Refusal(Code.NO_KERNEL_MATCH, f"no launch was profiled{there}; widen kernel_regex or the launches")
-        last = next((line for line in reversed([*self.heard.errors, *self.heard.lines]) if line.strip()), "nothing")
-        return Refusal(Code.NCU_FAILED, f"ncu ended with exit code {self.code} and said: {last[:300]}")
+        return Refusal(Code.NCU_FAILED, f"ncu ended with exit code {self.code} and said: {self.last}")
+
+    @property
+    def last(self) -> str:
+        """Its last error, or its last line where it told none."""
+        said = [*self.heard.lines, *self.heard.errors]
+        return next((line for line in reversed(said) if line.strip()), "nothing")[:300]
 
 
 def program() -> str:

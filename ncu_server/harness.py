@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from ncu_server.told import SPEC
 from ncu_server.walls import Walls
 
 BOOTSTRAP = """
-import json, sys
+import json, pathlib, sys
 sys.path[:] = json.loads(sys.argv[1])
+from ncu_server import walls
+walls.raise_walls(walls.from_wire(json.loads(sys.argv[2])), pathlib.Path(sys.argv[3]))
 from ncu_server.worker import profiled
-profiled.main(sys.argv[2])
+profiled.main(sys.argv[3])
 """
 ROOT = str(Path(__file__).resolve().parent.parent)
 SEED = 20250101
@@ -35,12 +37,12 @@ class Job:
 
 
 def prepare(
-    directory: Path, problem: str, device: str, jobs: Sequence[Job], warms: bool, timeline: bool = False
+    directory: Path, problem: str, walls: Walls, jobs: Sequence[Job], warms: bool, timeline: bool = False
 ) -> list[str]:
-    """Write what is to be done to `directory`; the command that does it."""
+    """Write what is to be done to `directory`; the command that does it, behind `walls` on their device."""
     spec: dict[str, Any] = {
         "problem": problem,
-        "device": device,
+        "device": walls.device,
         "seed": SEED,
         "timeline": timeline,
         "candidates": [
@@ -56,12 +58,22 @@ def prepare(
     directory.mkdir(parents=True, exist_ok=True)
     (directory / SPEC).write_text(json.dumps(spec))
     path = json.dumps([ROOT, *(p for p in sys.path if p and Path(p).resolve() not in (Path(ROOT), Path.cwd()))])
-    return [sys.executable, "-P", "-s", "-c", BOOTSTRAP, path, str(directory)]
+    return [sys.executable, "-P", "-s", "-c", BOOTSTRAP, path, json.dumps(asdict(walls)), str(directory)]
 
 
-def walls(device: str, jobs: Sequence[Job], readable: Sequence[str] = ()) -> Walls:
-    """What stands around the process and its profiler."""
-    return Walls("profile", device, (*readable, *(job.build.directory for job in jobs)), (), FILE_BYTES)
+def inside(device: str, jobs: Sequence[Job], readable: Sequence[str] = ()) -> Walls:
+    """What the process raises around itself, with what is to be `readable` beside the builds."""
+    return Walls("profiled", device, (*readable, *(job.build.directory for job in jobs)))
+
+
+def outside(device: str) -> Walls:
+    """What stands around the profiler and the process."""
+    return Walls("profile", device, file_bytes=FILE_BYTES)
+
+
+def none(device: str) -> Walls:
+    """No walls."""
+    return Walls("light", device)
 
 
 def environment(base: Mapping[str, str], directory: Path) -> dict[str, str]:

@@ -209,25 +209,26 @@ async def _counted(batch: Batch, jobs: list[harness.Job]) -> dict[int, Profiled]
 async def _batch(batch: Batch, jobs: list[harness.Job]) -> dict[int, Profiled]:
     """What one run of ncu gives; a lone candidate always gets an answer."""
     await batch.report(f"starting ncu for {len(jobs)} candidate{'s' if len(jobs) > 1 else ''}")
-    around = harness.walls(batch.target.device, jobs, [str(Path(collect.program()).parent)])
+    device = batch.target.device
+    inside = harness.inside(device, jobs, [str(Path(collect.program()).parent)])
     async with collect.workplace(batch.rig.work) as place:
-        got = await _run(batch, jobs, place, around)
+        got = await _run(batch, jobs, place, harness.outside(device), inside)
         notes = []
         if got.raw is None and not got.heard.connected:
             # It did not come as far as the device, let alone to a candidate: the walls may be to blame.
-            notes = ["profiled without walls: behind them ncu could not reach the device"]
-            got = await _run(batch, jobs, place, None)
+            notes = [f"profiled without walls: behind them ncu did not reach the device ({got.last})"]
+            got = await _run(batch, jobs, place, harness.none(device), harness.none(device))
         said = told.read(place)
         lone = len(jobs) == 1
         parts = [(job.number, await _part(batch, job, got, said, notes, lone)) for job in jobs]
     return {number: part for number, part in parts if part is not None}
 
 
-async def _run(batch: Batch, jobs: list[harness.Job], place: Path, around: Walls | None) -> collect.Collected:
+async def _run(batch: Batch, jobs: list[harness.Job], place: Path, outside: Walls, inside: Walls) -> collect.Collected:
     request = batch.request
-    line = harness.prepare(place, request.problem, batch.target.device, jobs, batch.target.warms)
+    line = harness.prepare(place, request.problem, inside, jobs, batch.target.warms)
     selection = replace(request.selection, count=request.selection.count * len(jobs))
-    leash = Leash(place, around, harness.environment(batch.environment, place))
+    leash = Leash(place, outside, harness.environment(batch.environment, place))
     return await collect.collect(leash, selection, line, place, False, request.timeout_s, batch.report)
 
 

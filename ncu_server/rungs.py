@@ -45,25 +45,31 @@ async def timeline(
     for job in jobs:
         await report(f"tracing {told.RANGE.format(job.number)}")
         async with collect.workplace(rig.work) as place:
-            line = harness.prepare(place, problem, target.device, [job], target.warms, timeline=True)
-            around = harness.walls(target.device, [job])
-            leash = Leash(place, around, harness.environment(environment, place))
+            inside = harness.inside(target.device, [job])
+            line = harness.prepare(place, problem, inside, [job], target.warms, timeline=True)
+            leash = Leash(place, harness.outside(target.device), harness.environment(environment, place))
             try:
-                await leash.run(line, TIMEOUT_S, merged=True)
+                ended = await leash.run(line, TIMEOUT_S, merged=True)
             except TimeoutError:
                 raise Refusal(Code.TOOK_TOO_LONG, f"a traced call took longer than {TIMEOUT_S:.0f} s") from None
-            found[job.number] = await _traced(job, place)
+            found[job.number] = await _traced(job, place, ended.code)
     return found
 
 
-async def _traced(job: harness.Job, place: Path) -> Profiled:
+async def _traced(job: harness.Job, place: Path, code: int) -> Profiled:
     name, said = told.RANGE.format(job.number), told.read(place)
     if job.number in said.faults:
         return Profiled(target=name, status="run_error", log=said.faults[job.number])
+    if job.number in said.begun - said.done:
+        words = f"the process ended with code {code} before the candidate's call did"
+        return Profiled(target=name, status="run_error", log=f"{words}\n{said.output}".strip())
     trace = place / told.TRACE.format(job.number)
     launches = launches_in(trace.read_text(errors="replace")) if trace.exists() else []
     if not launches:
-        raise Refusal(Code.NO_PROFILER, "torch's profiler (CUPTI) saw no kernel; allow it access to the device")
+        last = (said.output.strip().splitlines() or ["nothing"])[-1][:300]
+        raise Refusal(
+            Code.NO_PROFILER, f"torch's profiler (CUPTI) saw no kernel and said: {last}; allow it access to the device"
+        )
     return Profiled(target=name, status="profiled", report=timed(launches))
 
 

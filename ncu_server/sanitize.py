@@ -71,19 +71,19 @@ async def sanitize(rig: Rig, request: Request, report: Report) -> SanitizeResult
         await report(f"running under {request.look.tool}")
         place = await stack.enter_async_context(collect.workplace(rig.work))
         job = harness.Job(0, request.candidate, built)
-        line = harness.prepare(place, request.problem, target.device, [job], target.warms)
+        inside = harness.inside(target.device, [job], [str(Path(program).resolve().parent.parent)])
+        line = harness.prepare(place, request.problem, inside, [job], target.warms)
         environment = scrubbed(os.environ) | rig.environment(target, probe)
-        watched = Watched(_leash(program, target.device, job, environment, place), place, program, request.look)
+        watched = Watched(_leash(target.device, environment, place), place, program, request.look)
         result = await watched.outcome(line, lambda: told.read(place))
         located = await asyncio.to_thread(_located, result.errors, built, request.candidate)
     return result.model_copy(update={"errors": located, "seconds": round(time.monotonic() - began, 2)})
 
 
-def _leash(program: str, device: str, job: harness.Job, environment: dict[str, str], place: Path) -> Leash:
-    around = harness.walls(device, [job], [str(Path(program).resolve().parent.parent)])
+def _leash(device: str, environment: dict[str, str], place: Path) -> Leash:
     # torch gives tensors out of large blocks; what is beyond a tensor is then still within an allocation.
     own = harness.environment(environment, place) | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    return Leash(place, around, own)
+    return Leash(place, harness.outside(device), own)
 
 
 async def command(rig: Rig, line: Sequence[str], folder: str | None, look: Look, report: Report) -> SanitizeResult:
@@ -171,7 +171,8 @@ class Watched:
 
     def _silence(self, ended: Ended) -> str | None:
         """A candidate's process that said nothing at all was ended by the candidate, where the sanitizer says 0."""
-        return f"the process ended without a word\n{self._words(ended)}" if ended.code == 0 else None
+        words = "the process ended without a word\n"
+        return words + self._words(ended)[len(words) - LONGEST_LOG :] if ended.code == 0 else None
 
     def _words(self, ended: Ended) -> str:
         try:

@@ -16,11 +16,12 @@ RANGE = "candidate {}"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Who came to the end of the call, and the traces of those that raised; whoever is in neither was not reached.
+    """Whose turn it was, who came to the end of the call, and the traces of those that raised.
 
     `output` is the end of what the process printed.
     """
 
+    begun: frozenset[int]
     done: frozenset[int]
     faults: Mapping[int, str]
     output: str = ""
@@ -28,7 +29,7 @@ class Told:
 
 def read(directory: Path) -> Told:
     """What the process said. It ran foreign code, so that none of it need be true."""
-    done, faults = set(), {}
+    begun, done, faults = set(), set(), {}
     try:
         rows = (directory / TOLD).read_text(errors="replace").splitlines()
     except OSError:
@@ -39,11 +40,13 @@ def read(directory: Path) -> Told:
         except (ValueError, RecursionError):
             continue
         match said:
+            case {"candidate": int(number), "begun": _}:
+                begun.add(number)
             case {"candidate": int(number), "done": _}:
                 done.add(number)
             case {"candidate": int(number), "fault": str(trace)}:
                 faults[number] = trace
-    return Told(frozenset(done), faults, _tail(directory / OUTPUT))
+    return Told(frozenset(begun), frozenset(done), faults, _tail(directory / OUTPUT))
 
 
 def _tail(path: Path) -> str:

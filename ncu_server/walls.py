@@ -1,10 +1,10 @@
 """The walls of one child, raised in the child itself, and which of them stand on this machine.
 
 `run` holds a candidate's execution: no program, no process, no network, files only in its own directory. `build` holds
-its compilation: compilers may run. `profile` holds it under a profiler, which needs programs, sockets of its own and
-the right to counters: files and the network are walled off, no more. `light` is for the trusted side. Left open, by
-measure or by need: names and command lines in /proc, the CPU affinity of the user's other processes, permission bits
-and times of files (in the build).
+its compilation: compilers may run. A profiler needs programs, sockets of its own and the right to counters: `profile`
+is around it, no way to the network, and `profiled` is raised by the process that it watches, before any foreign code
+runs there: no files but its own. `light` is for the trusted side. Left open, by measure or by need: names and command
+lines in /proc, the CPU affinity of the user's other processes, permission bits and times of files (in the build).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from typing import Any, Literal
 
 from ncu_server import landlock, seccomp, watch
 
-Kind = Literal["light", "build", "run", "profile"]
-MAY_EXECUTE = ("build", "profile")
+Kind = Literal["light", "build", "run", "profile", "profiled"]
+MAY_EXECUTE = ("build", "profiled")
 FILE_BYTES = 1 << 30  # a precompiled torch header takes half of it
 CLONE_NEWUSER, CLONE_NEWIPC, CLONE_NEWNET = 0x10000000, 0x08000000, 0x40000000
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
@@ -92,13 +92,10 @@ def from_wire(message: Mapping[str, Any]) -> Walls:
 
 def raise_walls(walls: Walls, directory: Path) -> list[Standing]:
     """Raise what this machine has around the calling process, which has one thread; say what stands."""
-    if walls.kind == "light":
-        return []
     found = []
-    for name in WALLS if walls.kind != "profile" else PROFILED:
-        wall = WALLS[name]
+    for name in RAISED[walls.kind]:
         try:
-            found.append(Standing(name, True, wall(walls, directory)))
+            found.append(Standing(name, True, WALLS[name](walls, directory)))
         except OSError as fault:
             found.append(Standing(name, False, fault.strerror or str(fault)))
     return found
@@ -193,14 +190,14 @@ def _files(walls: Walls, directory: Path) -> str:
         raise OSError(errno.ENOSYS, "the kernel has no Landlock (Linux 5.13 with lsm=landlock)") from None
     # The rule for /proc/self holds for this very entry; open, it is not dropped and made anew under memory pressure.
     os.open("/proc/self", os.O_PATH)
-    if walls.kind == "profile":
+    if walls.kind == "profiled":
         seccomp.no_new_privileges()
-    landlock.restrict(version, rules(walls, directory), tcp=walls.kind == "profile")
+    landlock.restrict(version, rules(walls, directory), tcp=walls.kind == "profiled")
     missing = [
         what
         for what, since in (("truncation", 3), ("TCP", 4), ("ioctl", 5), ("signals", 6))
         if version < since and not (walls.kind == "run" and what in ("TCP", "signals"))
-        if not (walls.kind == "profile" and what == "TCP")
+        if not (walls.kind == "profiled" and what == "TCP")
     ]
     return f"Landlock ABI {version}" + (f", which does not hold {', '.join(missing)}" if missing else "")
 
@@ -230,9 +227,13 @@ WALLS: dict[str, Callable[[Walls, Path], str]] = {
     "other processes": _others,
 }
 
-
-PROFILED = ("memory", "network", "files")
-"""The walls that a profiler can work behind."""
+RAISED: dict[Kind, tuple[str, ...]] = {
+    "light": (),
+    "build": tuple(WALLS),
+    "run": tuple(WALLS),
+    "profile": ("memory", "network"),
+    "profiled": ("files",),
+}
 
 
 def rules(walls: Walls, directory: Path) -> Iterator[tuple[Path, landlock.Right]]:
@@ -241,7 +242,7 @@ def rules(walls: Walls, directory: Path) -> Iterator[tuple[Path, landlock.Right]
     for path in (*map(Path, SYSTEM), *(Path("/etc") / name for name in CONFIGURATION), *installed(), Path("/proc")):
         yield path, read
     # CUDA dies with error 304 where it cannot write the names of its threads, which it opens to truncate (seen on an
-    # H100). Only its own: /proc/sys is below /proc.
+    # H100). Only its own, not those of a process that it starts: /proc/sys is below /proc.
     yield Path("/proc/self"), landlock.READ | landlock.Right.WRITE_FILE | landlock.Right.TRUNCATE
     for name in PLAIN_DEVICES:
         yield Path("/dev") / name, landlock.DEVICE

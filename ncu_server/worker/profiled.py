@@ -36,6 +36,7 @@ def main(directory: str) -> None:
     record = _traced if spec["timeline"] else _counted
     with (place / TOLD).open("a", buffering=1) as told:
         for candidate in spec["candidates"]:
+            told.write(json.dumps({"candidate": candidate["number"], "begun": ""}) + "\n")
             told.write(json.dumps({"candidate": candidate["number"]} | _outcome(spec, candidate, place, record)) + "\n")
 
 

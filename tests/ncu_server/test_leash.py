@@ -46,9 +46,9 @@ async def test_a_timeout_and_a_cancel_leave_nothing() -> None:
     assert not descendants(os.getpid()) - before
 
 
-async def test_behind_the_walls_of_profiling_there_is_a_loopback_and_a_directory_and_no_more(tmp_path: Path) -> None:
+async def test_behind_the_walls_around_a_profiler_there_is_a_loopback_and_no_more(tmp_path: Path) -> None:
     program = """
-import socket, sys
+import socket
 def tried(what):
     try:
         what()
@@ -58,11 +58,6 @@ def tried(what):
 server = socket.create_server(("127.0.0.1", 0))
 print(tried(lambda: socket.create_connection(server.getsockname())))
 print(tried(lambda: socket.create_connection(("192.0.2.1", 80), timeout=5)))
-print(tried(lambda: open("inside", "w")))
-print(tried(lambda: open(sys.argv[1], "w")))
 """
-    place = tmp_path / "place"
-    place.mkdir()
-    leash = Leash(place, Walls("profile", "cuda"))
-    ended = await leash.run([sys.executable, "-c", program, str(tmp_path / "outside")], 60, merged=True)
-    assert ended.output.split() == [b"yes", b"no", b"yes", b"no"]
+    ended = await Leash(tmp_path, Walls("profile", "cuda")).run([sys.executable, "-c", program], 60, merged=True)
+    assert ended.output.split() == [b"yes", b"no"]

@@ -216,9 +216,50 @@ async def test_the_process_that_is_profiled_loads_and_calls_each_candidate(tmp_p
     good += "    def forward(self, x, y):\n        return x + y\n"
     sources = [good, good.replace("x + y", "x @ 'no'"), good]
     jobs = [harness.Job(i, source, Build([], str(tmp_path), 0.0)) for i, source in enumerate(sources)]
-    line = harness.prepare(tmp_path / "run", SCALE_ADD, "cpu", jobs, warms=False, timeline=True)
+    line = harness.prepare(tmp_path / "run", SCALE_ADD, harness.none("cpu"), jobs, warms=False, timeline=True)
     ended = await Leash(tmp_path / "run").run(line, 120, merged=True)
     said = read(tmp_path / "run")
     assert (ended.code, said.done, set(said.faults)) == (0, {0, 2}, {1})
     assert "TypeError" in said.faults[1]
     assert (tmp_path / "run" / TRACE.format(0)).exists()
+
+
+REACHING = """
+import threading, torch
+
+def tried(what):
+    try:
+        what()
+    except OSError:
+        return "no"
+    return "yes"
+
+def named():
+    # As CUDA does with each thread that it starts.
+    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as comm:
+        comm.write("mine")
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, s):
+        super().__init__()
+
+    def forward(self, x, y):
+        places = [lambda: open("inside", "w"), named, lambda: open("OUTSIDE", "w"), lambda: open("OUTSIDE-read")]
+        print("reached:", *map(tried, places), flush=True)
+        return x + y
+"""
+
+
+async def test_a_candidate_that_a_profiler_started_names_its_threads_and_reaches_no_file_outside(
+    tmp_path: Path,
+) -> None:
+    place, outside = tmp_path / "run", tmp_path / "outside"
+    Path(f"{outside}-read").touch()
+    jobs = [harness.Job(0, REACHING.replace("OUTSIDE", str(outside)), Build([], str(tmp_path / "built"), 0.0))]
+    (tmp_path / "built").mkdir()
+    line = harness.prepare(place, SCALE_ADD, harness.inside("cpu", jobs), jobs, warms=False)
+    profiler = ["sh", "-c", '"$@"; exit $?', "profiler"]
+    await Leash(place, harness.outside("cpu"), harness.environment(os.environ, place)).run([*profiler, *line], 120)
+    said = read(place)
+    assert said.done == {0}, said
+    assert set(said.output.splitlines()) == {"reached: yes yes no no"}
