@@ -15,6 +15,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import lzma
 import os
 import sys
 import tempfile
@@ -80,7 +81,8 @@ async def diagnosed(client: Client, disease: Disease, faults: Faults, kept: Path
     if kept is not None:
         kept.mkdir(parents=True, exist_ok=True)
         raw = (await client.read_resource(f"{report['uri']}/raw")).contents[0]
-        (kept / f"{disease.name}.ncu-rep").write_bytes(base64.b64decode(getattr(raw, "blob", "")))
+        whole = base64.b64decode(getattr(raw, "blob", ""))
+        (kept / f"{disease.name}.ncu-rep.xz").write_bytes(lzma.compress(whole, preset=9))
     print(json.dumps(digest), flush=True)
     named = ", ".join(f["trouble"] for f in digest["findings"]) or "none"
     return [disease.name, digest["bound"], named, f"{digest['duration_us']:.1f}", f"{took:.1f}"]
