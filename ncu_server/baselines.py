@@ -47,10 +47,10 @@ async def _measure(session: Session, names: Sequence[str]) -> tuple[dict[str, sc
     wanted = ["eager", *(n for n in names if n != "eager")]
     taken, notes = [], []
     for case in session.timed:
-        sides = await session.sides(wanted, case)
-        notes += [note for note in sides.notes if note not in notes]
-        wanted = list(sides.children)
         try:
+            sides = await session.sides(wanted, case)
+            notes += [note for note in sides.notes if note not in notes]
+            wanted = list(sides.children)
             taken.append(await alternate(sides.children, wanted[-1], sides.rotation, session.target.tie, SAMPLING_S))
         except ChildError as error:
             raise ours(error) from error

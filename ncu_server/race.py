@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ncu_server import answers, compare, schema
@@ -11,7 +12,7 @@ from ncu_server.memory import Shared
 from ncu_server.session import Case, Sides, ours
 from ncu_server.telemetry import GAUGES, Gauge
 from ncu_server.timing import Samples, alternate
-from ncu_server.trial import Objection, Trial, blamed, compared
+from ncu_server.trial import Objection, Trial, blamed, compared, exhausted
 from ncu_server.zygote import ChildError
 
 SAMPLING_S = {"cpu": 1.5, "cuda": 0.4}  # by device: how long the alternation may go on
@@ -41,7 +42,7 @@ async def timed(trial: Trial) -> Timed:
     names = ["eager", *(n for n in trial.request.baselines if n != "eager")]
     runs, notes = [], []
     for case in session.timed:
-        sides = await session.sides(names, case)
+        sides = await _sides(trial, names, case)
         notes += [note for note in sides.notes if note not in notes]
         names = list(sides.children)
         samples = await _time_case(trial, case, sides, gauge)
@@ -49,6 +50,15 @@ async def timed(trial: Trial) -> Timed:
         await _believe(trial, case, samples, work, reached)
         runs.append(Run(case, samples, limit_us(work, reached)))
     return Timed(runs, [*notes, *gauge.notes()])
+
+
+async def _sides(trial: Trial, names: Sequence[str], case: Case) -> Sides:
+    """The baselines beside the candidate, which cannot be rid of one by leaving it no memory."""
+    with blamed(trial, "in a timed call"):
+        sides = await trial.session.sides(names, case)
+        for fault in filter(exhausted, sides.failed.values()):
+            raise fault
+    return sides
 
 
 async def _time_case(trial: Trial, case: Case, sides: Sides, gauge: Gauge) -> Samples:

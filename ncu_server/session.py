@@ -69,7 +69,14 @@ class Sides:
 
     children: dict[str, Child]
     rotation: Rotation
-    notes: list[str]
+    failed: dict[str, ChildError]
+
+    @property
+    def notes(self) -> list[str]:
+        return [
+            f"{name}: torch.compile does not run on this problem: {str(fault).splitlines()[0]}"
+            for name, fault in self.failed.items()
+        ]
 
 
 class Session:
@@ -189,18 +196,19 @@ class Session:
         return any(child.closed for child in self._children)
 
     async def sides(self, names: Sequence[str], case: Case) -> Sides:
-        """The baselines, staged for timing; a torch.compile that does not run is left out, with a note of why."""
+        """The baselines, staged for timing, without a torch.compile that fails. Raises ChildError where eager does."""
         staged: dict[str, Child] = {}
-        rotation, notes = Rotation(1, True, False), []
+        failed: dict[str, ChildError] = {}
+        rotation = Rotation(1, True, False)
         for name in names:
             try:
                 staged[name], rotation = await self._staged(name, case)
             except ChildError as fault:
                 if name == "eager":
-                    raise ours(fault) from fault
-                notes.append(f"{name}: torch.compile does not run on this problem: {str(fault).splitlines()[0]}")
+                    raise
+                failed[name] = fault
                 self._drop(name)
-        return Sides(staged, rotation, notes)
+        return Sides(staged, rotation, failed)
 
     async def _staged(self, name: str, case: Case) -> tuple[Child, Rotation]:
         child = await self.baseline(name)

@@ -53,6 +53,11 @@ class Trial:
         return await self.child.ask(verb, fds, self.request.timeout_s, **arguments)
 
 
+def exhausted(error: ChildError) -> bool:
+    """Whether a process found no room on the device: torch's exception, by its class."""
+    return isinstance(error, ChildFault) and error.kind == "OutOfMemoryError"
+
+
 @contextlib.contextmanager
 def blamed(trial: Trial, where: str) -> Iterator[None]:
     """Inside, what the candidate's child does wrong is an objection; the same of a process of ours is not."""
@@ -60,6 +65,9 @@ def blamed(trial: Trial, where: str) -> Iterator[None]:
         yield
     except ChildError as error:
         if error.child is not trial.child:
+            if exhausted(error):
+                words = f"the reference had enough memory before the candidate came, and not beside it: {error}"
+                raise Objection("run_error", f"{where}: {words}") from error
             raise ours(error) from error
         if isinstance(error, ChildTimeout):
             raise Objection("timeout", f"{where}: {error}") from error
