@@ -41,6 +41,9 @@ FENCE = re.compile(r"^(`{3,}|~{3,})[ \t]*(\w*)[^\n]*\n(.*?)^\1[ \t]*$", re.MULTI
 DIAGNOSIS = 2000
 """Characters of a helper's answer that are passed on."""
 
+IDEA = 4000
+"""Characters of each part of an idea that are passed on."""
+
 BRACKETS = 1000
 """Places of a reply where its JSON may begin: a bound on the time that a hostile reply can take."""
 
@@ -60,7 +63,7 @@ class Thinker:
         tried = {_plain(outcome.title) for outcome in (*brief.siblings, *brief.lessons)}
         if brief.parent_idea:
             tried.add(_plain(brief.parent_idea.title))
-        talk, place = _talk(brief, "ideas", count=count), f"ideas of round {brief.round}"
+        talk, place = _talk(brief, "ideas", count=count, idea_limit=IDEA), f"ideas of round {brief.round}"
         try:
             found = await self.model.ask(talk, read_ideas, "ideas", place, SCHEMA)
         except NotRecorded:
@@ -265,7 +268,7 @@ def _idea(brief: Brief, proposed: Proposed) -> Idea:
         round=brief.round,
         parent=brief.parent.id,
         title=title,
-        reasoning="\n".join(f"{name}: {prompts.line(text, 1000)}" for name, text in parts.items() if text.strip()),
+        reasoning="\n".join(f"{name}: {prompts.line(text, IDEA)}" for name, text in parts.items() if text.strip()),
         passages=tuple(passage.id for passage in brief.passages),
     )
 

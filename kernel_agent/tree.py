@@ -303,11 +303,11 @@ def _mate(run: Run, trial: Trial) -> Mate:
 
 def finished(run: Run, round: int) -> str | None:
     """Why the search ends after this round: the limit is all but reached, or nothing has improved; None to go on."""
-    ranked, limit_us = ranking(run, before=round + 1), run.description.limit_us
+    ranked = ranking(run, before=round + 1)
     evaluation = run.evaluation(ranked[0])
-    if ranked[0].idea and evaluation and evaluation.timing and limit_us:
-        share = limit_us / evaluation.timing.median_us
-        if share >= run.settings.stop_share:
+    if ranked[0].idea and evaluation and evaluation.timing:
+        share = run.description.reached(evaluation.timing.median_us)
+        if share and share >= run.settings.stop_share:
             return f"the search ends after round {round}: its best reaches {share:.0%} of the limit"
     flat = run.settings.flat_rounds
     if flat and round >= flat:

@@ -228,6 +228,7 @@ class Device:
     arch: str
     threads: int
     copy_gbps: float | None = None
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +243,17 @@ class Description:
     limit_us: float | None
     baselines: Mapping[str, Timing]
     notes: tuple[str, ...] = ()
+
+    @property
+    def bytes_us(self) -> float | None:
+        """What moving the counted bytes takes at the rate of a copy, in microseconds."""
+        return self.bytes / self.device.copy_gbps / 1e3 if self.device.copy_gbps else None
+
+    def reached(self, time_us: float) -> float | None:
+        """The share of the limit that a time reaches. Exact algebra can beat a limit of operations: what does is held
+        to the bytes alone."""
+        limit = self.bytes_us if self.limit_us and time_us < self.limit_us and self.bytes_us else self.limit_us
+        return limit / time_us if limit else None
 
     @property
     def rivals(self) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ async def _describe(
             work = await session.work(session.drawn)
             graph, operators, elementwise, error = await _graph(session)
             reached = await peaks.measured(rig.cache, session, probe)
+            features = await session.features()
         except ChildError as fault:
             raise ours(fault) from fault
         await report("timing PyTorch eager and compiled")
@@ -57,6 +58,7 @@ async def _describe(
             threads=probe.threads,
             copy_gbps=round(reached.copy_gbps, 2),
             peaks=reached,
+            features=[*features, reached.rates],
         ),
         graph_uri=f"problem://{identity}/graph" if graph else None,
         graph_error=error,

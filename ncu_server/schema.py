@@ -99,6 +99,13 @@ class Peaks(BaseModel):
     tf32_tflops: float | None = None
     bf16_tflops: float | None = None
 
+    @property
+    def rates(self) -> str:
+        """The matrix rates in words."""
+        known = (("fp32", self.fp32_tflops), ("TF32", self.tf32_tflops), ("bf16", self.bf16_tflops))
+        said = ", ".join(f"{rate:.3g} {name}" for name, rate in known if rate)
+        return f"measured TFLOP/s of matrix products: {said}"
+
 
 class DeviceResult(BaseModel):
     """The device behind the numbers; `copy_gbps` is its measured copy bandwidth, bytes read plus bytes written."""
@@ -109,6 +116,7 @@ class DeviceResult(BaseModel):
     threads: int = Field(description="CPU threads that both sides run with; 0 where the device is a GPU")
     copy_gbps: float | None = None
     peaks: Peaks
+    features: list[str] = Field(description="what a kernel's author should know of it, in words: caches, SMs, rates")
 
 
 class BaselineResult(BaseModel):

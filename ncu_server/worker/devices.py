@@ -86,6 +86,15 @@ class Cpu:
                 return int(size.read_text().strip().removesuffix("K")) << 10
         return 32 << 20
 
+    def features(self) -> list[str]:
+        """What a kernel's author should know of it: its caches, the first one's sizes."""
+        caches = []
+        for place in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+            level, kind, size = ((place / name).read_text().strip() for name in ("level", "type", "size"))
+            if kind != "Instruction":
+                caches.append(f"{size.removesuffix('K')} KiB L{level} cache")
+        return caches
+
     def peaks(self) -> dict[str, float | None]:
         """See `_peaks`."""
         return _peaks(self, CPU_COPY_BYTES, {"fp32_tflops": (torch.float32, False, 1024)})
@@ -158,6 +167,20 @@ class Cuda:
 
     def cache_bytes(self) -> int:
         return int(torch.cuda.get_device_properties(0).L2_cache_size)
+
+    def features(self) -> list[str]:
+        """What a kernel's author should know of it: processors, memories, the CUDA that torch was built with."""
+        known = torch.cuda.get_device_properties(0)
+        return [
+            f"{known.multi_processor_count} SMs",
+            f"{known.total_memory / (1 << 30):.0f} GiB",
+            f"{known.L2_cache_size / (1 << 20):.0f} MiB L2 cache",
+            f"{known.shared_memory_per_block_optin / 1024:.0f} KiB shared memory a block at most "
+            f"({known.shared_memory_per_block / 1024:.0f} without cudaFuncSetAttribute)",
+            f"{known.shared_memory_per_multiprocessor / 1024:.0f} KiB shared memory and "
+            f"{known.regs_per_multiprocessor:,} registers an SM",
+            f"CUDA {torch.version.cuda}",
+        ]
 
     def peaks(self) -> dict[str, float | None]:
         """See `_peaks`."""

@@ -87,6 +87,10 @@ class Reference:
         """The traced graph; raises whatever torch.export raises for a model that cannot be traced."""
         return trace.graph(self._model, self._arguments(fds[0], inputs))
 
+    def features(self, fds: list[int]) -> list[str]:
+        """What the device is, in words."""
+        return self._device.features()
+
     def peaks(self, fds: list[int]) -> dict[str, float | None]:
         """What the device reaches: copy bandwidth in GB/s, matrix rates in TFLOP/s."""
         return self._device.peaks()

@@ -70,7 +70,7 @@ def judged(log: str = "bench.log") -> list[str]:
 
 def test_without_waiting_all_goes_on_that_can_and_the_prompts_that_wait_are_listed(there: Path) -> None:
     (ideas,) = waiting(first := started())
-    assert ideas == Path("kept/manual/001.prompt.md") and "Propose 2 ideas" in ideas.read_text()
+    assert ideas == Path("kept/manual/001.prompt.md") and "Propose up to 2 ideas" in ideas.read_text()
     assert first.stderr.splitlines() == [
         "waiting for 1 replies: answer each prompt in the .reply.md beside it",
         "stopped; go on with: python -m kernel_agent resume kept",

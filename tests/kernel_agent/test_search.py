@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,12 @@ async def test_one_idea_of_a_later_round_crosses_two_parents(journal: Journal) -
     assert {mate.trial.id for mate in told} == {crossed[0].mate} and len(told) >= 2, "asked for, then written"
     assert play.run.trials[crossed[0].parent].idea != play.run.trials[crossed[0].mate or ""].idea
     assert journal.load().ideas == play.run.ideas
+
+
+def test_a_kernel_that_needs_fewer_operations_than_were_counted_is_held_to_the_bytes() -> None:
+    known = replace(DESCRIPTION, bytes=1e9, device=replace(DESCRIPTION.device, copy_gbps=100.0), limit_us=40_000.0)
+    assert [known.reached(us) for us in (80_000.0, 20_000.0)] == [0.5, 0.5]
+    assert replace(known, limit_us=None).reached(20_000.0) is None
 
 
 @pytest.mark.parametrize(

@@ -308,19 +308,19 @@ async def test_the_brief_is_told_in_numbers() -> None:
         "build error: Two rows a block; no such type (tried beside it)",
         "Loads: Width (docs/loads.md)\nUse float4.",
         "lexical retrieval",
-        "bound by memory: DRAM is busy (from counters)",
+        "bound: memory, DRAM is busy (from counters)",
         "wrong: 43 % of the sectors are not needed (line 4: y[i] = x[i * 8];)",
         "warps wait: 77 % long_scoreboard: waiting for data",
         "hot: 90 % of samples at line 4: >>>data",
         "numbers: occupancy 50 %",
-        "Propose 4 ideas",
+        "Propose up to 4 ideas",
     ):
         assert part in prompt
 
 
 def test_a_module_that_was_not_traced_and_a_long_graph_are_told_too() -> None:
     known = replace(brief().description, graph=None, graph_error="data-dependent\ncontrol flow", limit_us=None)
-    text = prompts.render("ideas", **facts(brief(description=known)), count=1)
+    text = prompts.render("ideas", **facts(brief(description=known)), count=1, idea_limit=4000)
     assert re.search("could not be traced: .*\n\n<<<data .*\ndata-dependent control flow\n", text)
     assert operators({**GRAPH, "nodes": GRAPH["nodes"] * 40}).endswith("... and 20 more\nreturns sum_1")
 
