@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent import tree
+from kernel_agent.advice import rules
 from kernel_agent.built import Kernel
 from kernel_agent.costs import budget_of, spent
 from kernel_agent.errors import NotCovered, Unavailable, UsageError
@@ -68,6 +69,7 @@ class KernelAgent:
         }
         self._given = {name: value for name, value in (named | settings).items() if value is not None}
         self.settings = load_settings(**self._given)
+        rules(self.settings.prompt_rules)
         self._observe = observe
 
     async def generate_kernel(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernel_agent.types import JSON, Brief, Idea
+from kernel_agent.types import JSON, Brief, Description, Idea, Problem
 from rag.plan import Situation, families_of, operators_in
 
 LANGUAGES = {"cpu": "cpp", "triton": "cuda"}
@@ -54,7 +54,7 @@ def situation(brief: Brief, idea: Idea | None = None, attempt: int = 0, log: str
     What ideas of this round were given already is served to no sibling again while there is anything else.
     """
     target, known, seen = brief.problem.target, brief.description, brief.parent_profile
-    operators = tuple(dict.fromkeys(_operators(known.graph))) or operators_in(brief.problem.source)
+    operators = operators_of(brief.problem, known)
     return Situation(
         families=families_of(operators),
         operators=operators,
@@ -70,6 +70,11 @@ def situation(brief: Brief, idea: Idea | None = None, attempt: int = 0, log: str
         served=brief.served,
         turn=attempt,
     )
+
+
+def operators_of(problem: Problem, known: Description) -> tuple[str, ...]:
+    """The names of the traced operators, without aten's; of a module that was not traced, what its source names."""
+    return tuple(dict.fromkeys(_operators(known.graph))) or operators_in(problem.source)
 
 
 def _dtypes(graph: JSON | None) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from kernel_agent import novelty, tree
 from kernel_agent import sweep as sweeps
+from kernel_agent.advice import Rule, chosen, rules
 from kernel_agent.budget import Budget
 from kernel_agent.errors import BudgetSpent, Unprofiled, Waiting
 from kernel_agent.events import (
@@ -32,7 +33,7 @@ from kernel_agent.events import (
     silent,
 )
 from kernel_agent.journal import Journal
-from kernel_agent.query import situation
+from kernel_agent.query import operators_of, situation
 from kernel_agent.sweep import Tunable
 from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run
 from kernel_agent.types import Brief, Evaluation, Idea, Outcome, Problem, Profile, Status, Trial
@@ -108,10 +109,12 @@ class Search:
     _spent: BudgetSpent | None = None
     _briefs: dict[tuple[int, str, str | None], Brief] = field(default_factory=dict)
     _kept: frozenset[str] = field(init=False)
+    _rules: tuple[Rule, ...] = field(init=False)
     _profiled: bool = True
     _locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     def __post_init__(self) -> None:
+        self._rules = rules(self.run.settings.prompt_rules)
         for evaluation in self.run.evaluations.values():
             self.budget.reserve(evaluation.stages)
         self._kept = frozenset(t.id for t in self.run.trials.values() if t.source_id in self.run.evaluations)
@@ -308,7 +311,8 @@ class Search:
         """
         key = number, parent.id, mate
         if key not in self._briefs:
-            self._briefs[key] = tree.brief(self.run, parent, number, mate)
+            advice = chosen(self._rules, operators_of(self.run.problem, self.run.description), self.run.problem.target)
+            self._briefs[key] = replace(tree.brief(self.run, parent, number, mate), advice=advice)
         brief = self._briefs[key]
         if taken:
             tried = (Outcome(one.title, None, None) for one in taken)

@@ -108,6 +108,11 @@ class Settings(BaseSettings):
         description="What to write for: `cuda`, `triton` or `cpu`; "
         "unset, cuda where the server sees a device, else cpu.",
     )
+    prompt_rules: Path | None = Field(
+        default=None,
+        description="A TOML file with rules of your own: advice that prompts give for operators that match; "
+        "`kernel_agent/prompts/rules.toml` shows how.",
+    )
     max_repairs: int = Field(default=5, ge=0, le=20, description="Repairs tried on an implementation that fails.")
     helper_model: str | None = Field(
         default=None,

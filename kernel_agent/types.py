@@ -300,3 +300,5 @@ class Brief:
     mate: Mate | None = None
     mends: tuple[Outcome, ...] = ()
     """For a repair: what became of the earlier versions of the same implementation."""
+    advice: tuple[str, ...] = ()
+    """What rules say of the problem's operators."""

@@ -24,7 +24,7 @@ LAYERS = {
         {"search"},
         {"thinker", "templates", "bench", "providers"},
         {"endpoint", "manual", "cassette", "metered"},
-        {"llm", "query", "prompts", "excerpt", "sweep", "costs", "diagnosis", "connection"},
+        {"llm", "query", "advice", "prompts", "excerpt", "sweep", "costs", "diagnosis", "connection"},
         {"journal", "problem", "intake", "built"},
         {"budget", "novelty"},
         {"tree"},

@@ -39,6 +39,7 @@ def facts(brief: Brief) -> dict[str, object]:
             "measured": _measured(brief.mate.evaluation, known),
         },
         "outcomes": _outcomes(brief),
+        "advice": brief.advice,
         "passages": [
             {"label": f"{p.slot}: {': '.join(filter(None, (p.title, p.heading)))} ({p.source})", "text": p.text}
             for p in brief.passages
