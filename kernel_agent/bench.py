@@ -164,6 +164,7 @@ class Bench:
         answer = await self._call("describe_problem", arguments, on_progress, patience_s=300)
         uri = answer.get("graph_uri")
         answer["graph"] = None if uri is None else await self._graph(uri)
+        answer["compiled"] = next((row["kernels"] for row in answer.get("baselines", ()) if row.get("kernels")), ())
         answer["baselines"] = {row["name"]: row["timing"] for row in answer.get("baselines", ())}
         description = understood(Description, answer)
         if "eager" not in description.baselines:

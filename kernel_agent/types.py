@@ -243,6 +243,8 @@ class Description:
     limit_us: float | None
     baselines: Mapping[str, Timing]
     notes: tuple[str, ...] = ()
+    compiled: tuple[str, ...] = ()
+    """What torch.compile launches, in order: its kernels, named after what each fuses, and library calls."""
 
     @property
     def bytes_us(self) -> float | None:

@@ -16,8 +16,9 @@ from ncu_server.targets import Probe
 from ncu_server.timing import alternate, combined
 from ncu_server.zygote import ChildError
 
-FORMAT = "4"
+FORMAT = "5"
 SAMPLING_S = 3.0
+KERNELS_SHOWN = 12
 Rows = TypeAdapter(dict[str, schema.BaselineResult])
 
 
@@ -60,9 +61,19 @@ async def _measure(session: Session, names: Sequence[str]) -> tuple[dict[str, sc
             name=name,
             timing=samples.timing(name),
             speedup=None if name == "eager" else samples.speedup("eager", name),
+            kernels=await _kernels(session, name) if BASELINES[name] else [],
         )
         for name in wanted
     }, notes
+
+
+async def _kernels(session: Session, name: str) -> list[str]:
+    try:
+        names = await session.kernels(name)
+    except ChildError as error:
+        raise ours(error) from error
+    rest = len(names) - KERNELS_SHOWN
+    return names if rest <= 0 else [*names[:KERNELS_SHOWN], f"and {rest} more"]
 
 
 def _read(kept: Path) -> dict[str, schema.BaselineResult]:

@@ -125,6 +125,10 @@ class BaselineResult(BaseModel):
     name: str
     timing: Timing
     speedup: Interval | None = None
+    kernels: list[str] = Field(
+        default=[],
+        description="what torch.compile launches, in order: kernels named after what they fuse, library calls",
+    )
 
 
 class DescribeResult(BaseModel):

@@ -181,6 +181,10 @@ class Session:
             case.work = await eager.ask("work", [case.inputs.fd], PREPARE_TIMEOUT_S, inputs=case.inputs.spec)
         return case.work
 
+    async def kernels(self, name: str) -> list[str]:
+        """What a baseline of torch.compile launches, in order; ChildError passes through."""
+        return list(map(str, await self._baselines[name].ask("kernels", timeout_s=PREPARE_TIMEOUT_S)))
+
     async def features(self) -> list[str]:
         """What the device is, in words; ChildError passes through."""
         return list(map(str, await self._baselines["eager"].ask("features", timeout_s=PREPARE_TIMEOUT_S)))

@@ -26,6 +26,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "operators": operators(known.graph) if known.graph else "",
         "graph_error": known.graph_error,
         "facts": list(_work(known)),
+        "compiled": "\n".join(line(name) for name in known.compiled),
         "notes": "\n".join(line(note) for note in known.notes),
         "parent_title": idea and idea.title + (", as a template writes it" if idea.change is not None else ""),
         "parent_source": brief.parent.source,

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ncu_server.worker import trace
+from ncu_server.worker import inductor, trace
 from ncu_server.worker.budget import alike, degenerate, finite, stored, truth, unit
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.inputs import holed, sharper, stretched
@@ -86,6 +86,10 @@ class Reference:
     def graph(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """The traced graph; raises whatever torch.export raises for a model that cannot be traced."""
         return trace.graph(self._model, self._arguments(fds[0], inputs))
+
+    def kernels(self, fds: list[int]) -> list[str]:
+        """What torch.compile launches for this model, in order."""
+        return inductor.launches()
 
     def features(self, fds: list[int]) -> list[str]:
         """What the device is, in words."""

@@ -86,7 +86,17 @@ class Forgetful:
 
 def brief(target: str = "cuda", **changes: Any) -> Brief:
     device = Device(target, "NVIDIA H100", "sm_90", 4, 3000.0)
-    known = Description(device, GRAPH, None, 2.1e6, 8.4e6, 50.0, {"eager": EAGER, "compile": FUSED}, ("L2 holds it",))
+    known = Description(
+        device,
+        GRAPH,
+        None,
+        2.1e6,
+        8.4e6,
+        50.0,
+        {"eager": EAGER, "compile": FUSED},
+        ("L2 holds it",),
+        ("triton_red_fused_mul_sum_0",),
+    )
     start = Brief(Problem("doubler", SOURCE, target), known, 1, Trial(None, 0, 0, None, SOURCE), None, None)
     return replace(start, **changes)
 
@@ -302,6 +312,7 @@ async def test_the_brief_is_told_in_numbers() -> None:
         "to beat: torch.compile, 100.0 us",
         "Measured: 100.0 us [99.0, 101.0], 50 % of the limit reached, 4.00x eager [3.80, 4.10]",
         "the idea that it came of\nWarp shuffles\n",
+        "red reads them again\ntriton_red_fused_mul_sum_0\n",
         "what the judge notes of this problem\nL2 holds it\n",
         "error 2.5 of the 64 allowed",
         "# the parent's text",

@@ -171,6 +171,8 @@ async def test_a_problem_is_timed_in_all_modes_that_differ_and_the_fastest_is_na
     assert answer.structured_content is not None, answer.content
     rows = {row["name"]: row["timing"]["median_us"] for row in answer.structured_content["baselines"]}
     assert set(rows) == {"eager", "compile", "max-autotune-no-cudagraphs"}
+    kernels = {row["name"]: row["kernels"] for row in answer.structured_content["baselines"]}
+    assert kernels["eager"] == [] and kernels["compile"] == ["cpp_fused_add_mul_0"]
     assert answer.structured_content["fair_baseline"] == min(rows, key=lambda name: rows[name])
     again = await server.call("describe_problem", problem=SCALE_ADD, target="cpu", baselines=["compile"])
     assert again.structured_content is not None

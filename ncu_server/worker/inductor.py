@@ -1,0 +1,24 @@
+"""What torch.compile made in this process: the kernels that its code launches, in order.
+
+Inductor names a generated kernel after its kind and the operators that it fuses, such as
+`triton_per_fused_add_native_layer_norm_0` or `cpp_fused_gelu_1`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+LAUNCH = re.compile(r"^\s+(?:\w+ = )?(extern_kernels\.\w+|torch\.ops\.[\w.]+|\w*_fused_\w+?)(?:\.run)?\(", re.MULTILINE)
+
+
+def launches() -> list[str]:
+    """Names of generated kernels and of library calls; empty where nothing was compiled."""
+    from torch._inductor.codecache import PyCodeCache
+
+    return [name for module in PyCodeCache.modules for name in launched(Path(str(module.__file__)).read_text())]
+
+
+def launched(code: str) -> list[str]:
+    """The same of one generated module."""
+    return LAUNCH.findall(code.partition("def call(")[2])
