@@ -268,7 +268,9 @@ def _idea(brief: Brief, proposed: Proposed) -> Idea:
         round=brief.round,
         parent=brief.parent.id,
         title=title,
-        reasoning="\n".join(f"{name}: {prompts.line(text, IDEA)}" for name, text in parts.items() if text.strip()),
+        reasoning="\n".join(
+            f"{name}: {shortened(prompts.clean(text).strip(), IDEA)}" for name, text in parts.items() if text.strip()
+        ),
         passages=tuple(passage.id for passage in brief.passages),
     )
 

@@ -160,9 +160,14 @@ def title(run: Run, trial: Trial) -> str:
 def own_title(idea: Idea, trial: Trial) -> str:
     """A template writes `# kernel: TITLE` into what it emits: a later attempt's genes are not the idea's own."""
     told = re.findall(r"^# kernel: (.+)$", trial.source, re.MULTILINE) if idea.change is not None else []
-    values = f" [{', '.join(f'{name}={value}' for name, value in trial.tuned)}]" if trial.tuned else ""
+    swept = f" [{values(trial)}]" if trial.tuned else ""
     seed = "seed: " if idea.round == SEEDING else ""
-    return seed + (str(told[-1]) if told else idea.title) + values
+    return seed + (str(told[-1]) if told else idea.title) + swept
+
+
+def values(trial: Trial) -> str:
+    """The values that a sweep gave a trial's tunables."""
+    return ", ".join(f"{name}={value}" for name, value in trial.tuned)
 
 
 def ideas_of(run: Run, round: int) -> tuple[Idea, ...]:
@@ -327,9 +332,10 @@ def outcome(run: Run, idea: Idea) -> Outcome | None:
     ]
     if not judged:
         return None
-    passed = [evaluation for _, evaluation in judged if evaluation.status is Status.PASSED]
+    passed = [(evaluation.speedup or 0.0, trial) for trial, evaluation in judged if evaluation.status is Status.PASSED]
     if passed:
-        return Outcome(idea.title, Status.PASSED, max(evaluation.speedup or 0.0 for evaluation in passed))
+        speedup, trial = max(passed, key=lambda one: one[0])
+        return Outcome(idea.title, Status.PASSED, speedup, f"with {values(trial)}" if trial.tuned else "")
     last = judged[-1][1]
     return Outcome(idea.title, last.status, None, _remark(last))
 

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from kernel_agent.prompts import line
-from kernel_agent.types import JSON, Brief, Description, Evaluation, Outcome, Profile, Timing, baseline_title
+from kernel_agent.types import JSON, Brief, Description, Evaluation, Idea, Outcome, Profile, Timing, baseline_title
 
 HOT_LINES, RULES = 6, 3
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
@@ -28,7 +28,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "facts": list(_work(known)),
         "compiled": "\n".join(line(name) for name in known.compiled),
         "notes": "\n".join(line(note) for note in known.notes),
-        "parent_title": idea and idea.title + (", as a template writes it" if idea.change is not None else ""),
+        "parent_title": idea and idea.title + _written(brief, idea),
         "parent_source": brief.parent.source,
         "parent_time": _parent_time(brief),
         "parent_measured": _measured(evaluation, known) if evaluation else "nothing yet",
@@ -54,6 +54,12 @@ def _device(known: Description) -> str:
     copy = f", {device.copy_gbps:,.0f} GB/s measured for a copy (read + write)" if device.copy_gbps else ""
     threads = f", {device.threads} thread{'s' if device.threads != 1 else ''}" if device.target == "cpu" else ""
     return f"{device.name}, {device.arch}{threads}{copy}{''.join(f'; {feature}' for feature in device.features)}"
+
+
+def _written(brief: Brief, idea: Idea) -> str:
+    by = ", as a template writes it" if idea.change is not None else ""
+    swept = ", ".join(f"{name}={value}" for name, value in brief.parent.tuned)
+    return by + (f", now with {swept}" if swept else "")
 
 
 def _parent_time(brief: Brief) -> str:
