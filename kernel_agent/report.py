@@ -30,7 +30,7 @@ from kernel_agent.events import (
     TrialStarted,
 )
 from kernel_agent.tree import Run
-from kernel_agent.types import Description, Evaluation, Idea, Interval, Status, Trial, baseline_title
+from kernel_agent.types import Description, Evaluation, Idea, Interval, Profile, Status, Trial, baseline_title
 
 BEST = "best_kernel.py"
 SHOWN, FINDINGS = 12, 3
@@ -74,7 +74,7 @@ def line(event: Event) -> str | None:
             again = " (same source as before)" if event.shared else ""
             return f"r{idea.round} {short(trial)} {_judged(idea, trial, evaluation)}{again}"
         case Profiled(trial, profile):
-            return f"profiled {short(trial)}: bound by {profile.bound}; {next(iter(profile.findings), profile.why)}"
+            return f"profiled {short(trial)}: {_bound(profile)}; {next(iter(profile.findings), profile.why)}"
         case Confirming(trial):
             return f"confirming {short(trial)} with new inputs in fresh processes"
         case Confirmed(trial, evaluation, accepted):
@@ -288,13 +288,17 @@ def _verdict(run: Run, directory: Path) -> Iterator[str]:
         yield "it is for inference: it gives no gradients"
 
 
+def _bound(profile: Profile) -> str:
+    return f"bound by {profile.bound}" if profile.bound.isalpha() else profile.bound
+
+
 def diagnosed(run: Run) -> Iterator[str]:
     """What the profiler says of the winner, else of the fastest that it has seen."""
     seen = [t for t in (tree.winner(run), *tree.ranking(run)) if t.source_id in run.profiles]
     if not seen:
         return
     profile = run.profiles[seen[0].source_id]
-    yield f"{short(seen[0])} is bound by {profile.bound}: {profile.why}"
+    yield f"{short(seen[0])} is {_bound(profile)}: {profile.why}"
     for finding in profile.findings[:FINDINGS]:
         yield f"    {finding}"
     for hot in profile.hot_lines[:FINDINGS]:
