@@ -77,8 +77,10 @@ def on_cpu(candidate: str) -> str:
     )
 
 
-async def test_cpp_kernels_equal_pytorch(tmp_path: Path) -> None:
-    candidates = {name: await written(case, CPU, n % 4) for n, (name, case) in enumerate(COVERED.items())}
+@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
+async def test_cpp_kernels_equal_pytorch(tmp_path: Path, part: int) -> None:
+    numbered = [*enumerate(COVERED.items())][part::3]
+    candidates = {name: await written(case, CPU, n % 4) for n, (name, case) in numbered}
     assert judged(tmp_path, candidates) == {}
 
 

@@ -46,7 +46,7 @@ async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served
         yield found
 
 
-@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+@pytest.mark.parametrize("mode", [pytest.param("legacy", marks=pytest.mark.long), "2026-07-28"])
 async def test_a_client_that_is_killed_leaves_no_process_and_the_next_is_served(here: Served, mode: str) -> None:
     before = descendants(here.pid)
     script = LEAVES.replace("PROBLEM", repr(SCALE_ADD))

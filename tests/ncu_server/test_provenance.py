@@ -42,18 +42,30 @@ async def test_a_kernel_of_its_own_is_custom_with_all_of_the_share(server: Serve
     assert (result["provenance"]["label"], result["provenance"]["own_share"]) == ("custom", 1.0)
 
 
-@pytest.mark.parametrize("place", ['{"run": kernel.run}', "[kernel.run]", '({"runs": [kernel.run]},)'])
+@pytest.mark.parametrize(
+    "place",
+    [
+        '({"runs": [kernel.run]},)',
+        *(pytest.param(p, marks=pytest.mark.long) for p in ('{"run": kernel.run}', "[kernel.run]")),
+    ],
+)
 async def test_a_kernel_is_seen_wherever_it_is_kept(server: Server, place: str) -> None:
     path = {"{": '["run"]', "[": "[0]", "(": '[0]["runs"][0]'}[place[0]]
     kept = HONEST.replace("class ModelNew", f"import gc\nKEPT = {place}\ngc.collect()\n\nclass ModelNew")
-    kept = kept.replace(CALL, CALL.replace("kernel.run", f"KEPT{path}")).replace("return out", "return out * 1.0")
+    kept = kept.replace(CALL, CALL.replace("kernel.run", f"KEPT{path}")).replace("return out", "return out * 1.0 * 1.0")
     assert (await judged(server, kept))[1] == "hybrid"
 
 
 @pytest.mark.parametrize(
     ("candidate", "problem"),
-    [(DECOY, BIG), (ONE_ROW, BIG), (THREAD, BIG), (FALLBACK, SCALE_ADD), (DECOY, SCALE_ADD), (ABSENT, SCALE_ADD)],
-    ids=["decoy", "one row of its own", "torch in a thread", "fallback", "small decoy", "kernel never called"],
+    [
+        pytest.param(DECOY, BIG, id="decoy"),
+        pytest.param(ONE_ROW, BIG, id="one row of its own", marks=pytest.mark.long),
+        pytest.param(THREAD, BIG, id="torch in a thread"),
+        pytest.param(FALLBACK, SCALE_ADD, id="fallback", marks=pytest.mark.long),
+        pytest.param(DECOY, SCALE_ADD, id="small decoy", marks=pytest.mark.long),
+        pytest.param(ABSENT, SCALE_ADD, id="kernel never called"),
+    ],
 )
 async def test_work_done_by_torch_is_rejected_at_any_size(server: Server, candidate: str, problem: str) -> None:
     result = await server.evaluate(candidate, problem=problem)
