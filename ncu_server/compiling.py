@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,8 @@ from ncu_server.walls import Walls
 from ncu_server.zygote import ChildDied, ChildFault, ChildTimeout
 
 DEFAULT_ARCH = "sm_90"
-RESULT, WORDS, SOURCE = "result.json", "ptxas.txt", "source"
+RESULT, WORDS, CANDIDATE, FILE = "result.json", "ptxas.txt", "candidate.py", "source.cu"
+BUILD_ID = re.compile(r"\s*([0-9a-f]{16})\s*")
 BLOCKS = (128, 256, 512, 1024)
 MOST_KERNELS, MOST_ERRORS, MOST_WARNINGS = 10, 14, 6
 LONGEST_LOG, LONGEST_NAME = 3000, 160
@@ -86,8 +88,33 @@ async def compiled(rig: Rig, store: Store, request: Request, report: Report) -> 
     result.seconds, result.compiler = seconds, await asyncio.to_thread(_version, compiler)
     if result.status == "compiled":
         words = {RESULT: result.model_dump_json().encode(), WORDS: nvcc.ptxas_words(made.log).encode()}
-        store.keep(f"build-{identity}", {**made.files, **words, SOURCE: request.source.encode()})
+        source = CANDIDATE if request.is_candidate else FILE
+        store.keep(f"build-{identity}", {**made.files, **words, source: request.source.encode()})
     return result
+
+
+def folder_of(store: Store, build_id: str) -> Path:
+    """The folder of a build. Raises Refusal UNKNOWN_BUILD."""
+    folder = store.find(f"build-{build_id}")
+    if folder is None:
+        sentence = f"no build {build_id[:40]!r} is kept here; call compile_kernel (the oldest go where room is short)"
+        raise Refusal(Code.UNKNOWN_BUILD, sentence)
+    return folder
+
+
+def candidate_of(store: Store, given: str) -> str:
+    """The source that is given or, for a build_id, the one that was compiled.
+
+    Raises Refusal: UNKNOWN_BUILD, or BAD_ARGUMENT where a .cu file was compiled, which has no `ModelNew` to call.
+    """
+    named = BUILD_ID.fullmatch(given)
+    if named is None:
+        return given
+    source = folder_of(store, named[1]) / CANDIDATE
+    if not source.exists():
+        sentence = f"build {named[1]} is of a .cu file and has no ModelNew; give a program that calls it as `command`"
+        raise Refusal(Code.BAD_ARGUMENT, sentence)
+    return source.read_text()
 
 
 def _compiler() -> str:

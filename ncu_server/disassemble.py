@@ -7,7 +7,7 @@ from typing import Literal
 
 from ncu_server import listing, names, toolkit
 from ncu_server.compiled import CompileResult, Listing
-from ncu_server.compiling import LONGEST_NAME, RESULT, walled, workplace
+from ncu_server.compiling import LONGEST_NAME, RESULT, folder_of, walled, workplace
 from ncu_server.errors import Code, Refusal
 from ncu_server.rig import Rig
 from ncu_server.store import Store
@@ -24,7 +24,7 @@ async def disassembled(
 
     Raises Refusal UNKNOWN_BUILD, BAD_ARGUMENT where no kernel or several are meant, NO_PROFILER without nvdisasm.
     """
-    folder = found(store, build_id)
+    folder = folder_of(store, build_id)
     code = await kernels(rig, folder, level)
     spoken = dict(zip(code, await names.demangled(list(code)), strict=True))
     mangled = _chosen(spoken, kernel, {name: len(lines) for name, lines in code.items()})
@@ -50,15 +50,6 @@ async def disassembled(
         uri=f"ncu://build/{build_id}/{level}",
         notes=[f"{len(others) - MOST_OTHERS} further kernels"] if len(others) > MOST_OTHERS else [],
     )
-
-
-def found(store: Store, build_id: str) -> Path:
-    """The folder of a build. Raises Refusal UNKNOWN_BUILD."""
-    folder = store.find(f"build-{build_id}")
-    if folder is None:
-        sentence = f"no build {build_id[:40]!r} is kept here; call compile_kernel (the oldest go where room is short)"
-        raise Refusal(Code.UNKNOWN_BUILD, sentence)
-    return folder
 
 
 async def kernels(rig: Rig, folder: Path, level: Level) -> dict[str, list[str]]:

@@ -102,7 +102,7 @@ def _add_sanitizing(mcp: Surface) -> None:
     @mcp.tool(title="Sanitize a kernel", annotations=RUNS_CODE)
     async def sanitize_kernel(
         ctx: ToolContext,
-        candidate: Candidate = None,
+        candidate: Annotated[str | None, Field(description="source as for evaluate_kernel, or a build_id")] = None,
         problem: Annotated[str | None, Field(description="PyTorch source that the candidate is for")] = None,
         target: Annotated[str, Field(description="`cuda` or `triton`")] = "cuda",
         command: Annotated[
@@ -129,7 +129,8 @@ def _add_sanitizing(mcp: Surface) -> None:
                 return await sanitize.command(rig, command, folder, look, report)
             if candidate is None or problem is None:
                 raise Refusal(Code.BAD_ARGUMENT, "give a candidate and its problem, or a command")
-            request = sanitize.Request(candidate, problem, target, look)
+            source = compiling.candidate_of(state(ctx).kept, candidate)
+            request = sanitize.Request(source, problem, target, look)
             return await sanitize.sanitize(rig, request, report)
 
 
@@ -139,7 +140,7 @@ def _add_resources(mcp: Surface) -> None:
         """All of a build's `sass`, `ptx`, or what `ptxas` said of its kernels."""
         here = state(ctx)
         try:
-            folder = disassemble.found(here.kept, build_id)
+            folder = compiling.folder_of(here.kept, build_id)
             if part == "ptxas":
                 return (folder / compiling.WORDS).read_text()
             if part in ("sass", "ptx"):

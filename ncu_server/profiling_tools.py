@@ -14,10 +14,11 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from ncu_server import contrast, ncu, profile, profiles, reports, telling
+from ncu_server import compiling, contrast, ncu, profile, profiles, reports, telling
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.rig import Rig
+from ncu_server.store import Store
 
 T = TypeVar("T")
 Served = Callable[[Context[Any, Any], float | None], AbstractAsyncContextManager[Report]]
@@ -33,6 +34,11 @@ def _rig(ctx: Context[Any, Any]) -> Rig:
     return rig
 
 
+def _kept(ctx: Context[Any, Any]) -> Store:
+    store: Store = ctx.request_context.lifespan_context.kept
+    return store
+
+
 def add(mcp: MCPServer[Any], served: Served) -> None:
     """Add them; `served` reports progress and turns faults into tool errors."""
     _add_profiling(mcp, served)
@@ -46,7 +52,8 @@ def _add_profiling(mcp: MCPServer[Any], served: Served) -> None:
     async def profile_kernel(
         ctx: Context[Any, Any],
         candidates: Annotated[
-            list[str] | None, Field(description="sources as for evaluate_kernel, one to eight; one start serves all")
+            list[str] | None,
+            Field(description="sources as for evaluate_kernel, or build_ids, one to eight; one start serves all"),
         ] = None,
         problem: Annotated[str | None, Field(description="PyTorch source that the candidates are for")] = None,
         target: Annotated[str, Field(description="`cuda` or `triton`")] = "cuda",
@@ -75,7 +82,8 @@ def _add_profiling(mcp: MCPServer[Any], served: Served) -> None:
                 return await profile.command(_rig(ctx), command, folder, selection, timeout_s, report)
             if not candidates or problem is None:
                 raise Refusal(Code.BAD_ARGUMENT, "give candidates and their problem, or a command")
-            request = profile.Request(tuple(candidates), problem, target, selection, timeout_s, arch)
+            sources = tuple(compiling.candidate_of(_kept(ctx), given) for given in candidates)
+            request = profile.Request(sources, problem, target, selection, timeout_s, arch)
             return await profile.profile(_rig(ctx), request, report)
 
 

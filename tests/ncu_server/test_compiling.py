@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from ncu_server import nvcc
-from tests.measuring import Server, descendants, opened, server_parameters
+from tests.measuring import SCALE_ADD, Server, descendants, opened, server_parameters
 from tests.ncu_server.kernels import BROKEN, CANDIDATE, SPILLS
 
 pytestmark = [
@@ -128,6 +129,21 @@ async def test_the_same_source_has_the_same_id_also_after_a_restart(tmp_path: Pa
         shown = await second.call("disassemble", build_id=made["build_id"], kernel="axpy", level="ptx")
         assert shown.structured_content and "fma.rn.f32" in shown.structured_content["text"]
         assert await compiled(second, source=SPILLS, arch="sm_90") == made
+
+
+async def test_what_was_compiled_stands_for_its_source_where_a_candidate_is_asked_for(server: Server) -> None:
+    made = await compiled(server, candidate=CANDIDATE, arch="sm_90")
+    answers = []
+    for given in (CANDIDATE, made["build_id"]):
+        answer = await server.call("profile_kernel", candidates=[given], problem=SCALE_ADD, arch="sm_90")
+        found = answer.structured_content or {"profiles": getattr(answer.content[0], "text", "")}
+        answers.append(found["profiles"])
+    assert answers[0] == answers[1] and "BUILD" not in str(answers[1])
+    file = (await compiled(server, source=SPILLS, arch="sm_90"))["build_id"]
+    for tool, name in (("profile_kernel", "candidates"), ("sanitize_kernel", "candidate")):
+        for given, words in ((file, "BAD_ARGUMENT: .*is of a .cu file"), ("0" * 16, "UNKNOWN_BUILD: ")):
+            what = [given] if name == "candidates" else given
+            assert re.match(words, await server.refusal(tool, **{name: what}, problem=SCALE_ADD))
 
 
 async def test_the_compiler_stands_behind_walls(server: Server, tmp_path: Path) -> None:
