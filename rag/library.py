@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from rag import dense, ingest, model
+from rag import chroma, dense, ingest, model
 from rag.choice import Choice, from_environment
 from rag.errors import LibraryError
 from rag.lexical import Card
@@ -233,10 +232,13 @@ def _open_dense(
     except BaseException:  # also for Ctrl-C: the child must not outlive the failed opening
         embedder.close()
         raise
+    reason = f"the model {name} embeds"
     for own in shelves[1:]:  # made by `add` or not at all
-        with contextlib.suppress(LibraryError):
-            own.dense = dense.DenseIndex(dense.place(own.index.path.parent, name, choice), own.index.size)
-    return embedder, f"the model {name} embeds"
+        try:
+            own.dense = dense.DenseIndex(chroma.place(own.index.path.parent, name, choice), own.index.size)
+        except LibraryError as error:
+            reason += f"; your own documents are found by their words alone ({error})"
+    return embedder, reason
 
 
 def _check(query: Query) -> None:

@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rag.dense import collection_name
+from rag.chroma import collection_name
 from rag.errors import LibraryError
 
 
