@@ -150,8 +150,8 @@ def _pdf(path: Path) -> list[Part]:
         if done.returncode == 3:
             raise UnreadableError("PDF: pip install pypdf to read it")
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            raise UnreadableError(f"PDF that pypdf cannot read ({said[-1][:120] if said else 'it took too much'})")
+            said = re.findall(r"^(?:\w+\.)*(\w+)(?::|$)", done.stderr.decode(errors="replace"), re.MULTILINE)
+            raise UnreadableError(f"PDF that pypdf cannot read ({said[-1] if said else 'it took too much'})")
         texts: list[str] = json.loads(done.stdout)
     except subprocess.TimeoutExpired as error:
         raise UnreadableError(f"PDF that takes more than {3 * PDF_S} s") from error

@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -166,6 +168,20 @@ def test_each_page_of_a_pdf_is_found(corpus: Path, tmp_path: Path) -> None:
     assert added(tmp_path / "cache", tmp_path / "two.pdf").added == 1
     [(_, title, text)] = found(tmp_path / "cache", corpus, "puffin")
     assert (title, text.strip()) == ("two.pdf, page 2", "The puffin page is about blocks.")
+
+
+def test_a_pdf_that_would_fill_the_memory_is_skipped_by_the_name_of_its_fault(tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    (tmp_path / "pdf").mkdir()
+    for n in range(2):
+        swollen = zlib.compress(b"(a) Tj " * (20 << 20) + b"(b) Tj " * n, 9)
+        head, tail = _pdf("x").split(b"stream\n", 1)
+        head = re.sub(rb"/Length \d+ >>\s*$", b"/Filter /FlateDecode /Length %d >>\n" % len(swollen), head)
+        (tmp_path / "pdf" / f"{n}.pdf").write_bytes(head + b"stream\n" + swollen + tail[tail.index(b"\nendstream") :])
+    count = added(tmp_path / "cache", tmp_path / "pdf")
+    [(reason, times)] = count.skipped.items()
+    assert times == 2
+    assert reason.startswith("PDF that pypdf cannot read (")
 
 
 def _pdf(*pages: str) -> bytes:
