@@ -222,11 +222,17 @@ class Record:
 
 
 def served(cache: Path) -> Path | None:
-    """The generation of the user's documents that answers, without making a record where there is none."""
+    """The generation of the user's documents that answers, without making a record where there is none.
+
+    Raises LibraryError where the record cannot be read.
+    """
     if not (cache / "own" / "record.sqlite").is_file():
         return None
     with contextlib.closing(Record(cache)) as record:
-        return record.serving
+        try:
+            return record.serving
+        except sqlite3.Error as error:
+            raise LibraryError(f"the record of your documents {record.path} cannot be read ({error})") from error
 
 
 def _files(root: Path) -> Iterator[Path]:

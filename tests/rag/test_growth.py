@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag import chroma, dense, ingest, lexical
+from rag import Library, Query, chroma, dense, ingest, lexical
 from rag.choice import Choice
 from rag.embed import EmbeddingModel, missing
 from rag.lexical import LexicalIndex
 from rag.own import Record, Tags
 from rag.page import Page
+from rag.shelf import Shelf
 
 Python = Callable[[str], list[str]]
 needs_chroma = pytest.mark.skipif(missing("chromadb") is not None, reason="chromadb is not installed")
@@ -180,3 +181,26 @@ def test_a_lexical_index_brought_up_to_date_holds_what_it_should_and_nothing_els
         for text in ("heron", "swallow", "title"):
             assert one.search(text, "bcd", 9) == two.search(text, "bcd", 9)
             assert one.search_pages(text, "bcd", 9) == two.search_pages(text, "bcd", 9)
+
+
+@needs_chroma
+def test_an_open_library_goes_over_to_what_was_added_or_removed_since(tmp_path: Path, corpus: Path) -> None:
+    def found(text: str) -> set[str]:
+        answer = library.search(Query(text, kinds=("own",)))
+        assert answer.mode == "hybrid", library.mode_reason
+        return {Path(passage.source).name for passage in answer.passages}
+
+    cache, documents = tmp_path / "cache", tmp_path / "documents"
+    with Library(cache, [], Hashes(), "", Choice(), must=True) as library:
+        library._shelves = [Shelf(ingest.open_lexical(cache, ingest.read(corpus), print))]
+        assert found("heron") == set()
+        grown(cache, write(documents, 1), Hashes())
+        assert found("heron") == {"0.md"}
+        for n in range(3):
+            (documents / f"new{n}.md").write_text(f"# New\nCormorant {n}.\n")
+            grown(cache, documents, Hashes())
+        assert "new2.md" in found("cormorant 2")
+        shutil.rmtree(documents)
+        documents.mkdir()
+        grown(cache, documents, Hashes())
+        assert found("heron") == set()

@@ -94,8 +94,8 @@ def test_what_is_unchanged_is_kept_and_changes_serve_after_the_swap(
         assert record.stale() == 2
     changed = added(cache, documents)
     assert (changed.added, changed.changed, changed.kept, changed.removed) == (0, 1, 2, 1)
-    with old:
-        assert old.search(Query("swallow", kinds=("own",))).passages
+    with old:  # which was open all the while
+        assert [Path(p.source).name for p in old.search(Query("bittern", kinds=("own",))).passages] == ["notes.md"]
     assert [row[0] for row in found(cache, corpus, "bittern")] == ["notes.md"]
     assert found(cache, corpus, "swallow") == []
 
