@@ -118,11 +118,12 @@ def _markdown(path: Path, text: str) -> list[Part]:
     title, parts, fenced = "", [Part("", path.name, "")], False
     for line in text.split("\n"):
         fenced ^= line.lstrip().startswith(("```", "~~~"))
-        heading = None if fenced else re.match(r"(#{1,2})\s+(.+?)[\s#]*$", line)
+        heading = None if fenced else re.match(r"(#{1,2})\s+(\S.*)", line)
         if heading:
-            title = title or heading[2]
-            name = heading[2] if heading[2] == title else f"{title}: {heading[2]}"
-            parts.append(Part(re.sub(r"\W+", "-", heading[2].lower()).strip("-"), name, ""))
+            said = heading[2].rstrip("# \t\r") or heading[2]
+            title = title or said
+            name = said if said == title else f"{title}: {said}"
+            parts.append(Part(re.sub(r"\W+", "-", said.lower()).strip("-"), name, ""))
         else:
             last = parts[-1]
             parts[-1] = Part(last.anchor, last.title, f"{last.body}{line}\n")

@@ -53,6 +53,11 @@ class Count:
     skipped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
+    def skip(self, file: Path, reason: str) -> None:
+        """Count a file that is not read."""
+        self.skipped[reason] += 1
+        self.examples.setdefault(reason, os.fsencode(file).decode(errors="replace"))
+
 
 @dataclass(frozen=True, slots=True)
 class Root:
@@ -86,15 +91,20 @@ class Record:
         Each file is recorded at once, so that a killed run goes on where it was. Raises LibraryError for no such path.
         """
         path = path.expanduser().resolve()
-        if not path.exists():
-            raise LibraryError(f"there is no {path}")
+        if not path.exists() or not _is_text(path):
+            raise LibraryError(
+                f"there is no {path}" if _is_text(path) else f"{str(path)!r} is no UTF-8 name: give another"
+            )
         known = self._known(path)
         found = [path] if path.is_file() else list(_files(path))
         count = Count()
         with self._base:
             self._base.execute("INSERT OR REPLACE INTO roots VALUES (?, ?)", (str(path), json.dumps(asdict(tags))))
         for file in found:
-            self._take(file, path, known.get(str(file)), count)
+            if _is_text(file):
+                self._take(file, path, known.get(str(file)), count)
+            else:
+                count.skip(file, "its name is not UTF-8")
             yield count, file
         gone = set(known) - set(map(str, found))
         with self._base:
@@ -124,8 +134,7 @@ class Record:
         except OSError as error:
             reason = f"cannot be read: {error.strerror}"
         if reason is not None:
-            count.skipped[reason] += 1
-            count.examples.setdefault(reason, str(file))
+            count.skip(file, reason)
         elif before is None:
             count.added += 1
         else:
@@ -140,8 +149,7 @@ class Record:
         if reason is None:
             count.kept += 1
         else:
-            count.skipped[reason] += 1
-            count.examples.setdefault(reason, str(file))
+            count.skip(file, reason)
         with self._base:
             self._base.execute(
                 "UPDATE files SET root = ?, mtime = ? WHERE path = ?", (str(root), file.stat().st_mtime_ns, str(file))
@@ -240,6 +248,11 @@ def _files(root: Path) -> Iterator[Path]:
     for where, directories, names in os.walk(root):
         directories[:] = sorted(name for name in directories if name[0] not in "._")
         yield from (Path(where) / name for name in sorted(names) if name[0] != ".")
+
+
+def _is_text(path: Path) -> bool:
+    """Whether the name can be kept: Python holds a name's other bytes as surrogates, SQLite does not."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in str(path))
 
 
 def _moved(path: Path, size: int, mtime: int) -> bool:
