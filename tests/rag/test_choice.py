@@ -270,6 +270,24 @@ def test_a_chroma_server_that_fails_or_is_none_leaves_words_and_says_so_once(
     assert endpoint.asked == 0
 
 
+def test_what_a_server_says_of_embedding_functions_is_dropped_unread() -> None:
+    function = {"type": "known", "name": "sentence_transformer", "config": {"model_name": "/nowhere", "device": "cpu"}}
+    index = {"enabled": True, "config": {"embedding_function": function}}
+    said = {
+        "id": "00000000-0000-0000-0000-000000000001",
+        **{"name": "n", "tenant": "t", "database": "d", "metadata": None, "dimension": 3, "version": 0},
+        "configuration_json": {"embedding_function": function},
+        "schema": {"defaults": {"float_list": {"vector_index": index}}, "keys": {"k": {"float_list": index}}},
+        "log_position": 0,
+    }
+    with listening(reply("200 OK", json.dumps(said))) as address:
+        store = chroma.Store(chroma.Place(Path(), "n", address))
+        collection = store.get("n")
+        store.close()
+    assert collection.configuration_json == {}
+    assert "sentence_transformer" not in str(collection.schema.serialize_to_json())
+
+
 def test_a_chroma_server_that_is_not_there_leaves_words_and_says_so(
     endpoint: Embeddings, corpus: Path, tmp_path: Path
 ) -> None:
