@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -28,6 +29,9 @@ CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, root TEXT NOT NULL, dig
                                   skipped TEXT, parts TEXT);
 CREATE TABLE IF NOT EXISTS serving (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), generation TEXT);
 """
+
+COMMIT_S = 0.2
+"""Seconds of reading between two writes to the disk, each of which costs as much as reading a file."""
 
 READERS = "1"
 """Raise it whenever a reader gives other parts for the same bytes: files are then read again."""
@@ -88,7 +92,8 @@ class Record:
     def add(self, path: Path, tags: Tags) -> Iterator[tuple[Count, Path]]:
         """Read a file, or all files of a directory, anew where their content changed; yields after each file.
 
-        Each file is recorded at once, so that a killed run goes on where it was. Raises LibraryError for no such path.
+        What was read is recorded every `COMMIT_S`, so that a killed run goes on where it was. Raises LibraryError for
+        no such path.
         """
         path = path.expanduser().resolve()
         if not path.exists() or not _is_text(path):
@@ -100,11 +105,15 @@ class Record:
         count = Count()
         with self._base:
             self._base.execute("INSERT OR REPLACE INTO roots VALUES (?, ?)", (str(path), json.dumps(asdict(tags))))
+        recorded = time.monotonic()
         for file in found:
             if _is_text(file):
                 self._take(file, path, known.get(str(file)), count)
             else:
                 count.skip(file, "its name is not UTF-8")
+            if time.monotonic() - recorded > COMMIT_S:
+                self._base.commit()
+                recorded = time.monotonic()
             yield count, file
         gone = set(known) - set(map(str, found))
         with self._base:
@@ -140,8 +149,7 @@ class Record:
         else:
             count.changed += 1
         row = (str(file), str(root), digest, size, mtime, reason, parts)
-        with self._base:
-            self._base.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        self._base.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def _touch(self, file: Path, root: Path, count: Count) -> None:
         """A file whose content is that of last time, served or skipped."""
@@ -150,10 +158,8 @@ class Record:
             count.kept += 1
         else:
             count.skip(file, reason)
-        with self._base:
-            self._base.execute(
-                "UPDATE files SET root = ?, mtime = ? WHERE path = ?", (str(root), file.stat().st_mtime_ns, str(file))
-            )
+        row = (str(root), file.stat().st_mtime_ns, str(file))
+        self._base.execute("UPDATE files SET root = ?, mtime = ? WHERE path = ?", row)
 
     def remove(self, path: Path) -> int:
         """Forget an added path, or what lies below it. Returns the number of files; raises LibraryError for none."""
