@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import sys
 import time
 from pathlib import Path
 
 from rag import ingest, model, shipped
-from rag.choice import from_environment
+from rag.choice import from_environment, variables
 from rag.errors import LibraryError
 from rag.library import Library
 from rag.own import Count, Record, Tags
@@ -154,7 +153,7 @@ def _vectors(cache: Path) -> None:
 def _serve(cache: Path, args: argparse.Namespace) -> None:
     from rag import serve  # the MCP library takes a second to load
 
-    token = serve.required(os.environ.get(serve.TOKEN_VARIABLE)) if args.http else None
+    token = serve.required(variables().get(serve.TOKEN_VARIABLE)) if args.http else None
     with Library.open(cache, args.mode, _tell) as library:
         server = serve.make_server(library, token)
         if token is None:

@@ -1,4 +1,4 @@
-"""What the environment says about models and stores.
+"""What the environment, and `.env` in the working directory where the environment is silent, say of models and stores.
 
 RAG_MODEL            directory of a sentence-transformers model or, with RAG_EMBEDDINGS_URL, the name of a model there
 RAG_EMBEDDINGS_URL   an OpenAI-compatible endpoint, such as http://localhost:8000/v1
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from rag.errors import LibraryError
@@ -28,8 +29,27 @@ class Choice:
     chroma_token: str | None = field(default=None, repr=False)
 
 
-def from_environment(environment: Mapping[str, str] = os.environ) -> Choice:
+def variables(directory: Path = Path()) -> dict[str, str]:
+    """The RAG_* variables that say something: the environment's, then those of `.env` in `directory`.
+
+    Raises LibraryError where that file cannot be read.
+    """
+    found: dict[str, str | None] = {}
+    file = directory / ".env"
+    if file.is_file():
+        from dotenv import dotenv_values
+
+        try:
+            found = dotenv_values(file, encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise LibraryError(f"{file.resolve()} cannot be read ({error})") from error
+    every = (*found.items(), *os.environ.items())
+    return {name: value for name, value in every if value and name.startswith("RAG_")}
+
+
+def from_environment(environment: Mapping[str, str] | None = None) -> Choice:
     """The choice that the RAG_* variables make. Raises LibraryError for an address that is none, or lacks a model."""
+    environment = variables() if environment is None else environment
     model, url, key, chroma, token = (
         environment.get(f"RAG_{name}") or None
         for name in ("MODEL", "EMBEDDINGS_URL", "EMBEDDINGS_KEY", "CHROMA_URL", "CHROMA_TOKEN")

@@ -6,10 +6,11 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rag.page import Page
 
-VERSION = 4
+VERSION = 5
 """Part of every chunk's id: raise it whenever the cutting changes."""
 
 CAP = 240
@@ -23,14 +24,15 @@ _LONG = 3000
 
 _PIECES = re.compile(r"[A-Za-z]+|\d+|[^\sA-Za-z\d]")
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
-_HEADING = re.compile(r"^(#{1,4})[ \t]+(.+?)[ \t#]*$")
+_HEADING = re.compile(r"^(#{1,4})[ \t]+(\S.*)")
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+|\n(?=[-*] )")
-_MASKED = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
+_MASKED = re.compile(r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*+"?|'(?:\\.|[^'\\\n]){1,16}'""", re.DOTALL)
+"""Comments, strings and characters, those that never end too: to look from each for its end would take the square."""
 _TRANSPARENT = re.compile(r"\b(namespace|extern)\b[^;(]*$")
 _CALLED = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _NAMED = re.compile(r"\b(?:struct|class|union|enum)\s+(?:\w+\s+)*?([A-Za-z_]\w*)")
 _DECORATION = frozenset({"__launch_bounds__", "__attribute__", "alignas", "decltype", "__align__"})
-_PYTHON_BLOCK = re.compile(r"^(?:@.*\n)*(?:async[ ]+)?(?:def|class)[ ]+(\w+)", re.MULTILINE)
+_PYTHON_BLOCK = re.compile(r"^(?:@.*\n){0,20}(?:async[ ]+)?(?:def|class)[ ]+(\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def _sections(body: str) -> Iterator[tuple[str, list[str]]]:
             continue
         yield " > ".join(path.values()), lines
         lines, level = [], len(heading[1])
-        path = {k: v for k, v in path.items() if k < level} | ({level: heading[2]} if level > 1 else {})
+        path = {k: v for k, v in path.items() if k < level} | ({level: heading[2].rstrip(" \t#")} if level > 1 else {})
     yield " > ".join(path.values()), lines
 
 
@@ -213,7 +215,7 @@ def functions(source: str) -> list[tuple[str, int, int]]:
 
 
 def _name(text: str) -> str:
-    header = text.split("{", 1)[0]
+    header = text.split("{", 1)[0][-_LONG:]
     called = [name for name in _CALLED.findall(header) if name not in _DECORATION]
     named = _NAMED.findall(re.sub(r"template\s*<[^>]*>", "", header))
     return next(iter(called or named), "block")
@@ -227,5 +229,4 @@ def _paragraph(source: str, low: int, brace: int) -> int:
 
 def _python_functions(source: str) -> list[tuple[str, int, int]]:
     starts = [(m[1], m.start()) for m in _PYTHON_BLOCK.finditer(source)]
-    ends = [start for _, start in starts[1:]] + [len(source)]
-    return [(name, start, end) for (name, start), end in zip(starts, ends, strict=True)]
+    return [(name, start, end) for (name, start), (_, end) in pairwise([*starts, ("", len(source))])]

@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import shutil
 import sqlite3
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from rag.choice import Choice
+from rag.chroma import Place, Store, faults, first_line, is_missing
 from rag.errors import LibraryError
 
-ADD_BATCH = 1000
+BATCH = 1000
 """Vectors a call to Chroma, which takes at most 5461."""
 
 OVERFETCH = 4
 """How many times the wanted hits are asked for, before the hard filter is given to Chroma itself (much slower)."""
 
-_HNSW = {"space": "cosine", "ef_construction": 200, "ef_search": 200}
+_BASE = "chroma.sqlite3"
 
 
 def key(text: str) -> str:
@@ -81,110 +78,89 @@ class VectorCache:
         self._base.close()
 
 
-def collection_name(model: str) -> str:
-    """The model's id as Chroma and file systems allow it."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-._")[:100]
+class MissingError(LibraryError):
+    """There is no vector index at a place, or one of no use: writing it anew mends that."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a generation's vectors stand: a directory of Chroma's or a collection on its server."""
-
-    path: Path
-    name: str
-    url: str | None = None
-    token: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.name} on {self.url}" if self.url else str(self.path)
-
-    def client(self, path: Path | None = None) -> Any:
-        """A client of Chroma; `path` stands in for the place's own. Raises what Chroma raises."""
-        import chromadb
-        from chromadb.config import Settings
-
-        settings = Settings(anonymized_telemetry=False)
-        if self.url is None:
-            return chromadb.PersistentClient(path=str(path or self.path), settings=settings)
-        where = urlsplit(self.url)
-        secure = where.scheme == "https"
-        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        port = where.port or (443 if secure else 8000)
-        return chromadb.HttpClient(host=where.hostname or "", port=port, ssl=secure, headers=headers, settings=settings)
-
-
-def place(generation: Path, model: str, choice: Choice) -> Place:
-    """The place of a generation's vectors of `model`. On a server, equal indexes of a team meet in one collection."""
-    name = collection_name(model)
-    path = generation / f"chroma-{name}"
-    if choice.chroma_url is None:
-        return Place(path, name)
-    return Place(path, f"{name}-{generation.name}", choice.chroma_url, choice.chroma_token)
-
-
-def write(where: Place, vectors: Mapping[str, bytes]) -> None:
+def write(where: Place, vectors: Mapping[str, bytes], before: Path | None = None) -> None:
     """Put float32 `vectors` by chunk id there: beside their place first, then moved into it.
 
+    `before` is the embedded index of an older generation, from which a new one grows by what differs.
     Raises LibraryError where the server does not take them.
     """
     if where.url is not None:
         _write_server(where, vectors)
         return
-    partial = where.path.with_name(where.path.name + ".partial")
-    for old in (partial, where.path):
-        if old.exists():
-            shutil.rmtree(old)
-    client = where.client(partial)
+    partial = Place(where.path.with_name(where.path.name + ".partial"), where.name)
+    for old in (partial.path, where.path):
+        shutil.rmtree(old, ignore_errors=True)
+    if before is None or not _grown(partial, vectors, before):
+        shutil.rmtree(partial.path, ignore_errors=True)
+        with contextlib.closing(Store(partial)) as store:
+            _add(store.create(where.name), vectors, list(vectors))
+    partial.path.rename(where.path)
+
+
+def _grown(where: Place, vectors: Mapping[str, bytes], before: Path) -> bool:
+    """Copy the index `before` and bring it up to date; False where that cannot be done, or a new one is better."""
     try:
-        _fill(client, where.name, vectors)
-    finally:
-        client.close()
-    partial.rename(where.path)
+        shutil.copytree(before, where.path, ignore=shutil.ignore_patterns(f"{_BASE}*"))
+        _copy_base(before / _BASE, where.path / _BASE)
+        with contextlib.closing(Store(where)) as store:
+            collection = store.get(where.name)
+            held = set(collection.get(include=[])["ids"])
+            gone, new = sorted(held - vectors.keys()), [name for name in vectors if name not in held]
+            dead = (collection.metadata or {}).get("dead", 0) + len(gone)  # HNSW only marks what is deleted
+            if dead + len(new) > len(vectors) // 2:
+                return False
+            for batch in _batches(gone):
+                collection.delete(ids=batch)
+            _add(collection, vectors, new)
+            collection.modify(metadata={"dead": dead})
+        return True
+    except faults():
+        return False
+
+
+def _copy_base(source: Path, target: Path) -> None:
+    """Copy the one file of Chroma's that readers of it write to."""
+    with (
+        contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as old,
+        contextlib.closing(sqlite3.connect(target)) as new,
+    ):
+        old.backup(new)
+    _check(target)
 
 
 def _write_server(where: Place, vectors: Mapping[str, bytes]) -> None:
     partial = f"partial-{uuid.uuid4().hex}"
     try:
-        client = where.client()
-        collection = _fill(client, partial, vectors)
-        if where.name in {one.name for one in client.list_collections()}:
-            client.delete_collection(where.name)
-        collection.modify(name=where.name)
-        _close(client)
+        with contextlib.closing(Store(where)) as store:
+            collection = store.create(partial)
+            _add(collection, vectors, list(vectors))
+            try:
+                DenseIndex(where, len(vectors)).close()
+            except MissingError:
+                with contextlib.suppress(*faults()):
+                    store.delete(where.name)
+                collection.modify(name=where.name)
+            else:  # somebody else has made the same in the meantime
+                store.delete(partial)
     except faults() as error:
-        raise LibraryError(f"the Chroma server {where.url} did not take the vectors ({_first(error)})") from error
+        raise LibraryError(f"the Chroma server {where.url} did not take the vectors ({first_line(error)})") from error
 
 
-def _close(client: Any) -> None:
-    client.close()
-    session = getattr(getattr(client, "_server", None), "_session", None)
-    if session is not None:  # a server's client, which leaves its sockets to the garbage collector
-        session.close()
-
-
-def _fill(client: Any, name: str, vectors: Mapping[str, bytes]) -> Any:
-    collection = client.create_collection(name, embedding_function=None, configuration={"hnsw": _HNSW})
-    names = list(vectors)
-    for start in range(0, len(names), ADD_BATCH):
-        batch = names[start : start + ADD_BATCH]
+def _add(collection: Any, vectors: Mapping[str, bytes], names: Sequence[str]) -> None:
+    for batch in _batches(names):
         collection.add(ids=batch, embeddings=[_floats(vectors[name]) for name in batch])
-    return collection
 
 
-def faults() -> tuple[type[Exception], ...]:
-    """What Chroma raises, embedded or as a server's client."""
-    import httpx
-    from chromadb.errors import ChromaError
-
-    return (ChromaError, httpx.HTTPError, sqlite3.Error, OSError, ValueError, RuntimeError, KeyError)
-
-
-def _first(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def _batches(names: Sequence[str]) -> Iterator[list[str]]:
+    return (list(names[start : start + BATCH]) for start in range(0, len(names), BATCH))
 
 
 def _check(path: Path) -> None:
-    """Raise sqlite3.Error for a broken file before Chroma meets it: Chroma goes on giving out a client that failed."""
+    """Raise sqlite3.Error for a broken file before Chroma meets it."""
     with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
         if base.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("SQLite's quick check failed")
@@ -197,22 +173,25 @@ def _floats(vector: bytes) -> Any:
 
 
 class DenseIndex:
-    """A Chroma collection opened for reading. Raises LibraryError where it cannot be opened or misses vectors."""
+    """A Chroma collection opened for reading.
+
+    Raises MissingError where there is none, it is broken or misses vectors, LibraryError where a server fails.
+    """
 
     def __init__(self, where: Place, size: int) -> None:
         self.where = where
         if where.url is None and not where.path.is_dir():
-            raise LibraryError(f"there is no vector index {where}")
+            raise MissingError(f"there is no vector index {where}")
         self._faults = faults()
         try:
             if where.url is None:
-                _check(where.path / "chroma.sqlite3")
-            self._client = where.client()
+                _check(where.path / _BASE)
+            self._store = Store(where)
         except self._faults as error:
             raise self._broken(error) from error
         try:
-            self._collection = self._client.get_collection(where.name, embedding_function=None)
-            self._size = self._collection.count()
+            self._collection = self._store.get(where.name)
+            self._size = int(self._collection.count())
             some = self._collection.get(limit=1, include=["embeddings"])["embeddings"]
             self._dimension = len(some[0]) if len(some) else 0
         except self._faults as error:
@@ -220,11 +199,15 @@ class DenseIndex:
             raise self._broken(error) from error
         if self._size != size:
             self.close()
-            raise LibraryError(f"the vector index {where} holds {self._size} of {size} vectors")
+            raise MissingError(f"the vector index {where} holds {self._size} of {size} vectors")
 
     def _broken(self, error: Exception) -> LibraryError:
-        mend = "is the server running?" if self.where.url else "`python -m rag build` remakes it"
-        return LibraryError(f"the vector index {self.where} cannot be used ({_first(error)}); {mend}")
+        if self.where.url is None:
+            says = f"the vector index {self.where} cannot be used ({first_line(error)})"
+            return MissingError(f"{says}; `python -m rag build` remakes it")
+        if is_missing(error):
+            return MissingError(f"there is no vector index {self.where}")
+        return LibraryError(f"the Chroma server {self.where.url} failed ({first_line(error)}): is it running?")
 
     def search(self, vector: bytes, allowed: Sequence[str], limit: int) -> list[tuple[str, float]]:
         """Ids out of `allowed` with their cosine similarity, best first, ties by id."""
@@ -248,12 +231,11 @@ class DenseIndex:
             found = self._collection.query(
                 query_embeddings=[_floats(vector)], n_results=count, ids=ids, include=["distances"]
             )
+            pairs = zip(found["ids"][0], found["distances"][0], strict=True)
+            return [(str(name), round(1.0 - float(distance), 6)) for name, distance in pairs]
         except self._faults as error:
             raise self._broken(error) from error
-        pairs = zip(found["ids"][0], found["distances"][0], strict=True)
-        return [(str(name), round(1.0 - float(distance), 6)) for name, distance in pairs]
 
     def close(self) -> None:
         """Let go of the store. Safe to call twice."""
-        with contextlib.suppress(*self._faults):
-            _close(self._client)
+        self._store.close()

@@ -118,11 +118,12 @@ def _markdown(path: Path, text: str) -> list[Part]:
     title, parts, fenced = "", [Part("", path.name, "")], False
     for line in text.split("\n"):
         fenced ^= line.lstrip().startswith(("```", "~~~"))
-        heading = None if fenced else re.match(r"(#{1,2})\s+(.+?)[\s#]*$", line)
+        heading = None if fenced else re.match(r"(#{1,2})\s+(\S.*)", line)
         if heading:
-            title = title or heading[2]
-            name = heading[2] if heading[2] == title else f"{title}: {heading[2]}"
-            parts.append(Part(re.sub(r"\W+", "-", heading[2].lower()).strip("-"), name, ""))
+            said = heading[2].rstrip("# \t\r") or heading[2]
+            title = title or said
+            name = said if said == title else f"{title}: {said}"
+            parts.append(Part(re.sub(r"\W+", "-", said.lower()).strip("-"), name, ""))
         else:
             last = parts[-1]
             parts[-1] = Part(last.anchor, last.title, f"{last.body}{line}\n")
@@ -150,8 +151,8 @@ def _pdf(path: Path) -> list[Part]:
         if done.returncode == 3:
             raise UnreadableError("PDF: pip install pypdf to read it")
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            raise UnreadableError(f"PDF that pypdf cannot read ({said[-1][:120] if said else 'it took too much'})")
+            said = re.findall(r"^(?:\w+\.)*(\w+)(?::|$)", done.stderr.decode(errors="replace"), re.MULTILINE)
+            raise UnreadableError(f"PDF that pypdf cannot read ({said[-1] if said else 'it took too much'})")
         texts: list[str] = json.loads(done.stdout)
     except subprocess.TimeoutExpired as error:
         raise UnreadableError(f"PDF that takes more than {3 * PDF_S} s") from error

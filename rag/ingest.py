@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag import chunk, dense, lexical, shipped
+from rag import chroma, chunk, dense, lexical, shipped
 from rag.choice import Choice
 from rag.errors import LibraryError
 from rag.model import Embeds
@@ -139,14 +139,19 @@ def _opened(path: Path) -> lexical.LexicalIndex:
     return index
 
 
-def _build_lexical(generation: Path, pages: list[Page], progress: Progress) -> None:
+def _build_lexical(generation: Path, pages: list[Page], progress: Progress, before: Path | None = None) -> None:
+    """Make a generation, from the pages alone or as what differs from the one `before`."""
     partial = generation.with_name(generation.name + ".partial")
-    for old in (partial, generation):
-        if old.exists():
-            shutil.rmtree(old)
+    shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     progress(f"indexing {len(pages)} pages")
-    count = lexical.write(partial / "index.sqlite", pages, (c for page in pages for c in chunk.chunks(page)))
+    index = partial / "index.sqlite"
+    if before is not None:
+        with contextlib.suppress(LibraryError, OSError):
+            lexical.LexicalIndex(before / index.name).close()
+            shutil.copyfile(before / index.name, index)
+    count = lexical.write(index, pages)
+    shutil.rmtree(generation, ignore_errors=True)
     partial.rename(generation)
     progress(f"indexed {len(pages)} pages in {count} chunks")
 
@@ -170,13 +175,13 @@ def open_dense(
     corpus: Path | None = CORPUS,
 ) -> dense.DenseIndex:
     """The vector index beside `index`; only texts whose vectors neither the cache nor the corpus holds are embedded."""
-    where = dense.place(index.path.parent, embedder.model.id, choice)
-    with contextlib.suppress(LibraryError):
+    where = chroma.place(index.path.parent, embedder.model.id, choice)
+    with contextlib.suppress(dense.MissingError):
         return dense.DenseIndex(where, index.size)
     with writer(cache, progress):
         try:
             return dense.DenseIndex(where, index.size)  # made by another process in the meantime, or broken
-        except LibraryError as error:
+        except dense.MissingError as error:
             if where.path.exists():
                 progress(f"{error}: rebuilding it")
         _build_dense(cache, index, embedder, where, progress, corpus)
@@ -187,15 +192,16 @@ def _build_dense(
     cache: Path,
     index: lexical.LexicalIndex,
     embedder: Embeds,
-    where: dense.Place,
+    where: chroma.Place,
     progress: Progress,
     corpus: Path | None,
+    before: Path | None = None,
 ) -> None:
     texts = index.embedded()
     wanted = {dense.key(text): text for text in texts.values()}
     source = shipped.file(corpus, embedder.model.id) if corpus else None
     vectors = _vectors(cache, embedder, wanted, progress, source)
-    dense.write(where, {name: vectors[dense.key(text)] for name, text in texts.items()})
+    dense.write(where, {name: vectors[dense.key(text)] for name, text in texts.items()}, before)
 
 
 EMBED_UNASKED = 2000
@@ -218,6 +224,7 @@ def grow(cache: Path, embedder: Embeds | None, choice: Choice, progress: Progres
     with contextlib.closing(Record(cache)) as record:
         generation = record.directory / "generations" / record.fingerprint
         path = generation / "index.sqlite"
+        before = record.serving
         pages = record.pages()
         if not pages:
             record.serve(None)
@@ -225,14 +232,14 @@ def grow(cache: Path, embedder: Embeds | None, choice: Choice, progress: Progres
         try:
             index = _opened(path)
         except LibraryError:
-            _build_lexical(generation, pages, progress)
+            _build_lexical(generation, pages, progress, before)
             index = _opened(path)
         with contextlib.closing(index):
             try:
-                said = _own_vectors(cache, index, embedder, choice, progress, embed)
+                said = _own_vectors(cache, index, embedder, choice, progress, embed, before)
             except LibraryError as error:
                 said = f"found by their words alone: {error}"
-        if record.serving != generation:
+        if before != generation:
             record.serve(generation)
         return said
 
@@ -257,23 +264,31 @@ def open_own(cache: Path, progress: Progress) -> lexical.LexicalIndex | None:
 
 
 def _own_vectors(
-    cache: Path, index: lexical.LexicalIndex, embedder: Embeds | None, choice: Choice, progress: Progress, embed: bool
+    cache: Path,
+    index: lexical.LexicalIndex,
+    embedder: Embeds | None,
+    choice: Choice,
+    progress: Progress,
+    embed: bool,
+    before: Path | None,
 ) -> str:
     if embedder is None:
         return "found by their words alone: no model embeds"
-    where = dense.place(index.path.parent, embedder.model.id, choice)
-    with contextlib.suppress(LibraryError):
+    model = embedder.model.id
+    where = chroma.place(index.path.parent, model, choice)
+    with contextlib.suppress(dense.MissingError):
         dense.DenseIndex(where, index.size).close()
         return "found by words and vectors"
     keys = {dense.key(text) for text in index.embedded().values()}
     with contextlib.closing(dense.VectorCache(cache / "vectors.sqlite")) as known:
-        missing = len(keys) - len(known.get(embedder.model.id, keys))
+        missing = len(keys) - len(known.get(model, keys))
     if missing > EMBED_UNASKED and not embed:
         return (
             f"found by their words alone: embedding {missing:,} chunks takes about {missing / 8 / 60:.0f} minutes of a "
             "core with the packaged model; `--embed` does it"
         )
-    _build_dense(cache, index, embedder, where, progress, None)
+    older = before and chroma.place(before, model, Choice()).path
+    _build_dense(cache, index, embedder, where, progress, None, older)
     return "found by words and vectors"
 
 

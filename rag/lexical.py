@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import sqlite3
@@ -11,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rag.chunk import Chunk
+from rag.chunk import chunks
 from rag.errors import LibraryError
 from rag.page import Page
 from rag.passage import Kind
 from rag.terms import asked, words
 
-SCHEMA = 3
+SCHEMA = 4
 """Raise it whenever the tables or the tokenizer change: older indexes are then rebuilt."""
 
 SHEET_WEIGHTS = (3.0, 2.0, 1.0)
@@ -35,11 +36,12 @@ BM25_K1 = 1.2
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE pages (n INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, title TEXT, path TEXT, archs TEXT, languages TEXT,
-                    families TEXT, bottlenecks TEXT, kind TEXT);
+                    families TEXT, bottlenecks TEXT, kind TEXT, digest TEXT NOT NULL);
 CREATE TABLE chunks (n INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, page TEXT NOT NULL, heading TEXT, text TEXT,
                      embedded TEXT);
-CREATE VIRTUAL TABLE words USING fts5 (name, body, content='', tokenize="unicode61 tokenchars '_'");
-CREATE VIRTUAL TABLE sheets USING fts5 (name, signals, body, content='', tokenize="unicode61 tokenchars '_'");
+CREATE INDEX chunks_by_page ON chunks (page);
+CREATE VIRTUAL TABLE words USING fts5 (name, body, tokenize="unicode61 tokenchars '_'");
+CREATE VIRTUAL TABLE sheets USING fts5 (name, signals, body, tokenize="unicode61 tokenchars '_'");
 """
 
 
@@ -62,33 +64,51 @@ def _card(row: tuple[Any, ...]) -> Card:
     return Card(row[0], row[1], row[2], archs, languages, families, bottlenecks, row[7])
 
 
-def write(path: Path, pages: Sequence[Page], chunks: Iterable[Chunk]) -> int:
-    """Make the index at `path`, which must not exist. Returns the number of chunks."""
-    titles = {page.id: page.title for page in pages}
+def write(path: Path, pages: Sequence[Page]) -> int:
+    """Make the index at `path` or, where one is, bring it up to date with `pages`. Returns the number of chunks.
+
+    A killed writer leaves a broken file: write beside what serves. Raises sqlite3.Error.
+    """
     base = sqlite3.connect(path, isolation_level=None)
     try:
         base.execute("PRAGMA journal_mode = OFF")
-        base.executescript(_TABLES)
+        if not base.execute("SELECT 1 FROM sqlite_master").fetchone():
+            base.executescript(_TABLES)
         base.execute("BEGIN")
-        for n, page in enumerate(pages, 1):
-            base.execute("INSERT INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (n, *_page_row(page)))
-            base.execute("INSERT INTO sheets (rowid, name, signals, body) VALUES (?, ?, ?, ?)", (n, *_sheet(page)))
-        n = 0
-        seen: set[str] = set()
-        for chunk in chunks:
-            if chunk.id in seen:  # a document may say the same thing twice
-                continue
-            seen.add(chunk.id)
-            n += 1
-            row = (n, chunk.id, chunk.page, chunk.heading, chunk.text, chunk.embedded)
-            base.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?)", row)
-            terms = _joined(f"{titles[chunk.page]} {chunk.heading}"), _joined(chunk.words)
-            base.execute("INSERT INTO words (rowid, name, body) VALUES (?, ?, ?)", (n, *terms))
-        base.executemany("INSERT INTO meta VALUES (?, ?)", [("schema", str(SCHEMA)), ("chunks", str(n))])
+        held = dict(base.execute("SELECT id, digest FROM pages"))
+        wanted = {page.id: _digest(page) for page in pages}
+        for name in (name for name, digest in held.items() if wanted.get(name) != digest):
+            _drop(base, name)
+        for page in (page for page in pages if held.get(page.id) != wanted[page.id]):
+            _insert(base, page, wanted[page.id])
+        [size] = base.execute("SELECT count(*) FROM chunks").fetchone()
+        base.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", [("schema", str(SCHEMA)), ("chunks", str(size))])
         base.execute("COMMIT")
-        return n
+        return int(size)
     finally:
         base.close()
+
+
+def _digest(page: Page) -> str:
+    return hashlib.sha256(repr(page).encode(errors="backslashreplace")).hexdigest()[:32]
+
+
+def _drop(base: sqlite3.Connection, page: str) -> None:
+    base.execute("DELETE FROM sheets WHERE rowid = (SELECT n FROM pages WHERE id = ?)", (page,))
+    base.execute("DELETE FROM words WHERE rowid IN (SELECT n FROM chunks WHERE page = ?)", (page,))
+    base.execute("DELETE FROM chunks WHERE page = ?", (page,))
+    base.execute("DELETE FROM pages WHERE id = ?", (page,))
+
+
+def _insert(base: sqlite3.Connection, page: Page, digest: str) -> None:
+    row = (*_page_row(page), digest)
+    n = base.execute(f"INSERT INTO pages VALUES (NULL{', ?' * len(row)})", row).lastrowid
+    base.execute("INSERT INTO sheets (rowid, name, signals, body) VALUES (?, ?, ?, ?)", (n, *_sheet(page)))
+    for part in {part.id: part for part in chunks(page)}.values():  # a document may say the same thing twice
+        row = (part.id, part.page, part.heading, part.text, part.embedded)
+        n = base.execute("INSERT INTO chunks VALUES (NULL, ?, ?, ?, ?, ?)", row).lastrowid
+        terms = _joined(f"{page.title} {part.heading}"), _joined(part.words)
+        base.execute("INSERT INTO words (rowid, name, body) VALUES (?, ?, ?)", (n, *terms))
 
 
 def _page_row(page: Page) -> tuple[str, ...]:
@@ -205,10 +225,10 @@ class LexicalIndex:
         among, values = self._among("page", pages)
         return [str(row[0]) for row in self._rows(f"SELECT id FROM chunks WHERE 1 {among} ORDER BY id", values)]
 
-    def pages_of(self, chunks: Iterable[str]) -> dict[str, str]:
+    def pages_of(self, names: Iterable[str]) -> dict[str, str]:
         """The page of each chunk id."""
         sql = "SELECT id, page FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
-        return dict(self._rows(sql, (json.dumps(list(chunks)),)))
+        return dict(self._rows(sql, (json.dumps(list(names)),)))
 
     def first_chunk(self, page: str) -> str:
         """The id of the chunk that a page begins with."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from rag import dense, ingest, model
+from rag import chroma, dense, ingest, lexical, model, own
 from rag.choice import Choice, from_environment
 from rag.errors import LibraryError
 from rag.lexical import Card
@@ -35,9 +34,13 @@ BUDGET = 14_000
 class Library:
     """An opened library. Safe to ask from several threads; questions are answered one at a time."""
 
-    def __init__(self, shelves: list[Shelf], embedder: Embeds | None, reason: str, must: bool = False) -> None:
+    def __init__(
+        self, cache: Path, shelves: list[Shelf], embedder: Embeds | None, reason: str, choice: Choice, must: bool
+    ) -> None:
+        self._cache = cache
         self._shelves = shelves
         self._embedder = embedder
+        self._choice = choice
         self._must = must
         self._lock = threading.Lock()
         self._asked: dict[str, bytes] = {}
@@ -63,20 +66,21 @@ class Library:
         tell = progress or _log.info
         cache = cache_dir or ingest.default_cache()
         shelf = Shelf(ingest.open_lexical(cache, ingest.read(corpus), tell))
-        own = ingest.open_own(cache, tell)
-        shelves = [shelf] if own is None else [shelf, Shelf(own)]
+        added = ingest.open_own(cache, tell)
+        shelves = [shelf] if added is None else [shelf, Shelf(added)]
         if mode == "lexical":
-            return cls(shelves, None, "lexical retrieval was asked for")
+            return cls(cache, shelves, None, "lexical retrieval was asked for", Choice(), must=False)
         embedder: Embeds | None = None
         try:
-            embedder, reason = _open_dense(cache, shelves, tell, corpus, choice or from_environment())
+            choice = choice or from_environment()
+            embedder, reason = _open_dense(cache, shelves, tell, corpus, choice)
         except LibraryError as error:
             reason = str(error)
         if mode == "hybrid" and embedder is None:
             for one in shelves:
                 one.close()
             raise LibraryError(f"hybrid retrieval is not possible: {reason}")
-        return cls(shelves, embedder, reason, must=mode == "hybrid")
+        return cls(cache, shelves, embedder, reason, choice or Choice(), must=mode == "hybrid")
 
     @property
     def mode(self) -> Mode:
@@ -107,6 +111,7 @@ class Library:
         if not any(words(text)):
             raise LibraryError(f"the query {query.text!r} holds no word to search for")
         with self._lock:
+            self._take_up_own()
             passages = self._ranked(query, text)
             return Answer(self.mode, passages)
 
@@ -133,6 +138,24 @@ class Library:
             for passage in ranked[skip : skip + count]:
                 taken[passage.page] = replace(passage, slot=slot.name)
         return Answer(self.mode, within(tuple(taken.values()), budget))
+
+    def _take_up_own(self) -> None:
+        """Go over to the generation of the user's documents that serves now: `add` may have run in the meantime."""
+        try:
+            now = own.served(self._cache)
+            if now in [shelf.index.path.parent for shelf in self._shelves[1:]] or (
+                now is None and not self._shelves[1:]
+            ):
+                return
+            taken = [] if now is None else [Shelf(lexical.LexicalIndex(now / "index.sqlite"))]
+        except LibraryError as error:
+            _log.warning("your own documents are answered from what was open: %s", error)
+            return
+        for shelf in self._shelves[1:]:
+            shelf.close()
+        self._shelves[1:] = taken
+        if self._embedder is not None:
+            self.mode_reason = _own_dense(taken, self._embedder.model.id, self._choice)
 
     def _ranked(self, query: Query, text: str) -> tuple[Passage, ...]:
         vector = self._vector(text)
@@ -233,10 +256,19 @@ def _open_dense(
     except BaseException:  # also for Ctrl-C: the child must not outlive the failed opening
         embedder.close()
         raise
-    for own in shelves[1:]:  # made by `add` or not at all
-        with contextlib.suppress(LibraryError):
-            own.dense = dense.DenseIndex(dense.place(own.index.path.parent, name, choice), own.index.size)
-    return embedder, f"the model {name} embeds"
+    return embedder, _own_dense(shelves[1:], name, choice)
+
+
+def _own_dense(shelves: list[Shelf], model: str, choice: Choice) -> str:
+    """Give the user's documents the vectors that `add` made for them, if it did; what embeds, in words."""
+    reason = f"the model {model} embeds"
+    for shelf in shelves:
+        try:
+            where = chroma.place(shelf.index.path.parent, model, choice)
+            shelf.dense = dense.DenseIndex(where, shelf.index.size)
+        except LibraryError as error:
+            reason += f"; your own documents are found by their words alone ({error})"
+    return reason
 
 
 def _check(query: Query) -> None:

@@ -14,6 +14,9 @@ _VOID = frozenset(
     {"br", "hr", "img", "input", "link", "meta", "source", "wbr", "col", "area", "base", "embed", "track"}
 )
 
+DEEPEST = 100
+"""Open elements among which the one that an end tag closes is looked for."""
+
 
 def sections(text: str) -> list[tuple[str, str, str]]:
     """(id, title, body) of each section in reading order; the title is "page's title: heading", the body Markdown.
@@ -80,8 +83,9 @@ class _Reader(HTMLParser):
         if tag == "title":
             self._in_title = False
         if self._skipped:
-            if tag in self._skipped:
-                del self._skipped[len(self._skipped) - 1 - self._skipped[::-1].index(tag) :]
+            if tag in self._skipped[-DEEPEST:]:
+                while self._skipped.pop() != tag:
+                    pass
         elif tag in _HEADINGS and self._held is not None:
             heading, self._held = "".join(self._held).strip("\n ¶#"), None
             if "".join(self._text).strip() or self._heading:

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -28,6 +29,9 @@ CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, root TEXT NOT NULL, dig
                                   skipped TEXT, parts TEXT);
 CREATE TABLE IF NOT EXISTS serving (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), generation TEXT);
 """
+
+COMMIT_S = 0.2
+"""Seconds of reading between two writes to the disk, each of which costs as much as reading a file."""
 
 READERS = "1"
 """Raise it whenever a reader gives other parts for the same bytes: files are then read again."""
@@ -52,6 +56,11 @@ class Count:
     removed: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
+
+    def skip(self, file: Path, reason: str) -> None:
+        """Count a file that is not read."""
+        self.skipped[reason] += 1
+        self.examples.setdefault(reason, os.fsencode(file).decode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +92,28 @@ class Record:
     def add(self, path: Path, tags: Tags) -> Iterator[tuple[Count, Path]]:
         """Read a file, or all files of a directory, anew where their content changed; yields after each file.
 
-        Each file is recorded at once, so that a killed run goes on where it was. Raises LibraryError for no such path.
+        What was read is recorded every `COMMIT_S`, so that a killed run goes on where it was. Raises LibraryError for
+        no such path.
         """
         path = path.expanduser().resolve()
-        if not path.exists():
-            raise LibraryError(f"there is no {path}")
+        if not path.exists() or not _is_text(path):
+            raise LibraryError(
+                f"there is no {path}" if _is_text(path) else f"{str(path)!r} is no UTF-8 name: give another"
+            )
         known = self._known(path)
         found = [path] if path.is_file() else list(_files(path))
         count = Count()
         with self._base:
             self._base.execute("INSERT OR REPLACE INTO roots VALUES (?, ?)", (str(path), json.dumps(asdict(tags))))
+        recorded = time.monotonic()
         for file in found:
-            self._take(file, path, known.get(str(file)), count)
+            if _is_text(file):
+                self._take(file, path, known.get(str(file)), count)
+            else:
+                count.skip(file, "its name is not UTF-8")
+            if time.monotonic() - recorded > COMMIT_S:
+                self._base.commit()
+                recorded = time.monotonic()
             yield count, file
         gone = set(known) - set(map(str, found))
         with self._base:
@@ -124,15 +143,13 @@ class Record:
         except OSError as error:
             reason = f"cannot be read: {error.strerror}"
         if reason is not None:
-            count.skipped[reason] += 1
-            count.examples.setdefault(reason, str(file))
+            count.skip(file, reason)
         elif before is None:
             count.added += 1
         else:
             count.changed += 1
         row = (str(file), str(root), digest, size, mtime, reason, parts)
-        with self._base:
-            self._base.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        self._base.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def _touch(self, file: Path, root: Path, count: Count) -> None:
         """A file whose content is that of last time, served or skipped."""
@@ -140,12 +157,9 @@ class Record:
         if reason is None:
             count.kept += 1
         else:
-            count.skipped[reason] += 1
-            count.examples.setdefault(reason, str(file))
-        with self._base:
-            self._base.execute(
-                "UPDATE files SET root = ?, mtime = ? WHERE path = ?", (str(root), file.stat().st_mtime_ns, str(file))
-            )
+            count.skip(file, reason)
+        row = (str(root), file.stat().st_mtime_ns, str(file))
+        self._base.execute("UPDATE files SET root = ?, mtime = ? WHERE path = ?", row)
 
     def remove(self, path: Path) -> int:
         """Forget an added path, or what lies below it. Returns the number of files; raises LibraryError for none."""
@@ -222,11 +236,17 @@ class Record:
 
 
 def served(cache: Path) -> Path | None:
-    """The generation of the user's documents that answers, without making a record where there is none."""
+    """The generation of the user's documents that answers, without making a record where there is none.
+
+    Raises LibraryError where the record cannot be read.
+    """
     if not (cache / "own" / "record.sqlite").is_file():
         return None
     with contextlib.closing(Record(cache)) as record:
-        return record.serving
+        try:
+            return record.serving
+        except sqlite3.Error as error:
+            raise LibraryError(f"the record of your documents {record.path} cannot be read ({error})") from error
 
 
 def _files(root: Path) -> Iterator[Path]:
@@ -234,6 +254,11 @@ def _files(root: Path) -> Iterator[Path]:
     for where, directories, names in os.walk(root):
         directories[:] = sorted(name for name in directories if name[0] not in "._")
         yield from (Path(where) / name for name in sorted(names) if name[0] != ".")
+
+
+def _is_text(path: Path) -> bool:
+    """Whether the name can be kept: Python holds a name's other bytes as surrogates, SQLite does not."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in str(path))
 
 
 def _moved(path: Path, size: int, mtime: int) -> bool:

@@ -228,12 +228,12 @@ _PLACE = re.compile(
     r"|\b\w+\.(?:cu|cuh|cpp|py|h|cc)\b[:(]?[\d,:)]*|line \d+,?"
 )
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\b\d[\d.,e+-]*\b")
-ERROR_LINES, ERROR_LENGTH = 3, 300
+ERROR_LINES, ERROR_LENGTH, LINE_READ = 3, 300, 2000
 
 
 def plain_error(log: str) -> str:
     """The first lines of a log that tell the error, without paths, lines, addresses and numbers."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    lines = [line.strip()[:LINE_READ] for line in log.splitlines() if line.strip()]
     telling = [line for line in lines if _ERROR.search(line)] or lines
     kept: dict[str, None] = {}
     for line in telling:

@@ -19,17 +19,17 @@ _STOP = frozenset(_STOP_WORDS.split())
 
 def words(text: str) -> Iterator[str]:
     """The index terms of prose or code: identifiers whole, and their snake and camel parts, stemmed; no stop words."""
-    for match in _TOKEN.finditer(text):
-        token = match[0]
-        whole = token.strip("_").replace(".", "_").lower()
-        if _METRIC.fullmatch(token):  # what follows the dot says how it was summed up, not what was counted
-            yield whole
-            token = token.split(".")[0]
-            whole = token.lower()
-        parts = [stem(part.lower()) for part in _PART.findall(token)]
-        if len(parts) > 1:
-            yield whole
-        yield from (part for part in parts if part not in _STOP and (len(part) > 1 or part.isdigit()))
+    return (term for token in _TOKEN.findall(text) for term in _terms(token))
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _terms(token: str) -> tuple[str, ...]:
+    whole = token.strip("_").replace(".", "_").lower()
+    if _METRIC.fullmatch(token):  # what follows the dot says how it was summed up, not what was counted
+        return (whole, *_terms(token.split(".")[0]))
+    parts = [stem(part.lower()) for part in _PART.findall(token)]
+    names = [whole] if len(parts) > 1 else []
+    return (*names, *(part for part in parts if part not in _STOP and (len(part) > 1 or part.isdigit())))
 
 
 def stem(word: str) -> str:

@@ -68,8 +68,8 @@ LAYERS = {
         {"ingest", "shelf"},
         {"own", "model", "shipped", "rank"},
         {"documents", "endpoint", "dense", "lexical"},
-        {"chunk", "embed", "choice", "markup"},
-        {"plan", "page", "terms"},
+        {"chunk", "embed", "chroma", "markup"},
+        {"choice", "plan", "page", "terms"},
         {"passage", "errors"},
     ],
 }

@@ -3,18 +3,21 @@
 import contextlib
 import hashlib
 import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from rag import Library, LibraryError, Query
+from rag import Library, LibraryError, Query, chroma
 from rag.choice import Choice, from_environment
 from rag.embed import missing, packaged_model
 from rag.model import why_not
@@ -78,6 +81,23 @@ def test_the_environment_chooses_and_what_it_cannot_mean_is_refused() -> None:
     ):
         with pytest.raises(LibraryError, match="RAG_"):
             from_environment(environment)
+
+
+def test_env_in_the_working_directory_counts_where_the_environment_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("RAG_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    assert from_environment() == Choice()
+    Path(".env").write_text("# ours\nRAG_CHROMA_URL=http://file:1\nRAG_CHROMA_TOKEN='of file'\nPATH=/nowhere\n")
+    assert from_environment() == Choice(chroma_url="http://file:1", chroma_token="of file")
+    monkeypatch.setenv("RAG_CHROMA_TOKEN", "")  # as an unset one
+    monkeypatch.setenv("RAG_CHROMA_URL", "http://environment:2")
+    assert from_environment() == Choice(chroma_url="http://environment:2", chroma_token="of file")
+    Path(".env").write_bytes(b"RAG_MODEL=\xff\xfe")
+    with pytest.raises(LibraryError, match=r"\.env cannot be read"):
+        from_environment()
 
 
 def test_an_endpoint_embeds_the_corpus_once_and_then_questions_alone(
@@ -146,41 +166,126 @@ def test_a_model_s_directory_is_named_by_its_weights_and_an_empty_one_is_an_erro
 
 
 @pytest.fixture
-def chroma(tmp_path: Path) -> Iterator[str]:
+def address() -> str:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+@pytest.fixture
+def team(tmp_path: Path, address: str) -> Iterator[subprocess.Popen[str]]:
+    """A Chroma server at the address."""
     command = shutil.which("chroma", path=str(Path(sys.executable).parent))
     if command is None:
         pytest.skip("the chroma command is not installed")
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    run = [command, "run", "--path", str(tmp_path / "server"), "--host", "127.0.0.1", "--port", str(port)]
+    run = [command, "run", "--path", str(tmp_path / "server"), "--host", "127.0.0.1", "--port", address.split(":")[2]]
     with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout
         for line in process.stdout:
             if "http" in line.lower() or "Listening" in line:
                 break
-        yield f"http://127.0.0.1:{port}"
+        yield process
         process.kill()
 
 
+@pytest.mark.usefixtures("team")
 def test_a_team_s_chroma_server_holds_the_vectors_of_all(
-    chroma: str, endpoint: Embeddings, corpus: Path, tmp_path: Path, python: Callable[[str], list[str]]
+    address: str, endpoint: Embeddings, corpus: Path, tmp_path: Path
 ) -> None:
     def asked(cache: str) -> str:
-        code = (  # in a process of its own, since Chroma's client leaves a socket to the garbage collector
-            "from pathlib import Path; from rag import Library, Query; from rag.choice import Choice\n"
-            f"choice = Choice('words', 'http://127.0.0.1:{endpoint.server_port}/v1', chroma_url={chroma!r})\n"
-            f"cache, corpus = Path({str(tmp_path / cache)!r}), Path({str(corpus)!r})\n"
-            "with Library.open(cache, 'hybrid', corpus=corpus, choice=choice) as library:\n"
-            "    answer = library.search(Query('arrays of structs'))\n"
-            "    print(answer.mode, answer.passages[0].page)"
-        )
-        return subprocess.run(python(code), capture_output=True, text=True, check=True).stdout
+        chosen = choice(endpoint, chroma_url=address)
+        with Library.open(tmp_path / cache, "hybrid", corpus=corpus, choice=chosen) as library:
+            answer = library.search(Query("arrays of structs"))
+            return f"{answer.mode} {answer.passages[0].page}"
 
-    assert asked("one") == "hybrid coalescing\n"
+    assert asked("one") == "hybrid coalescing"
     made = endpoint.asked
-    assert asked("two") == "hybrid coalescing\n"
+    assert asked("two") == "hybrid coalescing"
     assert endpoint.asked == made + 1
     assert not list((tmp_path / "two").rglob("chroma*"))
+
+
+@contextlib.contextmanager
+def listening(answer: bytes | None) -> Iterator[str]:
+    """The address of a server that gives every connection the same bytes and closes it, or None: never a byte."""
+    held: list[socket.socket] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):  # the end of the test closes the socket
+            while True:
+                held.append(server.accept()[0])
+                if answer is not None:
+                    held[-1].recv(1 << 16)
+                    held[-1].sendall(answer)
+                    held.pop().close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    for one in held:
+        one.close()
+
+
+def reply(status: str, body: str, length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    return f"HTTP/1.1 {status}\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n{body}".encode()
+
+
+FAULTS = [
+    (None, "timed out"),
+    (b"", "disconnected without"),
+    (b"SSH-2.0-nonsense\r\n\r\n", "illegal status line"),
+    (reply("500 Internal Server Error", "a stack trace"), "500 Internal Server Error: a stack trace"),
+    (reply("401 Unauthorized", "<html>who are you?"), "401 Unauthorized: <html>who"),
+    (reply("302 Found", ""), "302 Found"),
+    (reply("200 OK", '{"id": "00', length=900), "peer closed connection"),
+    (reply("200 OK", "<html>It works!</html>"), "unexpected character"),
+    (reply("200 OK", "[]"), "list indices"),
+    (reply("200 OK", '{"id": 1}'), ""),
+]
+
+
+@pytest.mark.parametrize(("answer", "said"), FAULTS, ids=[said or "no collection" for _, said in FAULTS])
+def test_a_chroma_server_that_fails_or_is_none_leaves_words_and_says_so_once(
+    endpoint: Embeddings,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: bytes | None,
+    said: str,
+) -> None:
+    monkeypatch.setattr(chroma, "ANSWER_S", 1.0)
+    with listening(answer) as address:
+        began = time.monotonic()
+        with Library.open(tmp_path, corpus=corpus, choice=choice(endpoint, chroma_url=address)) as library:
+            assert time.monotonic() - began < 10.0
+            assert library.search(Query("arrays of structs")).mode == "lexical"
+            assert library.mode_reason.startswith(f"the Chroma server {address} failed (")
+            assert said in library.mode_reason
+            assert "\n" not in library.mode_reason
+        with pytest.raises(LibraryError, match="hybrid retrieval is not possible: the Chroma server"):
+            Library.open(tmp_path, "hybrid", corpus=corpus, choice=choice(endpoint, chroma_url=address))
+    assert endpoint.asked == 0
+
+
+def test_what_a_server_says_of_embedding_functions_is_dropped_unread() -> None:
+    function = {"type": "known", "name": "sentence_transformer", "config": {"model_name": "/nowhere", "device": "cpu"}}
+    index = {"enabled": True, "config": {"embedding_function": function}}
+    said = {
+        "id": "00000000-0000-0000-0000-000000000001",
+        **{"name": "n", "tenant": "t", "database": "d", "metadata": None, "dimension": 3, "version": 0},
+        "configuration_json": {"embedding_function": function},
+        "schema": {"defaults": {"float_list": {"vector_index": index}}, "keys": {"k": {"float_list": index}}},
+        "log_position": 0,
+    }
+    with listening(reply("200 OK", json.dumps(said))) as address:
+        store = chroma.Store(chroma.Place(Path(), "n", address))
+        collection = store.get("n")
+        store.close()
+    assert collection.configuration_json == {}
+    assert "sentence_transformer" not in str(collection.schema.serialize_to_json())
 
 
 def test_a_chroma_server_that_is_not_there_leaves_words_and_says_so(
@@ -190,3 +295,24 @@ def test_a_chroma_server_that_is_not_there_leaves_words_and_says_so(
     with Library.open(tmp_path, corpus=corpus, choice=chosen) as library:
         assert library.search(Query("arrays of structs")).mode == "lexical"
         assert "Chroma server" in library.mode_reason
+
+
+def test_a_chroma_server_that_dies_or_hangs_after_the_opening_turns_auto_lexical(
+    team: subprocess.Popen[str],
+    address: str,
+    endpoint: Embeddings,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chroma, "ANSWER_S", 2.0)
+    chosen = choice(endpoint, chroma_url=address)
+    for blow, said in ((signal.SIGSTOP, "timed out"), (signal.SIGKILL, "")):
+        with Library.open(tmp_path, "auto", corpus=corpus, choice=chosen) as library:
+            assert library.search(Query("arrays of structs")).mode == "hybrid", library.mode_reason
+            team.send_signal(blow)
+            assert library.search(Query("sectors wasted")).mode == "lexical"
+            assert f"the Chroma server {address} failed" in library.mode_reason
+            assert said in library.mode_reason
+            team.send_signal(signal.SIGCONT)
+    team.wait()

@@ -1,5 +1,14 @@
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+
 from rag.chunk import CAP, chunks, functions, tokens
+from rag.documents import UnreadableError, read
 from rag.page import Page
+from rag.plan import plain_error
+from rag.terms import words
 
 CUDA = """// What it does.
 #include <cuda.h>
@@ -81,6 +90,10 @@ def test_python_kernels_are_cut_at_top_level_definitions() -> None:
     assert [c.heading for c in chunks(page(source, "kernels/softmax/level_01.py"))] == ["", "kernel", "run"]
 
 
+def test_python_that_defines_nothing_is_one_part() -> None:
+    assert [part.text for part in chunks(page("import os\n", "a.py"))] == ["import os"]
+
+
 def test_ids_depend_on_content_alone() -> None:
     first, again = chunks(page("text\n## B\nmore\n")), chunks(page("text\n## B\nmore\n"))
     changed = chunks(page("text\n## B\nother\n"))
@@ -95,3 +108,30 @@ def test_a_page_s_signals_are_a_chunk_that_serves_its_first_words_and_fits_the_m
     assert (card.text, first.text) == ("intro", "intro")
     assert signals[0] in card.words and signals[0] not in first.words
     assert tokens(card.embedded) <= CAP
+
+
+HOSTILE = {
+    "a string without an end": ("a.cu", '"\\' * 200_000),
+    "a comment without an end": ("a.cu", "/* " * 150_000),
+    "a template without an end": ("a.cu", "template<" * 50_000 + "void f() {}"),
+    "quotes of one": ("a.cu", "' " * 200_000),
+    "decorators of nothing": ("a.py", "@x\n" * 150_000),
+    "one heading": ("a.md", "# " * 200_000 + "x"),
+    "one line": ("a.md", "word " * 100_000),
+    "a build's log": ("a.md", "a" * 400_000),
+    "elements left open": ("a.html", "<nav>" + "<b>" * 50_000 + "</b>" * 50_000 + "</nav>text" + "</i>" * 50_000),
+    "elements left open in what is skipped": ("a.html", "<nav>" + "<b>" * 50_000 + "</i>" * 50_000 + "</nav>"),
+}
+
+
+@pytest.mark.parametrize(("name", "text"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_no_text_takes_the_square_of_its_length(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    began = time.process_time()
+    with contextlib.suppress(UnreadableError):
+        for part in read(tmp_path / name):
+            page = Page("x", part.title, name, part.body, is_code=part.is_code)
+            for chunk in chunks(page):
+                list(words(chunk.words))
+    plain_error(f"error: {text}")
+    assert time.process_time() - began < 30.0

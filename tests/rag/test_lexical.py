@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from rag import lexical
-from rag.chunk import chunks
 from rag.errors import LibraryError
 from rag.lexical import LexicalIndex
 from rag.page import Page
@@ -14,7 +13,7 @@ from rag.terms import words
 
 
 def build(path: Path, *pages: Page) -> LexicalIndex:
-    lexical.write(path, pages, (c for p in pages for c in chunks(p)))
+    lexical.write(path, pages)
     return LexicalIndex(path)
 
 

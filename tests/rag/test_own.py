@@ -2,8 +2,11 @@
 
 import contextlib
 import json
+import os
+import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,8 +95,8 @@ def test_what_is_unchanged_is_kept_and_changes_serve_after_the_swap(
         assert record.stale() == 2
     changed = added(cache, documents)
     assert (changed.added, changed.changed, changed.kept, changed.removed) == (0, 1, 2, 1)
-    with old:
-        assert old.search(Query("swallow", kinds=("own",))).passages
+    with old:  # which was open all the while
+        assert [Path(p.source).name for p in old.search(Query("bittern", kinds=("own",))).passages] == ["notes.md"]
     assert [row[0] for row in found(cache, corpus, "bittern")] == ["notes.md"]
     assert found(cache, corpus, "swallow") == []
 
@@ -131,6 +134,7 @@ def test_what_cannot_be_read_is_skipped_and_counted_by_reason(documents: Path, c
     (documents / "weights.bin").write_bytes(b"x")
     (documents / "empty.md").touch()
     (documents / "gone.md").symlink_to(tmp_path / "nowhere")
+    (documents / os.fsdecode(b"caf\xe9.md")).write_text("# Bad name\n")
     with (documents / "manual.pdf").open("wb") as sparse:
         sparse.truncate(200 << 20)
     with (documents / "dump.txt").open("wb") as sparse:
@@ -142,11 +146,13 @@ def test_what_cannot_be_read_is_skipped_and_counted_by_reason(documents: Path, c
         "no notebook in it": 1,
         "no reader for .bin": 1,
         "empty": 1,
+        "its name is not UTF-8": 1,
         "cannot be read: No such file or directory": 1,
         "larger than 64 MiB": 1,
         "larger than 8 MiB": 1,
     }
     with contextlib.closing(Record(tmp_path / "cache")) as record:
+        del count.skipped["its name is not UTF-8"]  # which cannot be recorded
         assert record.roots()[0].skipped == dict(count.skipped)
     assert found(tmp_path / "cache", corpus, "swallow")
 
@@ -166,6 +172,20 @@ def test_each_page_of_a_pdf_is_found(corpus: Path, tmp_path: Path) -> None:
     assert added(tmp_path / "cache", tmp_path / "two.pdf").added == 1
     [(_, title, text)] = found(tmp_path / "cache", corpus, "puffin")
     assert (title, text.strip()) == ("two.pdf, page 2", "The puffin page is about blocks.")
+
+
+def test_a_pdf_that_would_fill_the_memory_is_skipped_by_the_name_of_its_fault(tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    (tmp_path / "pdf").mkdir()
+    for n in range(2):
+        swollen = zlib.compress(b"(a) Tj " * (20 << 20) + b"(b) Tj " * n, 9)
+        head, tail = _pdf("x").split(b"stream\n", 1)
+        head = re.sub(rb"/Length \d+ >>\s*$", b"/Filter /FlateDecode /Length %d >>\n" % len(swollen), head)
+        (tmp_path / "pdf" / f"{n}.pdf").write_bytes(head + b"stream\n" + swollen + tail[tail.index(b"\nendstream") :])
+    count = added(tmp_path / "cache", tmp_path / "pdf")
+    [(reason, times)] = count.skipped.items()
+    assert times == 2
+    assert reason.startswith("PDF that pypdf cannot read (")
 
 
 def _pdf(*pages: str) -> bytes:
