@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TypeVar
 
 from kernel_agent.settings import Settings
@@ -197,14 +198,15 @@ def ranking(run: Run, before: int | None = None, swept: bool = True) -> tuple[Tr
     The order depends on what is recorded and not on when: equal speeds stand in the order of the tree.
     """
 
-    def place(trial: Trial) -> tuple[float, int, str, int, int]:
-        return -(run.speedup(trial) or 0.0), round_of(run, trial), trial.idea or "", trial.attempt, trial.step
+    def placed() -> Iterator[tuple[tuple[float, int, str, int, int], Trial]]:
+        for trial in run.trials.values():
+            round, speedup = round_of(run, trial), run.speedup(trial)
+            if speedup is not None and (before is None or round < before) and (swept or not trial.tuned):
+                yield (-speedup, round, trial.idea or "", trial.attempt, trial.step), trial
 
-    passed = (trial for trial in run.trials.values() if run.speedup(trial) is not None)
-    earlier = (trial for trial in passed if before is None or round_of(run, trial) < before)
     sources: set[str] = set()
     implementations: dict[tuple[str | None, int], Trial] = {}
-    for trial in sorted((trial for trial in earlier if swept or not trial.tuned), key=place):
+    for _, trial in sorted(placed(), key=itemgetter(0)):
         if trial.source_id not in sources:
             sources.add(trial.source_id)
             implementations.setdefault((trial.idea, trial.attempt), trial)
