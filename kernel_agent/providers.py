@@ -86,7 +86,7 @@ def open_model(
     if "code" in named:
         named["repair"] = named["code"]
     general = None if {"ideas", "code"} <= set(named) else _endpoint(row, settings.model_name, settings, say, budget)
-    return Model(ByRole(general or named["code"], named), calls)
+    return Model(ByRole(general or named["code"], named), calls, settings.max_concurrent_calls, say)
 
 
 class ByRole:
@@ -124,7 +124,6 @@ def _endpoint(
         name,
         url,
         key=_key(row, settings),
-        concurrency=settings.max_concurrent_calls,
         timeout_s=settings.call_timeout_s,
         extras=extras,
         say=say,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
-from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run
+from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run, Unwritten
 from kernel_agent.types import Trial
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 KINDS: Mapping[str, type[Record]] = {
     "ideas": Ideas,
     "trial": Trial,
+    "unwritten": Unwritten,
     "judgement": Judgement,
     "confirmation": Confirmation,
     "diagnosis": Diagnosis,
@@ -35,7 +36,7 @@ def row_of(record: Record) -> tuple[str, str, str]:
     match record:
         case Ideas():
             return kind, str(record.round), text_of(record)
-        case Trial():
+        case Trial() | Unwritten():
             return kind, record.id, text_of(record)
         case Judgement() | Confirmation() | Diagnosis():
             return kind, record.source_id, text_of(record)

@@ -16,11 +16,12 @@ from kernel_agent import novelty, tree
 from kernel_agent import sweep as sweeps
 from kernel_agent.advice import Rule, chosen, rules
 from kernel_agent.budget import Budget
-from kernel_agent.errors import BudgetSpent, Unprofiled, Waiting
+from kernel_agent.errors import BudgetSpent, Unprofiled, Unusable, Waiting
 from kernel_agent.events import (
     Confirmed,
     Confirming,
     IdeaRecorded,
+    NothingWritten,
     Notice,
     Observer,
     Profiled,
@@ -35,7 +36,7 @@ from kernel_agent.events import (
 from kernel_agent.journal import Journal
 from kernel_agent.query import operators_of, situation
 from kernel_agent.sweep import Tunable
-from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run
+from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run, Unwritten
 from kernel_agent.types import Brief, Evaluation, Idea, Outcome, Problem, Profile, Status, Trial
 from rag import Answer, Situation
 
@@ -107,6 +108,7 @@ class Search:
     seeded: bool = False
     stopped: str | None = None
     _spent: BudgetSpent | None = None
+    _unusable: Unusable | None = None
     _briefs: dict[tuple[int, str, str | None], Brief] = field(default_factory=dict)
     _kept: frozenset[str] = field(init=False)
     _rules: tuple[Rule, ...] = field(init=False)
@@ -136,9 +138,16 @@ class Search:
             await self.round(number)
             if self._spent:
                 raise self._spent
-            if number > tree.SEEDING and (reason := tree.finished(self.run, number)):
+            if number > tree.SEEDING and (reason := self.fruitless(number) or tree.finished(self.run, number)):
                 self.stop(reason)
                 return
+
+    def fruitless(self, number: int) -> str | None:
+        """Why the search ends with a round that has no ideas at all."""
+        if tree.ideas_of(self.run, number):
+            return None
+        why = f": {self._unusable}" if self._unusable else ""
+        return f"the search ends in round {number}: no new ideas came{why}"
 
     def stop(self, reason: str, spent: bool = False) -> None:
         self.stopped = reason
@@ -158,7 +167,7 @@ class Search:
     async def think(self, number: int) -> tuple[Idea, ...]:
         """Ask for ideas on each parent in turn, so that none repeats another's; record them in one transaction."""
         ideas: tuple[Idea, ...] = ()
-        wanted = 0
+        wanted, self._unusable = 0, None
         pair = tree.crossing(self.run, number)
         for parent, share in tree.shares(self.run, number, 1 if pair else 0):
             wanted += share
@@ -175,14 +184,23 @@ class Search:
         """New ideas on a parent; where some repeat what was tried, others are asked for in their place, once."""
         crossed = mate.id if mate else None
         brief = await self.brief(parent, number, taken=taken, mate=crossed)
-        proposed = await self.proposer.ideas(brief, count)
+        proposed = await self.proposed(brief, count)
         fresh = novelty.new_ideas(self.run, parent, number, proposed, taken)[:count]
         if len(fresh) < min(count, len(proposed)):
             refused = (Outcome(idea.title, None, None, REFUSED) for idea in proposed)
             again = replace(brief, siblings=(*brief.siblings, *refused))
-            others = await self.proposer.ideas(again, count - len(fresh))
+            others = await self.proposed(again, count - len(fresh))
             fresh += novelty.new_ideas(self.run, parent, number, others, (*taken, *fresh))[: count - len(fresh)]
         return tuple(replace(idea, passages=idea.passages or _ids(brief), mate=crossed) for idea in fresh)
+
+    async def proposed(self, brief: Brief, count: int) -> list[Idea]:
+        """The proposer's ideas; where its replies are of no use that is said, and there are none."""
+        try:
+            return await self.proposer.ideas(brief, count)
+        except Unusable as reason:
+            self._unusable = reason
+            self.observe(Notice(f"no ideas on one parent: {reason}"))
+            return []
 
     async def pursue(self, idea: Idea, attempt: int) -> None:
         """Write, judge, and while the judge objects repair, at most `max_repairs` times; the last step escalates."""
@@ -199,26 +217,39 @@ class Search:
                 if evaluation.status is Status.PASSED:
                     return
                 failed = trial, evaluation
+            elif failed is None:
+                return
             step = step + 1 if trial is not None else max(step + 1, last)
 
     async def write(self, idea: Idea, attempt: int, step: int, failed: tuple[Trial, Evaluation] | None) -> Trial | None:
         """A new trial: the idea's code, or what failed repaired; None where that gives nothing new."""
+        nothing = Unwritten(idea.id, attempt, step, "")
+        if nothing.id in self.run.unwritten:
+            return None
         self.observe(TrialStarted(idea, attempt, step))
-        log = failed[1].log if failed else ""
-        known = partial(situation, idea=idea, attempt=attempt, log=log)
-        brief = await self.brief(self.run.trials[idea.parent], idea.round, known, mate=idea.mate)
-        if failed is None:
-            source: str | None = await self.proposer.write(brief, idea, attempt)
-        else:
-            brief = replace(brief, mends=tree.mends(self.run, idea, failed[0]))
-            spent = step > self.run.settings.max_repairs
-            mend = self.proposer.escalate if spent else self.proposer.repair
-            source = await mend(brief, idea, *failed)
+        try:
+            source = await self.source(idea, attempt, step, failed)
+        except Unusable as reason:
+            self.record(replace(nothing, reason=str(reason)))
+            self.observe(NothingWritten(idea, attempt, step, str(reason)))
+            return None
         if source is None or any(trial.source == source for trial in tree.chain(self.run, idea, attempt)):
             return None
         trial = Trial(idea.id, attempt, step, failed[0].id if failed else idea.parent, source)
         self.record(trial)
         return trial
+
+    async def source(self, idea: Idea, attempt: int, step: int, failed: tuple[Trial, Evaluation] | None) -> str | None:
+        """What the proposer writes for an implementation's step."""
+        log = failed[1].log if failed else ""
+        known = partial(situation, idea=idea, attempt=attempt, log=log)
+        brief = await self.brief(self.run.trials[idea.parent], idea.round, known, mate=idea.mate)
+        if failed is None:
+            return await self.proposer.write(brief, idea, attempt)
+        brief = replace(brief, mends=tree.mends(self.run, idea, failed[0]))
+        spent = step > self.run.settings.max_repairs
+        mend = self.proposer.escalate if spent else self.proposer.repair
+        return await mend(brief, idea, *failed)
 
     async def judge(self, idea: Idea, trial: Trial) -> Evaluation:
         """The trial's evaluation. Trials of one source wait for the first of them, so no source is judged twice."""

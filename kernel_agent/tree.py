@@ -46,6 +46,21 @@ class Ideas:
 
 
 @dataclass(frozen=True, slots=True)
+class Unwritten:
+    """A step of an implementation of which no code came, and why."""
+
+    idea: str
+    attempt: int
+    step: int
+    reason: str
+
+    @property
+    def id(self) -> str:
+        """That of the trial that it might have been."""
+        return digest(self.idea, self.attempt, self.step)
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """The judge's word on one source."""
 
@@ -69,7 +84,7 @@ class Diagnosis:
     profile: Profile
 
 
-Record = Ideas | Trial | Judgement | Confirmation | Diagnosis
+Record = Ideas | Trial | Unwritten | Judgement | Confirmation | Diagnosis
 T = TypeVar("T")
 
 
@@ -85,6 +100,7 @@ class Run:
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     confirmations: dict[str, Evaluation] = field(default_factory=dict)
     profiles: dict[str, Profile] = field(default_factory=dict)
+    unwritten: dict[str, Unwritten] = field(default_factory=dict)
     chains: dict[tuple[str | None, int], list[Trial]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -103,6 +119,9 @@ class Run:
                 _known(record.parent, self.trials)
                 _add(self.trials, record.id, record)
                 self.chains.setdefault((record.idea, record.attempt), []).append(record)
+            case Unwritten():
+                _known(record.idea, self.ideas)
+                _add(self.unwritten, record.id, record)
             case Judgement(source_id, evaluation):
                 _add(self.evaluations, source_id, evaluation)
             case Confirmation(source_id, evaluation):
@@ -325,7 +344,7 @@ def finished(run: Run, round: int) -> str | None:
 
 
 def outcome(run: Run, idea: Idea) -> Outcome | None:
-    """What became of an idea: its fastest trial, or how its last one failed; None where nothing was judged."""
+    """What became of an idea: its fastest trial, or how its last one failed, or that no code came; None before that."""
     judged = [
         (trial, evaluation)
         for attempt in range(run.settings.implementations_per_idea)
@@ -333,7 +352,8 @@ def outcome(run: Run, idea: Idea) -> Outcome | None:
         if (evaluation := run.evaluation(trial)) is not None
     ]
     if not judged:
-        return None
+        why = next((one.reason for one in run.unwritten.values() if one.idea == idea.id), None)
+        return Outcome(idea.title, Status.REJECTED, None, f"no code came of it: {why}") if why else None
     passed = [(evaluation.speedup or 0.0, trial) for trial, evaluation in judged if evaluation.status is Status.PASSED]
     if passed:
         speedup, trial = max(passed, key=lambda one: one[0])

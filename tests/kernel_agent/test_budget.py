@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class Mind:
         self.words = (digest(n).translate(LETTERS) for n in count())
 
     def __call__(self, body: dict[str, Any]) -> Step:
-        asked = body["messages"][-1]["content"]
+        asked = body["messages"][1]["content"]
         if wanted := re.search(r"Propose (\d+) idea", asked):
             titles = [f"try {next(self.words)} instead" for _ in range(int(wanted[1]))]
             return Say(json.dumps([{"title": title, "transformation": title} for title in titles]))
@@ -46,11 +47,16 @@ class Mind:
         return Say(f"```python\n# speed: {2 + self.kernels}\nclass ModelNew(Model):\n    pass\n```")
 
 
-async def run(tmp_path: Path, server: ScriptedOpenAI, seen: list[Event] | None = None, **given: Any) -> dict[str, Any]:
+async def run(
+    tmp_path: Path, server: ScriptedOpenAI, seen: list[Event] | Callable[[Event], None] | None = None, **given: Any
+) -> dict[str, Any]:
+    """Start or resume the run in `tmp_path`; `seen` gets its events."""
     bench = f"python {ROOT / 'tests' / 'scripted_bench.py'} --log {tmp_path / 'log'}"
     settings = {"provider": "custom", "model_name": "tiny", "base_url": server.url, "mcp_server_path": bench}
     settings |= {"branching_factor": 2, "implementations_per_idea": 1, "retrieval": "lexical", "seeds": False} | given
-    agent = KernelAgent(**settings, observe=(seen if seen is not None else []).append)  # type: ignore[arg-type]
+    events: list[Event] = []
+    observe = seen if callable(seen) else (events if seen is None else seen).append
+    agent = KernelAgent(**settings, observe=observe)
     directory = tmp_path / "run"
     work = agent.resume(directory) if directory.exists() else agent.generate_kernel(CODE, run_directory=directory)
     return (await work)[1]
