@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast
@@ -130,7 +131,10 @@ class Search:
             await self.budget.within(self.rounds())
         except BudgetSpent as spent:
             self.stop(str(spent), spent=True)
-        return await self.confirm()
+        winner = await self.confirm()
+        with suppress(BudgetSpent):
+            await self.budget.within(self.profile((winner,)))
+        return winner
 
     async def rounds(self) -> None:
         first = tree.SEEDING if self.seeded else tree.SEEDING + 1
@@ -141,6 +145,8 @@ class Search:
             if number > tree.SEEDING and (reason := self.fruitless(number) or tree.finished(self.run, number)):
                 self.stop(reason)
                 return
+            if number < self.run.settings.num_rounds:
+                await self.profile(tree.survivors(self.run, number))
 
     def fruitless(self, number: int) -> str | None:
         """Why the search ends with a round that has no ideas at all."""
@@ -162,7 +168,6 @@ class Search:
         attempts = range(self.run.settings.implementations_per_idea)
         await together(self.pursue(idea, attempt) for idea in ideas for attempt in attempts)
         await together(self.sweep(trial) for trial in tree.sweepable(self.run, number))
-        await self.profile(number)
 
     async def think(self, number: int) -> tuple[Idea, ...]:
         """Ask for ideas on each parent in turn, so that none repeats another's; record them in one transaction."""
@@ -291,12 +296,15 @@ class Search:
             self.record(known)
         return known
 
-    async def profile(self, number: int) -> None:
-        """Profile what a round leaves to the next, in one batch; where there is no profiler, say so once and go on."""
-        trials = tree.survivors(self.run, number)
+    async def profile(self, survivors: tuple[Trial, ...]) -> None:
+        """Profile what was not yet, in one batch, the original left out; without a profiler, say so once and go on.
+
+        The next round's briefs need it of their parents, the account of the run of the winner; nobody else does.
+        """
+        trials = [trial for trial in survivors if trial.idea and trial.source_id not in self.run.profiles]
         if not trials or not self._profiled:
             return
-        self.observe(Profiling(trials))
+        self.observe(Profiling(tuple(trials)))
         try:
             sources = [trial.source for trial in trials]
             with self.budget.clock.work() as tell:

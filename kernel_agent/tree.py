@@ -287,8 +287,8 @@ def select(run: Run, round: int, swept: bool = True) -> tuple[Trial, ...]:
 
 
 def survivors(run: Run, round: int) -> tuple[Trial, ...]:
-    """What a round leaves to the next as parents, the reference left out, and has no profile yet."""
-    return tuple(t for t in select(run, round + 1) if t.idea and t.source_id not in run.profiles)
+    """What a round leaves to the next as parents, the reference left out."""
+    return tuple(trial for trial in select(run, round + 1) if trial.idea)
 
 
 SWEPT = 2

@@ -375,6 +375,26 @@ async def test_what_a_round_leaves_is_profiled_in_one_batch_and_the_next_briefs_
     assert journal.load().profiles == play.run.profiles
 
 
+async def test_after_the_last_round_the_winner_alone_is_profiled_also_where_the_search_ends_early(
+    journal: Journal,
+) -> None:
+    for rounds, given in ((1, {"num_rounds": 1}), (2, {"num_rounds": 2}), (2, {"num_rounds": 9, "stop_share": 1e-6})):
+        with Journal.create(journal.directory.with_name(f"run {given}")) as other:
+            other.begin(PROBLEM, small_settings())
+            other.describe(DESCRIPTION)
+            bench = InProcessBench()
+            play = search(other, ScriptedProposer(), bench, **given)
+            winner = await play.play()
+            last = 1 if "stop_share" in given else rounds
+            before = {s.source for n in range(1, last) for s in tree.survivors(play.run, n)}
+            told = [source for batch in bench.profiled for source in batch]
+            assert set(told) == before | {winner.source} and len(told) == len(set(told))
+            further = search(other, ScriptedProposer(), again := InProcessBench(), num_rounds=last + 1)
+            await further.play()
+            seen = {source for batch in again.profiled for source in batch}
+            assert not seen & set(told) and {s.source for s in tree.survivors(further.run, last)} <= seen | set(told)
+
+
 async def test_a_resumed_run_profiles_nothing_twice_and_what_was_missed(journal: Journal) -> None:
     class Dies(InProcessBench):
         async def profile(
