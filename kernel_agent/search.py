@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Protocol
 
 from kernel_agent import novelty, tree
 from kernel_agent import sweep as sweeps
 from kernel_agent.advice import Rule, chosen, rules
 from kernel_agent.budget import Budget
-from kernel_agent.errors import BudgetSpent, Unprofiled, Unusable, Waiting
+from kernel_agent.errors import BudgetSpent, Unprofiled, Unusable
 from kernel_agent.events import (
     Confirmed,
     Confirming,
@@ -37,11 +37,10 @@ from kernel_agent.events import (
 from kernel_agent.journal import Journal
 from kernel_agent.query import operators_of, situation
 from kernel_agent.sweep import Tunable
+from kernel_agent.together import together
 from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run, Unwritten
 from kernel_agent.types import Brief, Evaluation, Idea, Outcome, Problem, Profile, Status, Trial
 from rag import Answer, Situation
-
-T = TypeVar("T")
 
 REFUSED = "proposed already; say something that differs in mechanism"
 
@@ -377,27 +376,3 @@ class Search:
 
 def _ids(brief: Brief) -> tuple[str, ...]:
     return tuple(passage.id for passage in brief.passages)
-
-
-async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results in order, all computed at once; the first failure stops the rest and is raised as itself.
-
-    What waits for a person stops nothing: it is raised when all the rest is done.
-    """
-    waits: list[Waiting] = []
-
-    async def going_on(one: Coroutine[Any, Any, T]) -> T | None:
-        try:
-            return await one
-        except Waiting as wait:
-            waits.append(wait)
-            return None
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(going_on(one)) for one in work]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0]  # noqa: B904
-    if waits:
-        raise Waiting(sorted(prompt for wait in waits for prompt in wait.prompts))
-    return [cast(T, task.result()) for task in tasks]
