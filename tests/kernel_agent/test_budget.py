@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kernel_agent import KernelAgent
-from kernel_agent.budget import Budget, Charge, Clock, Limits, Price, price_of, read_prices
+from kernel_agent.budget import Budget, Charge, Clock, Limits
 from kernel_agent.errors import BudgetSpent, UsageError
 from kernel_agent.events import Confirmed, Event, Stopped
 from kernel_agent.settings import rows
@@ -126,27 +126,6 @@ async def test_when_the_minutes_are_over_the_best_so_far_is_confirmed(tmp_path: 
         results = await run(tmp_path, server, events, num_rounds=9, budget_minutes=0.05)
     assert results["status"] == "improved" and results["spent"]["seconds"] >= 2.5
     assert any(isinstance(event, Stopped) and "minutes are over" in event.reason for event in events)
-
-
-@pytest.mark.parametrize(
-    ("name", "price"),
-    [
-        ("gpt-5", Price(1.25, 10)),
-        ("gpt-5-2025-08-07", Price(1.25, 10)),
-        ("openai/gpt-5-mini", Price(0.25, 2)),
-        ("anthropic/claude-sonnet-4.5", Price(3, 15)),
-        ("claude-haiku-4-5-20251001", Price(1, 5)),
-        ("gpt-5-turbo-max", None),
-        ("mine", Price(1, 2)),
-    ],
-)
-def test_a_price_is_found_by_the_model_s_name(name: str, price: Price | None) -> None:
-    assert price_of(name, "mine=1/2, other=$3.5/4") == price
-
-
-def test_a_price_that_is_given_wins() -> None:
-    assert price_of("gpt-5", "gpt-5=0/0") == Price(0, 0)
-    assert read_prices("") == {}
 
 
 async def test_calls_at_once_share_what_is_left_and_wait_for_one_another() -> None:
