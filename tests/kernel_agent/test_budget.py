@@ -40,8 +40,8 @@ class Mind:
 
     def __call__(self, body: dict[str, Any]) -> Step:
         asked = body["messages"][1]["content"]
-        if wanted := re.search(r"Propose (\d+) idea", asked):
-            titles = [f"try {next(self.words)} instead" for _ in range(int(wanted[1]))]
+        if wanted := re.search(r"^Propose (?:up to (\d+) ideas|one idea)", asked, re.MULTILINE):
+            titles = [f"try {next(self.words)} instead" for _ in range(int(wanted[1] or 1))]
             return Say(json.dumps([{"title": title, "transformation": title} for title in titles]))
         self.kernels += 1
         return Say(f"```python\n# speed: {2 + self.kernels}\nclass ModelNew(Model):\n    pass\n```")

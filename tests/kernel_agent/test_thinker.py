@@ -413,6 +413,7 @@ OURS = {
     "idea_limit",
     "language",
     "meaning",
+    "parent_time",
     "retrieval_mode",
     "status",
     "target",
