@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from kernel_agent import novelty, tree
+from kernel_agent import novelty, selection, tree
 from kernel_agent import sweep as sweeps
 from kernel_agent.advice import Rule, chosen, rules
 from kernel_agent.budget import Budget
@@ -141,11 +141,11 @@ class Search:
             await self.round(number)
             if self._spent:
                 raise self._spent
-            if number > tree.SEEDING and (reason := self.fruitless(number) or tree.finished(self.run, number)):
+            if number > tree.SEEDING and (reason := self.fruitless(number) or selection.finished(self.run, number)):
                 self.stop(reason)
                 return
             if number < self.run.settings.num_rounds:
-                await self.profile(tree.survivors(self.run, number))
+                await self.profile(selection.survivors(self.run, number))
 
     def fruitless(self, number: int) -> str | None:
         """Why the search ends with a round that has no ideas at all."""
@@ -160,20 +160,20 @@ class Search:
 
     async def round(self, number: int) -> None:
         """Think of a round's ideas, unless they are recorded, and pursue all of them at once."""
-        self.observe(RoundStarted(number, tree.select(self.run, number)))
+        self.observe(RoundStarted(number, selection.select(self.run, number)))
         ideas = tree.ideas_of(self.run, number) or await self.think(number)
         for idea in ideas:
             self.observe(IdeaRecorded(idea))
         attempts = range(self.run.settings.implementations_per_idea)
         await together(self.pursue(idea, attempt) for idea in ideas for attempt in attempts)
-        await together(self.sweep(trial) for trial in tree.sweepable(self.run, number))
+        await together(self.sweep(trial) for trial in selection.sweepable(self.run, number))
 
     async def think(self, number: int) -> tuple[Idea, ...]:
         """Ask for ideas on each parent in turn, so that none repeats another's; record them in one transaction."""
         ideas: tuple[Idea, ...] = ()
         wanted, self._unusable = 0, None
-        pair = tree.crossing(self.run, number)
-        for parent, share in tree.shares(self.run, number, 1 if pair else 0):
+        pair = selection.crossing(self.run, number)
+        for parent, share in selection.shares(self.run, number, 1 if pair else 0):
             wanted += share
             ideas += await self.ideas(parent, wanted - len(ideas), number, ideas)
         if pair:
