@@ -238,6 +238,10 @@ def results(run: tree.Run, directory: Path) -> dict[str, Any]:
         "copy_gbps": run.description.device.copy_gbps,
         "rounds": max((i.round for i in run.ideas.values()), default=0),
         "trials": len(run.trials) - 1,
+        "unwritten": [
+            {"idea": run.ideas[one.idea].title, "attempt": one.attempt, "step": one.step, "reason": one.reason}
+            for one in run.unwritten.values()
+        ],
         "lineage": _titles(run, winner),
         "ranking": [_row(run, place, trial) for place, trial in enumerate(tree.ranking(run), 1)],
     }

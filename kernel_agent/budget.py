@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kernel_agent.errors import BudgetSpent, UsageError
+from kernel_agent.errors import BudgetSpent
 
 T = TypeVar("T")
 
@@ -19,57 +18,6 @@ MOST_REPLY = 32_768
 
 QUEUED = "queued"
 """How the server's word for a wait begins: for a core to build on, or for the device."""
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """Dollars for a million tokens of a prompt and of a reply, what a model thinks included."""
-
-    prompt: float
-    reply: float
-
-    def of(self, prompt_tokens: int, reply_tokens: int) -> float:
-        return (self.prompt * prompt_tokens + self.reply * reply_tokens) / 1e6
-
-
-PRICES: Mapping[str, Price] = {
-    "gpt-5": Price(1.25, 10),
-    "gpt-5-mini": Price(0.25, 2),
-    "gpt-5-nano": Price(0.05, 0.4),
-    "gpt-4.1": Price(2, 8),
-    "gpt-4.1-mini": Price(0.4, 1.6),
-    "gpt-4o": Price(2.5, 10),
-    "gpt-4o-mini": Price(0.15, 0.6),
-    "o3": Price(2, 8),
-    "o4-mini": Price(1.1, 4.4),
-    "gemini-2.5-pro": Price(2.5, 15),
-    "gemini-2.5-flash": Price(0.3, 2.5),
-    "gemini-2.5-flash-lite": Price(0.1, 0.4),
-    "claude-opus-4-1": Price(15, 75),
-    "claude-opus-4-5": Price(5, 25),
-    "claude-sonnet-4": Price(3, 15),
-    "claude-sonnet-4-5": Price(3, 15),
-    "claude-haiku-4-5": Price(1, 5),
-}
-"""List prices, the higher where they depend on a prompt's length; the setting `prices` corrects them."""
-
-
-def price_of(model: str, overrides: str | None = None) -> Price | None:
-    """The price of a model by its name, that of the overrides first; without its date, and its maker before a slash."""
-    plain = re.sub(r"-\d{4}-?\d{2}-?\d{2}$", "", model.rpartition("/")[2]).replace(".", "-")
-    known = {name.replace(".", "-"): price for name, price in PRICES.items()}
-    return read_prices(overrides or "").get(model, known.get(plain))
-
-
-def read_prices(text: str) -> dict[str, Price]:
-    """`NAME=PROMPT/REPLY, ...` as prices. Raises UsageError for anything else."""
-    found = {}
-    for part in filter(None, map(str.strip, text.split(","))):
-        match = re.fullmatch(r"(\S+)\s*=\s*\$?(\d+(?:\.\d+)?)\s*/\s*\$?(\d+(?:\.\d+)?)", part)
-        if match is None:
-            raise UsageError(f"The setting `prices` cannot be used: {part!r} is not NAME=DOLLARS_IN/DOLLARS_OUT.")
-        found[match[1]] = Price(float(match[2]), float(match[3]))
-    return found
 
 
 @dataclass(frozen=True, slots=True)

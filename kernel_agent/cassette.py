@@ -22,6 +22,8 @@ from kernel_agent.types import JSON, Problem
 FORMAT = 1
 OWN = ("provider", "base_url", "mcp_server_path", "runs_dir", "record", "cassette", "wait", "max_concurrent_calls")
 """Settings that belong to whoever plays, and not to what is played."""
+BEFORE = {"seeds": False}
+"""How a run went before there was the setting, which its cassette then does not name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def read(path: Path) -> Cassette:
             raise UsageError(f"{path} is a cassette of format {head.get('cassette')}, this version plays {FORMAT}.")
         problem = TypeAdapter(Problem).validate_python(head["problem"])
         rows = TypeAdapter(tuple[Call, ...]).validate_python([json.loads(row) for row in rest if row.strip()])
-        return Cassette(problem, dict(head["settings"]), rows)
+        return Cassette(problem, BEFORE | dict(head["settings"]), rows)
     except OSError as error:
         raise UsageError(f"The cassette {path} cannot be read ({error.strerror}).") from None
     except (ValueError, KeyError, TypeError, AttributeError, ValidationError):

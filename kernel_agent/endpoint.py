@@ -60,7 +60,7 @@ class Extras:
 
 
 class Endpoint:
-    """An OpenAI-compatible HTTP endpoint: at most `concurrency` questions at a time, each at most `timeout_s` seconds.
+    """An OpenAI-compatible HTTP endpoint, which is given at most `timeout_s` seconds for a reply.
 
     429, 5xx and broken connections are tried again up to `retries` times, after what Retry-After says or a jittered
     doubling of `first_wait_s`. A parameter that is not taken (400, 422) is left out from then on, which `say` hears.
@@ -76,7 +76,6 @@ class Endpoint:
         url: str,
         *,
         key: str | None = None,
-        concurrency: int = 4,
         timeout_s: float = 600.0,
         retries: int = 4,
         first_wait_s: float = 1.0,
@@ -88,7 +87,6 @@ class Endpoint:
         self._api = openai
         self._client = openai.AsyncOpenAI(api_key=key or "none", base_url=url, timeout=timeout_s, max_retries=0)
         self._name, self._model, self._url, self._key = f"{provider} ({model})", model, url, key
-        self._slots = asyncio.Semaphore(concurrency)
         self._timeout_s, self._retries, self._first_wait_s = timeout_s, retries, first_wait_s
         self._extras, self._say = extras or Extras(), say or (lambda _: None)
         self._unknown: set[str] = set()
@@ -96,29 +94,26 @@ class Endpoint:
     async def answer(self, question: Question) -> Reply:
         left_out: list[str] = []
         tries = 0
-        async with self._slots:
-            while True:
-                extras = self._extras.of(question, {*self._unknown, *left_out})
-                try:
-                    reply = await self._once(question, extras)
-                    self._learn(left_out)
-                    return reply
-                except self._api.APIStatusError as refusal:
-                    if refusal.status_code in (400, 422) and extras:
-                        left_out.append(_refused(refusal.param, extras))
-                        continue
-                    asked = _retry_after(refusal.response.headers)
-                    wait = self._wait(tries) if asked is None else asked
-                    if tries == self._retries or wait > self._timeout_s or not _passing(refusal):
-                        self._refuse(refusal)
-                except Broken as fault:
-                    if tries == self._retries:
-                        raise ProviderError(
-                            f"{self._name} broke off again and again ({fault}): resume later."
-                        ) from fault
-                    wait = self._wait(tries)
-                tries += 1
-                await asyncio.sleep(wait)
+        while True:
+            extras = self._extras.of(question, {*self._unknown, *left_out})
+            try:
+                reply = await self._once(question, extras)
+                self._learn(left_out)
+                return reply
+            except self._api.APIStatusError as refusal:
+                if refusal.status_code in (400, 422) and extras:
+                    left_out.append(_refused(refusal.param, extras))
+                    continue
+                asked = _retry_after(refusal.response.headers)
+                wait = self._wait(tries) if asked is None else asked
+                if tries == self._retries or wait > self._timeout_s or not _passing(refusal):
+                    self._refuse(refusal)
+            except Broken as fault:
+                if tries == self._retries:
+                    raise ProviderError(f"{self._name} broke off again and again ({fault}): resume later.") from fault
+                wait = self._wait(tries)
+            tries += 1
+            await asyncio.sleep(wait)
 
     def _wait(self, tries: int) -> float:
         return self._first_wait_s * float(2**tries) * random.uniform(0.5, 1.5)

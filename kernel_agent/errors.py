@@ -7,6 +7,7 @@ KernelAgentError
   Unavailable                something this machine or account lacks        exit 4
     ServerError              the measuring server failed or is missing      exit 4
     ProviderError            the model's endpoint refused or failed         exit 4
+      Unusable               its replies cannot be used; a run goes on      exit 4
     Unprofiled               the server has no profiler; a run goes on      exit 4
     Waiting                  nobody has answered yet (--no-wait)            exit 4
   BudgetSpent                a hard limit was reached                       exit 5
@@ -47,6 +48,10 @@ class ServerError(Unavailable):
 
 
 class ProviderError(Unavailable):
+    pass
+
+
+class Unusable(ProviderError):  # noqa: N818
     pass
 
 

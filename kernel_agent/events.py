@@ -61,6 +61,16 @@ class TrialStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class NothingWritten:
+    """No code came of a step that was asked for."""
+
+    idea: Idea
+    attempt: int
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """A trial's stage in words: queued, building, checking, timing."""
 
@@ -81,7 +91,7 @@ class TrialJudged:
 
 @dataclass(frozen=True, slots=True)
 class Profiling:
-    """The parents of the next round go to the profiler, all at once."""
+    """The parents of the next round, or at the end the winner, go to the profiler, all at once."""
 
     trials: tuple[Trial, ...]
 
@@ -125,6 +135,7 @@ Event = (
     | RoundStarted
     | IdeaRecorded
     | TrialStarted
+    | NothingWritten
     | Progress
     | TrialJudged
     | Profiling

@@ -6,24 +6,21 @@ import fcntl
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, astuple
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
 from kernel_agent.budget import Charge
 from kernel_agent.errors import Unavailable, UsageError
+from kernel_agent.recorded import grow, row_of, text_of
 from kernel_agent.settings import Settings, load_settings
-from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run
-from kernel_agent.types import JSON, Description, Problem, Trial
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from kernel_agent.tree import Record, Run
+from kernel_agent.types import JSON, Description, Problem
 
 FORMAT = "1"
 """Changes when an older journal could no longer be read."""
@@ -54,13 +51,6 @@ SPENDING = (
 )
 """Made with the first charge, so that a journal of an earlier version can be gone on with."""
 
-KINDS: Mapping[str, type[Record]] = {
-    "ideas": Ideas,
-    "trial": Trial,
-    "judgement": Judgement,
-    "confirmation": Confirmation,
-    "diagnosis": Diagnosis,
-}
 SYNCED = "PRAGMA synchronous=NORMAL"
 """With the write-ahead log a run is whole after a kill, and after a power cut too."""
 
@@ -135,7 +125,7 @@ class Journal:
             for statement in SCHEMA:
                 self._rows.execute(statement)
             self._put("format", FORMAT)
-            self._put("problem", _text(problem))
+            self._put("problem", text_of(problem))
             self._put("settings", json.dumps(settings.keyless()))
 
     @property
@@ -163,7 +153,7 @@ class Journal:
     def describe(self, description: Description) -> None:
         """Keep the description; a run has one."""
         with self._writing():
-            self._put("description", _text(description))
+            self._put("description", text_of(description))
 
     def load(self) -> Run:
         """The run as far as it is recorded. Raises UsageError where it stopped before its problem was described."""
@@ -172,10 +162,8 @@ class Journal:
 
     def append(self, record: Record, seconds: float | None = None) -> None:
         """Write one record, and the time charged so far. Raises sqlite3.IntegrityError where it is there already."""
-        kind = next(name for name, its in KINDS.items() if its is type(record))
         with self._writing():
-            row = kind, _key(record), _text(record)
-            self._rows.execute("INSERT INTO records (kind, key, body) VALUES (?, ?, ?)", row)
+            self._rows.execute("INSERT INTO records (kind, key, body) VALUES (?, ?, ?)", row_of(record))
             if seconds is not None:
                 self._put("seconds", json.dumps(round(seconds, 3)))
 
@@ -371,25 +359,9 @@ def _run(rows: sqlite3.Connection, directory: Path) -> Run:
     )
     if "eager" not in run.description.baselines:
         raise KeyError("its problem has no eager baseline")
-    adapters: dict[str, TypeAdapter[Record]] = {name: TypeAdapter(kind) for name, kind in KINDS.items()}
-    for kind, body in rows.execute("SELECT kind, body FROM records ORDER BY number"):
-        run.record(adapters[kind].validate_json(body))
+    grow(run, rows)
     return run
-
-
-def _key(record: Record) -> str:
-    match record:
-        case Ideas():
-            return str(record.round)
-        case Trial():
-            return record.id
-        case Judgement() | Confirmation() | Diagnosis():
-            return record.source_id
 
 
 def _meta(rows: sqlite3.Connection) -> dict[str, str]:
     return dict(rows.execute("SELECT name, value FROM meta"))
-
-
-def _text(value: DataclassInstance) -> str:
-    return json.dumps(asdict(value))

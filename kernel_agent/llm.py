@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol, Self, TypeVar
 
-from kernel_agent.errors import ProviderError
+from kernel_agent.errors import ProviderError, Unusable
 from kernel_agent.types import JSON, digest
 
 T = TypeVar("T")
@@ -97,13 +99,28 @@ class Answers(Protocol):
 
 
 class Model:
-    """Asks, and keeps every answer in `calls`; `usage` grows with what went out."""
+    """Asks, and keeps every answer in `calls`; `usage` grows with what went out.
 
-    def __init__(self, answers: Answers, calls: Calls) -> None:
+    Where answers are paid for, at most `at_once` calls are under way. After a refusal no other goes out, and those that
+    are under way are not broken off: leaving after a fault waits for their replies, which are kept. None of this where
+    it is None.
+    """
+
+    def __init__(
+        self,
+        answers: Answers,
+        calls: Calls,
+        at_once: int | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
         self.usage = Usage()
         self._answers = answers
         self._calls = calls
         self._places: Counter[str] = Counter()
+        self._slots = asyncio.Semaphore(at_once) if at_once else None
+        self._under_way: set[asyncio.Task[Reply]] = set()
+        self._refusal: ProviderError | None = None
+        self._say = say or (lambda _: None)
 
     async def ask(
         self,
@@ -115,52 +132,69 @@ class Model:
     ) -> T:
         """The reply to `talk` as `read` understands it; where `read` raises Malformed, asked once more quoting why.
 
-        Raises ProviderError when the endpoint refuses or the second reply cannot be used either; that one is not
-        recorded, so that a resumed run asks again.
+        Raises Unusable when the second reply cannot be used either (who asks again later is answered anew), another
+        ProviderError when the endpoint refuses.
         """
         self._places[place] += 1
         question = Question(talk, role, f"{place}, no. {self._places[place]}" if place else "", schema)
         text = self._calls.call(question.key)
         if text is None:
-            reply = await self._asked(question)
-            self._keep(question, reply)
-            text = reply.text
+            text = (await self._asked(question)).text
         try:
             return read(text)
         except Malformed as fault:
             complained = (*talk, ("assistant", text or "(nothing)"), ("user", COMPLAINT.format(fault=fault)))
         question = replace(question, talk=complained, place=question.place and f"{question.place}, again")
-        known = self._calls.call(question.key)
-        reply = await self._asked(question) if known is None else Reply(known, "the recorded model")
+        with suppress(Malformed):
+            if (known := self._calls.call(question.key)) is not None:
+                return read(known)
+        reply = await self._asked(question)
         try:
-            value = read(reply.text)
+            return read(reply.text)
         except Malformed as fault:
             cut = ", and was cut off at its token limit" if reply.cut else ""
-            raise ProviderError(
-                f"{reply.model} answered twice in a form that cannot be used ({fault}{cut}): "
-                f"{self._answers.remedy}, then resume the run."
+            raise Unusable(
+                f"{reply.model} answered twice in a form that cannot be used ({fault}{cut}): {self._answers.remedy}"
             ) from fault
-        if known is None:
-            self._keep(question, reply)
-        return value
 
     async def _asked(self, question: Question) -> Reply:
+        if self._slots is None:
+            return await self._answered(question)
+        async with self._slots:
+            if self._refusal:  # of the call that had this slot before
+                raise self._refusal
+            call = asyncio.ensure_future(self._answered(question))
+            self._under_way.add(call)
+            call.add_done_callback(self._under_way.discard)
+            try:
+                return await asyncio.shield(call)
+            except ProviderError as refusal:
+                self._refusal = refusal
+                raise
+
+    async def _answered(self, question: Question) -> Reply:
         started = time.monotonic()
         reply = await self._answers.answer(question)
         spent = replace(reply.usage, calls=1, seconds=time.monotonic() - started)
         self.usage += spent
         text = reply.text.encode("utf-8", "replace").decode()  # JSON can hold half characters, storage cannot
-        return replace(reply, text=text, usage=spent)
-
-    def _keep(self, question: Question, reply: Reply) -> None:
+        reply = replace(reply, text=text, usage=spent)
         about = {"model": reply.model, "cut": reply.cut, "role": question.role, "place": question.place}
         self._calls.record_call(question.key, json.dumps(question.talk), reply.text, {**about, **asdict(reply.usage)})
-
-    async def close(self) -> None:
-        await self._answers.close()
+        return reply
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
+        """Whoever stops the run, or has used its time, waits for nothing."""
+        left = set(self._under_way)
+        if left and isinstance(error, Exception):
+            self._say(f"{error} Model calls under way: {len(left)}; their replies are paid for, so they are kept.")
+        elif left:
+            for call in left:
+                call.cancel()
+        try:
+            await asyncio.gather(*left, return_exceptions=True)
+        finally:
+            await self._answers.close()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from kernel_agent.budget import MOST_REPLY, Budget, Charge, Price, price_of
+from kernel_agent.budget import MOST_REPLY, Budget, Charge
 from kernel_agent.errors import UsageError
 from kernel_agent.llm import Answers, Question, Reply
+from kernel_agent.prices import Price, price_of
 from kernel_agent.settings import Settings
 
 SPEAKER = 16

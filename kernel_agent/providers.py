@@ -42,10 +42,14 @@ PROVIDERS: Mapping[str, Provider] = {
     row.name: row
     for row in (
         Provider(
-            "openai", "https://api.openai.com/v1", ("openai_api_key",), "gpt-5", limit_name="max_completion_tokens"
+            "openai",
+            "https://api.openai.com/v1",
+            ("openai_api_key",),
+            "gpt-6.1-sol",
+            limit_name="max_completion_tokens",
         ),
-        Provider("gemini", GEMINI_URL, ("gemini_api_key",), "gemini-2.5-pro"),
-        Provider("anthropic", "https://api.anthropic.com/v1/", ("anthropic_api_key",), "claude-sonnet-4-5"),
+        Provider("gemini", GEMINI_URL, ("gemini_api_key",), "gemini-3.8-flash"),
+        Provider("anthropic", "https://api.anthropic.com/v1/", ("anthropic_api_key",), "claude-sonnet-5-5"),
         Provider("openrouter", "https://openrouter.ai/api/v1", ("openrouter_api_key",)),
         Provider("ollama", "http://localhost:11434/v1", needs_key=False),
         Provider("vllm", "http://localhost:8000/v1", ("gateway_api_key",), needs_key=False),
@@ -86,7 +90,7 @@ def open_model(
     if "code" in named:
         named["repair"] = named["code"]
     general = None if {"ideas", "code"} <= set(named) else _endpoint(row, settings.model_name, settings, say, budget)
-    return Model(ByRole(general or named["code"], named), calls)
+    return Model(ByRole(general or named["code"], named), calls, settings.max_concurrent_calls, say)
 
 
 class ByRole:
@@ -124,7 +128,6 @@ def _endpoint(
         name,
         url,
         key=_key(row, settings),
-        concurrency=settings.max_concurrent_calls,
         timeout_s=settings.call_timeout_s,
         extras=extras,
         say=say,

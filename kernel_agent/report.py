@@ -19,6 +19,7 @@ from kernel_agent.events import (
     Confirming,
     Event,
     IdeaRecorded,
+    NothingWritten,
     Notice,
     Profiled,
     Profiling,
@@ -73,6 +74,8 @@ def line(event: Event) -> str | None:
         case TrialJudged(idea, trial, evaluation) if not event.kept:
             again = " (same source as before)" if event.shared else ""
             return f"r{idea.round} {short(trial)} {_judged(idea, trial, evaluation)}{again}"
+        case NothingWritten(idea, _, step, reason):
+            return f"r{idea.round} no code{' for a repair' if step else ''}  {idea.title}: {reason}"
         case Profiled(trial, profile):
             return f"profiled {short(trial)}: {_bound(profile)}; {next(iter(profile.findings), profile.why)}"
         case Confirming(trial):
@@ -158,6 +161,8 @@ class Screen:
             case TrialJudged(idea, trial, evaluation):
                 self._attempt(idea.id, trial.attempt, _mark(evaluation))
                 self._keep_best(idea, trial, evaluation)
+            case NothingWritten(idea, attempt):
+                self._attempt(idea.id, attempt, Text("no code", "red"))
             case Profiling(trials):
                 self._stage = f"{self._stage.partition(':')[0]}: profiling {len(trials)}"
             case Confirming(trial):
@@ -202,6 +207,8 @@ def _mark(evaluation: Evaluation) -> Text:
 
 def _style(event: Event) -> str:
     match event:
+        case NothingWritten():
+            return "red"
         case TrialJudged(_, _, evaluation) if evaluation.status is not Status.PASSED:
             return "red"
         case TrialJudged(_, _, evaluation) if (evaluation.speedup or 0) <= 1:
@@ -223,7 +230,8 @@ def account(run: Run, directory: Path, retrieval: str | None) -> Iterator[Render
     waiting = f", {len(trials) - len(judged)} not judged" if len(judged) < len(trials) else ""
     hidden = max(0, len(tree.ranking(run)) - SHOWN)
     more = f", {hidden} slower kernels not shown" if hidden else ""
-    yield Text(f"{len(trials)} trials, {failed} did not pass{waiting}{more}", "dim")
+    unwritten = f", {len(run.unwritten)} times no code came" if run.unwritten else ""
+    yield Text(f"{len(trials)} trials, {failed} did not pass{waiting}{unwritten}{more}", "dim")
     if steps := tree.progress(run):
         yield Text("best so far, round by round: " + ", ".join(f"{best:.2f}x" for best in steps), "dim")
     yield Text()

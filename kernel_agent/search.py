@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Protocol
 
-from kernel_agent import novelty, tree
+from kernel_agent import novelty, selection, tree
 from kernel_agent import sweep as sweeps
 from kernel_agent.advice import Rule, chosen, rules
 from kernel_agent.budget import Budget
-from kernel_agent.errors import BudgetSpent, Unprofiled, Waiting
+from kernel_agent.errors import BudgetSpent, Unprofiled, Unusable
 from kernel_agent.events import (
     Confirmed,
     Confirming,
     IdeaRecorded,
+    NothingWritten,
     Notice,
     Observer,
     Profiled,
@@ -35,11 +37,10 @@ from kernel_agent.events import (
 from kernel_agent.journal import Journal
 from kernel_agent.query import operators_of, situation
 from kernel_agent.sweep import Tunable
-from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run
+from kernel_agent.together import together
+from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run, Unwritten
 from kernel_agent.types import Brief, Evaluation, Idea, Outcome, Problem, Profile, Status, Trial
 from rag import Answer, Situation
-
-T = TypeVar("T")
 
 REFUSED = "proposed already; say something that differs in mechanism"
 
@@ -107,6 +108,7 @@ class Search:
     seeded: bool = False
     stopped: str | None = None
     _spent: BudgetSpent | None = None
+    _unusable: Unusable | None = None
     _briefs: dict[tuple[int, str, str | None], Brief] = field(default_factory=dict)
     _kept: frozenset[str] = field(init=False)
     _rules: tuple[Rule, ...] = field(init=False)
@@ -128,7 +130,10 @@ class Search:
             await self.budget.within(self.rounds())
         except BudgetSpent as spent:
             self.stop(str(spent), spent=True)
-        return await self.confirm()
+        winner = await self.confirm()
+        with suppress(BudgetSpent):
+            await self.budget.within(self.profile((winner,)))
+        return winner
 
     async def rounds(self) -> None:
         first = tree.SEEDING if self.seeded else tree.SEEDING + 1
@@ -136,9 +141,18 @@ class Search:
             await self.round(number)
             if self._spent:
                 raise self._spent
-            if number > tree.SEEDING and (reason := tree.finished(self.run, number)):
+            if number > tree.SEEDING and (reason := self.fruitless(number) or selection.finished(self.run, number)):
                 self.stop(reason)
                 return
+            if number < self.run.settings.num_rounds:
+                await self.profile(selection.survivors(self.run, number))
+
+    def fruitless(self, number: int) -> str | None:
+        """Why the search ends with a round that has no ideas at all."""
+        if tree.ideas_of(self.run, number):
+            return None
+        why = f": {self._unusable}" if self._unusable else ""
+        return f"the search ends in round {number}: no new ideas came{why}"
 
     def stop(self, reason: str, spent: bool = False) -> None:
         self.stopped = reason
@@ -146,21 +160,20 @@ class Search:
 
     async def round(self, number: int) -> None:
         """Think of a round's ideas, unless they are recorded, and pursue all of them at once."""
-        self.observe(RoundStarted(number, tree.select(self.run, number)))
+        self.observe(RoundStarted(number, selection.select(self.run, number)))
         ideas = tree.ideas_of(self.run, number) or await self.think(number)
         for idea in ideas:
             self.observe(IdeaRecorded(idea))
         attempts = range(self.run.settings.implementations_per_idea)
         await together(self.pursue(idea, attempt) for idea in ideas for attempt in attempts)
-        await together(self.sweep(trial) for trial in tree.sweepable(self.run, number))
-        await self.profile(number)
+        await together(self.sweep(trial) for trial in selection.sweepable(self.run, number))
 
     async def think(self, number: int) -> tuple[Idea, ...]:
         """Ask for ideas on each parent in turn, so that none repeats another's; record them in one transaction."""
         ideas: tuple[Idea, ...] = ()
-        wanted = 0
-        pair = tree.crossing(self.run, number)
-        for parent, share in tree.shares(self.run, number, 1 if pair else 0):
+        wanted, self._unusable = 0, None
+        pair = selection.crossing(self.run, number)
+        for parent, share in selection.shares(self.run, number, 1 if pair else 0):
             wanted += share
             ideas += await self.ideas(parent, wanted - len(ideas), number, ideas)
         if pair:
@@ -175,14 +188,23 @@ class Search:
         """New ideas on a parent; where some repeat what was tried, others are asked for in their place, once."""
         crossed = mate.id if mate else None
         brief = await self.brief(parent, number, taken=taken, mate=crossed)
-        proposed = await self.proposer.ideas(brief, count)
+        proposed = await self.proposed(brief, count)
         fresh = novelty.new_ideas(self.run, parent, number, proposed, taken)[:count]
         if len(fresh) < min(count, len(proposed)):
             refused = (Outcome(idea.title, None, None, REFUSED) for idea in proposed)
             again = replace(brief, siblings=(*brief.siblings, *refused))
-            others = await self.proposer.ideas(again, count - len(fresh))
+            others = await self.proposed(again, count - len(fresh))
             fresh += novelty.new_ideas(self.run, parent, number, others, (*taken, *fresh))[: count - len(fresh)]
         return tuple(replace(idea, passages=idea.passages or _ids(brief), mate=crossed) for idea in fresh)
+
+    async def proposed(self, brief: Brief, count: int) -> list[Idea]:
+        """The proposer's ideas; where its replies are of no use that is said, and there are none."""
+        try:
+            return await self.proposer.ideas(brief, count)
+        except Unusable as reason:
+            self._unusable = reason
+            self.observe(Notice(f"no ideas on one parent: {reason}"))
+            return []
 
     async def pursue(self, idea: Idea, attempt: int) -> None:
         """Write, judge, and while the judge objects repair, at most `max_repairs` times; the last step escalates."""
@@ -199,26 +221,39 @@ class Search:
                 if evaluation.status is Status.PASSED:
                     return
                 failed = trial, evaluation
+            elif failed is None:
+                return
             step = step + 1 if trial is not None else max(step + 1, last)
 
     async def write(self, idea: Idea, attempt: int, step: int, failed: tuple[Trial, Evaluation] | None) -> Trial | None:
         """A new trial: the idea's code, or what failed repaired; None where that gives nothing new."""
+        nothing = Unwritten(idea.id, attempt, step, "")
+        if nothing.id in self.run.unwritten:
+            return None
         self.observe(TrialStarted(idea, attempt, step))
-        log = failed[1].log if failed else ""
-        known = partial(situation, idea=idea, attempt=attempt, log=log)
-        brief = await self.brief(self.run.trials[idea.parent], idea.round, known, mate=idea.mate)
-        if failed is None:
-            source: str | None = await self.proposer.write(brief, idea, attempt)
-        else:
-            brief = replace(brief, mends=tree.mends(self.run, idea, failed[0]))
-            spent = step > self.run.settings.max_repairs
-            mend = self.proposer.escalate if spent else self.proposer.repair
-            source = await mend(brief, idea, *failed)
+        try:
+            source = await self.source(idea, attempt, step, failed)
+        except Unusable as reason:
+            self.record(replace(nothing, reason=str(reason)))
+            self.observe(NothingWritten(idea, attempt, step, str(reason)))
+            return None
         if source is None or any(trial.source == source for trial in tree.chain(self.run, idea, attempt)):
             return None
         trial = Trial(idea.id, attempt, step, failed[0].id if failed else idea.parent, source)
         self.record(trial)
         return trial
+
+    async def source(self, idea: Idea, attempt: int, step: int, failed: tuple[Trial, Evaluation] | None) -> str | None:
+        """What the proposer writes for an implementation's step."""
+        log = failed[1].log if failed else ""
+        known = partial(situation, idea=idea, attempt=attempt, log=log)
+        brief = await self.brief(self.run.trials[idea.parent], idea.round, known, mate=idea.mate)
+        if failed is None:
+            return await self.proposer.write(brief, idea, attempt)
+        brief = replace(brief, mends=tree.mends(self.run, idea, failed[0]))
+        spent = step > self.run.settings.max_repairs
+        mend = self.proposer.escalate if spent else self.proposer.repair
+        return await mend(brief, idea, *failed)
 
     async def judge(self, idea: Idea, trial: Trial) -> Evaluation:
         """The trial's evaluation. Trials of one source wait for the first of them, so no source is judged twice."""
@@ -260,12 +295,15 @@ class Search:
             self.record(known)
         return known
 
-    async def profile(self, number: int) -> None:
-        """Profile what a round leaves to the next, in one batch; where there is no profiler, say so once and go on."""
-        trials = tree.survivors(self.run, number)
+    async def profile(self, survivors: tuple[Trial, ...]) -> None:
+        """Profile what was not yet, in one batch, the original left out; without a profiler, say so once and go on.
+
+        The next round's briefs need it of their parents, the account of the run of the winner; nobody else does.
+        """
+        trials = [trial for trial in survivors if trial.idea and trial.source_id not in self.run.profiles]
         if not trials or not self._profiled:
             return
-        self.observe(Profiling(trials))
+        self.observe(Profiling(tuple(trials)))
         try:
             sources = [trial.source for trial in trials]
             with self.budget.clock.work() as tell:
@@ -338,27 +376,3 @@ class Search:
 
 def _ids(brief: Brief) -> tuple[str, ...]:
     return tuple(passage.id for passage in brief.passages)
-
-
-async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results in order, all computed at once; the first failure stops the rest and is raised as itself.
-
-    What waits for a person stops nothing: it is raised when all the rest is done.
-    """
-    waits: list[Waiting] = []
-
-    async def going_on(one: Coroutine[Any, Any, T]) -> T | None:
-        try:
-            return await one
-        except Waiting as wait:
-            waits.append(wait)
-            return None
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(going_on(one)) for one in work]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0]  # noqa: B904
-    if waits:
-        raise Waiting(sorted(prompt for wait in waits for prompt in wait.prompts))
-    return [cast(T, task.result()) for task in tasks]

@@ -49,7 +49,7 @@ BRACKETS = 1000
 
 
 class Thinker:
-    """A `Proposer` on a model. Every method raises ProviderError when the model cannot be used.
+    """A `Proposer` on a model. Every method raises ProviderError when the model cannot be used, Unusable its replies.
 
     With a `helper`, that role says what is wrong with a failed kernel before it is mended; with `escalation`, that role
     gets the last try at one.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TypeVar
 
 from kernel_agent.settings import Settings
@@ -29,9 +29,6 @@ from kernel_agent.types import (
 SEEDING = 0
 """The round in which templates write the first parents of a model's search."""
 
-SEEDS = 4
-"""Ideas of that round."""
-
 NOISE = {"cpu": 0.06}
 """Share of a ratio that is noise on a target; 0.01 where none is given. A kernel is faster beyond it, or not faster."""
 
@@ -42,6 +39,21 @@ class Ideas:
 
     round: int
     ideas: tuple[Idea, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """A step of an implementation of which no code came, and why."""
+
+    idea: str
+    attempt: int
+    step: int
+    reason: str
+
+    @property
+    def id(self) -> str:
+        """That of the trial that it might have been."""
+        return digest(self.idea, self.attempt, self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,7 @@ class Diagnosis:
     profile: Profile
 
 
-Record = Ideas | Trial | Judgement | Confirmation | Diagnosis
+Record = Ideas | Trial | Unwritten | Judgement | Confirmation | Diagnosis
 T = TypeVar("T")
 
 
@@ -84,6 +96,7 @@ class Run:
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     confirmations: dict[str, Evaluation] = field(default_factory=dict)
     profiles: dict[str, Profile] = field(default_factory=dict)
+    unwritten: dict[str, Unwritten] = field(default_factory=dict)
     chains: dict[tuple[str | None, int], list[Trial]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -102,6 +115,9 @@ class Run:
                 _known(record.parent, self.trials)
                 _add(self.trials, record.id, record)
                 self.chains.setdefault((record.idea, record.attempt), []).append(record)
+            case Unwritten():
+                _known(record.idea, self.ideas)
+                _add(self.unwritten, record.id, record)
             case Judgement(source_id, evaluation):
                 _add(self.evaluations, source_id, evaluation)
             case Confirmation(source_id, evaluation):
@@ -197,14 +213,15 @@ def ranking(run: Run, before: int | None = None, swept: bool = True) -> tuple[Tr
     The order depends on what is recorded and not on when: equal speeds stand in the order of the tree.
     """
 
-    def place(trial: Trial) -> tuple[float, int, str, int, int]:
-        return -(run.speedup(trial) or 0.0), round_of(run, trial), trial.idea or "", trial.attempt, trial.step
+    def placed() -> Iterator[tuple[tuple[float, int, str, int, int], Trial]]:
+        for trial in run.trials.values():
+            round, speedup = round_of(run, trial), run.speedup(trial)
+            if speedup is not None and (before is None or round < before) and (swept or not trial.tuned):
+                yield (-speedup, round, trial.idea or "", trial.attempt, trial.step), trial
 
-    passed = (trial for trial in run.trials.values() if run.speedup(trial) is not None)
-    earlier = (trial for trial in passed if before is None or round_of(run, trial) < before)
     sources: set[str] = set()
     implementations: dict[tuple[str | None, int], Trial] = {}
-    for trial in sorted((trial for trial in earlier if swept or not trial.tuned), key=place):
+    for _, trial in sorted(placed(), key=itemgetter(0)):
         if trial.source_id not in sources:
             sources.add(trial.source_id)
             implementations.setdefault((trial.idea, trial.attempt), trial)
@@ -249,81 +266,14 @@ def winner(run: Run) -> Trial:
     return run.reference
 
 
-def select(run: Run, round: int, swept: bool = True) -> tuple[Trial, ...]:
-    """The parents of a round: the top share of the last round's passed trials and the best so far, and one explorer.
-
-    The explorer is the fastest of the rest that stems from another idea. Before the first success, the reference.
-    """
-    if round == SEEDING:
-        return (run.reference,)
-    ranked = ranking(run, before=round, swept=swept)
-    pool = [trial for trial in ranked if trial is ranked[0] or round_of(run, trial) == round - 1]
-    count = max(1, math.floor(run.settings.selection_percentage * len(pool) + 0.5))
-    chosen, rest = pool[:count], pool[count:]
-    ideas = {trial.idea for trial in chosen}
-    explorer = next((trial for trial in rest if trial.idea not in ideas), rest[0] if rest else None)
-    return tuple(chosen) if explorer is None else (*chosen, explorer)
-
-
-def survivors(run: Run, round: int) -> tuple[Trial, ...]:
-    """What a round leaves to the next as parents, the reference left out, and has no profile yet."""
-    return tuple(t for t in select(run, round + 1) if t.idea and t.source_id not in run.profiles)
-
-
-SWEPT = 2
-"""Kernels of a round whose tunables are swept."""
-
-
-def sweepable(run: Run, round: int) -> tuple[Trial, ...]:
-    """The fastest kernels that a round leaves to the next as parents, as they were before any sweep."""
-    return tuple(trial for trial in select(run, round + 1, swept=False) if trial.idea)[:SWEPT]
-
-
-def shares(run: Run, round: int, kept: int = 0) -> tuple[tuple[Trial, int], ...]:
-    """A round's parents, each with its share of the round's ideas but `kept`; the first get what does not divide."""
-    total = SEEDS if round == SEEDING else run.settings.branching_factor - kept
-    parents = select(run, round)[:total]
-    each, over = divmod(total, len(parents))
-    return tuple((parent, each + (place < over)) for place, parent in enumerate(parents))
-
-
-CROSSED_FROM = 3
-"""Ideas a round from which on one of them crosses two parents."""
-
-
-def crossing(run: Run, round: int) -> tuple[Trial, Trial] | None:
-    """The fastest two parents of a round that stem from different ideas, for one idea that joins what both do well."""
-    parents = [trial for trial in select(run, round) if trial.idea]
-    others = (trial for trial in parents[1:] if trial.idea != parents[0].idea)
-    if run.settings.branching_factor < CROSSED_FROM or (other := next(others, None)) is None:
-        return None
-    return parents[0], other
-
-
 def _mate(run: Run, trial: Trial) -> Mate:
     evaluation = run.evaluation(trial)
     assert trial.idea is not None and evaluation is not None, "parents have passed"
     return Mate(trial, run.ideas[trial.idea], evaluation)
 
 
-def finished(run: Run, round: int) -> str | None:
-    """Why the search ends after this round: the limit is all but reached, or nothing has improved; None to go on."""
-    ranked = ranking(run, before=round + 1)
-    evaluation = run.evaluation(ranked[0])
-    if ranked[0].idea and evaluation and evaluation.timing:
-        share = run.description.reached(evaluation.timing.median_us)
-        if share and share >= run.settings.stop_share:
-            return f"the search ends after round {round}: its best reaches {share:.0%} of the limit"
-    flat = run.settings.flat_rounds
-    if flat and round >= flat:
-        before, now = (run.speedup(ranking(run, before=number + 1)[0]) or 1.0 for number in (round - flat, round))
-        if now <= before * (1 + NOISE.get(run.problem.target, 0.01)):
-            return f"the search ends after round {round}: nothing was faster for {flat} rounds"
-    return None
-
-
 def outcome(run: Run, idea: Idea) -> Outcome | None:
-    """What became of an idea: its fastest trial, or how its last one failed; None where nothing was judged."""
+    """What became of an idea: its fastest trial, or how its last one failed, or that no code came; None before that."""
     judged = [
         (trial, evaluation)
         for attempt in range(run.settings.implementations_per_idea)
@@ -331,7 +281,8 @@ def outcome(run: Run, idea: Idea) -> Outcome | None:
         if (evaluation := run.evaluation(trial)) is not None
     ]
     if not judged:
-        return None
+        why = next((one.reason for one in run.unwritten.values() if one.idea == idea.id), None)
+        return Outcome(idea.title, Status.REJECTED, None, f"no code came of it: {why}") if why else None
     passed = [(evaluation.speedup or 0.0, trial) for trial, evaluation in judged if evaluation.status is Status.PASSED]
     if passed:
         speedup, trial = max(passed, key=lambda one: one[0])

@@ -63,7 +63,15 @@ class Stall:
     """No reply until the client goes away."""
 
 
-Step = Say | Refuse | Raw | Drop | Whole | Events | Stall
+@dataclass(frozen=True)
+class Later:
+    """The step, once something has happened."""
+
+    step: Say | Refuse
+    when: asyncio.Event
+
+
+Step = Say | Refuse | Raw | Drop | Whole | Events | Stall | Later
 
 
 class ScriptedOpenAI:
@@ -119,6 +127,9 @@ class ScriptedOpenAI:
     async def _perform(
         self, step: Step, body: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        if isinstance(step, Later):
+            await step.when.wait()
+            step = step.step
         match step:
             case Stall():
                 await reader.read()

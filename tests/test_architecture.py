@@ -26,7 +26,7 @@ LAYERS = {
         {"endpoint", "manual", "cassette", "metered"},
         {"llm", "query", "advice", "prompts", "excerpt", "sweep", "costs", "diagnosis", "connection"},
         {"journal", "problem", "intake", "built"},
-        {"budget", "novelty"},
+        {"budget", "prices", "novelty", "recorded", "selection", "together"},
         {"tree"},
         {"settings", "events"},
         {"types"},

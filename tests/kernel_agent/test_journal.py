@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.orchestration import opened
 from kernel_agent.errors import KernelAgentError, ServerError, UsageError
 from kernel_agent.journal import FILE, LOG, MANUAL, Journal, read
 from kernel_agent.journal import begun as has_begun
@@ -52,6 +54,26 @@ def test_a_run_is_read_back_equal(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         assert journal.load() == run == read(tmp_path)
         assert journal.problem == PROBLEM and journal.described
+
+
+def test_reading_leaves_the_collector_as_it_was_whatever_it_finds(tmp_path: Path) -> None:
+    with begun(tmp_path) as journal:
+        fill_all(journal)
+        journal._rows.execute("INSERT INTO records (kind, key, body) VALUES ('trial', 'k', 'no JSON')")
+    for collecting in (True, False):
+        (gc.enable if collecting else gc.disable)()
+        try:
+            with pytest.raises(UsageError, match="is damaged"):
+                read(tmp_path)
+            assert gc.isenabled() is collecting
+        finally:
+            gc.enable()
+
+
+@pytest.mark.long
+def test_ten_thousand_trials_are_open_in_a_second() -> None:
+    _, cpu_s, _ = opened(10_000)
+    assert cpu_s < 1
 
 
 def test_a_record_is_written_once(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ import pytest
 
 from kernel_agent.cassette import Replay
 from kernel_agent.endpoint import Endpoint, Extras
-from kernel_agent.errors import ProviderError, UsageError
+from kernel_agent.errors import ProviderError, Unusable, UsageError
 from kernel_agent.llm import Malformed, Model, Question, Talk
 from kernel_agent.manual import Manual
 from kernel_agent.providers import PROVIDERS, open_model
 from kernel_agent.settings import Settings, rows
-from tests.scripted_openai import Drop, Events, Raw, Refuse, Say, ScriptedOpenAI, Stall, Step, Whole, chunks
+from tests.scripted_openai import Drop, Events, Later, Raw, Refuse, Say, ScriptedOpenAI, Stall, Step, Whole, chunks
 
 TALK: Talk = (("system", "be brief"), ("user", "a number?"))
 
@@ -35,7 +35,7 @@ class Kept:
         return self.rows[key][1] if key in self.rows else None
 
     def record_call(self, key: str, request_json: str, reply: str, usage: Mapping[str, Any]) -> None:
-        self.rows.setdefault(key, (request_json, reply, usage))
+        self.rows[key] = request_json, reply, usage
 
 
 def number(text: str) -> int:
@@ -89,9 +89,57 @@ async def test_half_a_character_in_a_reply_does_not_stop_the_recording() -> None
 
 async def test_two_unusable_replies_end_in_one_sentence_and_a_resumed_run_asks_again() -> None:
     calls = Kept()
-    with pytest.raises(ProviderError, match=r"tiny answered twice .*'more' is not a number, and was cut off"):
+    with pytest.raises(Unusable, match=r"tiny answered twice .*'more' is not a number, and was cut off"):
         await ask(Say("many"), Say("more", "length"), calls=calls)
+    assert [reply for _, reply, _ in calls.rows.values()] == ["many", "more"], "what was paid for is kept"
     assert await ask(Say("9"), calls=calls) == 9
+    assert await ask(calls=calls) == 9
+
+
+class Heard(asyncio.Event):
+    """Set by the first word."""
+
+    def __call__(self, message: str) -> None:
+        self.said = message
+        self.set()
+
+
+async def asked_at_once(model: Model, count: int) -> None:
+    async with model, asyncio.TaskGroup() as group:
+        for n in range(count):
+            group.create_task(model.ask((("user", str(n)),), number))
+
+
+async def test_a_refused_call_lets_those_under_way_be_answered_and_kept_and_no_other_goes_out() -> None:
+    calls, heard = Kept(), Heard()
+    steps = iter((Refuse(401), Later(Say("1"), heard), Later(Say("2"), heard)))
+    async with ScriptedOpenAI(lambda _: next(steps), gate=3) as server:
+        with pytest.raises(ExceptionGroup) as fault:
+            await asked_at_once(Model(endpoint(server), calls, 3, heard), 9)
+        assert len(server.requests) == 3
+    assert {str(one) for one in fault.value.exceptions} == {"custom (tiny) refused with 401: check the key."}
+    assert sorted(reply for _, reply, _ in calls.rows.values()) == ["1", "2"]
+    assert heard.said.endswith("Model calls under way: 2; their replies are paid for, so they are kept.")
+
+
+async def test_a_call_under_way_that_fails_too_does_not_hide_the_first_fault() -> None:
+    heard = Heard()
+    steps = iter((Refuse(401), Later(Refuse(402), heard)))
+    async with ScriptedOpenAI(lambda _: next(steps), gate=2) as server:
+        with pytest.raises(ExceptionGroup) as fault:
+            await asked_at_once(Model(endpoint(server), Kept(), 2, heard), 2)
+    assert "401" in str(fault.value.exceptions[0])
+
+
+async def test_whoever_stops_the_run_waits_for_no_reply() -> None:
+    async with ScriptedOpenAI(lambda _: Stall(), gate=2) as server:
+        work = asyncio.create_task(asked_at_once(Model(endpoint(server), Kept(), 2), 4))
+        async with server._changed:
+            await server._changed.wait_for(lambda: server.peak == 2)
+        work.cancel()
+        async with asyncio.timeout(10):
+            with pytest.raises(asyncio.CancelledError):
+                await work
 
 
 async def test_a_full_endpoint_is_asked_again_after_what_retry_after_says() -> None:
@@ -255,7 +303,7 @@ async def test_an_endpoint_that_is_not_there_is_said_to_be_unreachable() -> None
 async def test_no_more_questions_are_open_at_once_than_allowed() -> None:
     async with (
         ScriptedOpenAI(lambda _: Say("1"), gate=3) as server,
-        Model(endpoint(server, concurrency=3), Kept()) as model,
+        Model(endpoint(server), Kept(), 3) as model,
         asyncio.TaskGroup() as group,
     ):
         for n in range(9):

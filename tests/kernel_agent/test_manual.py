@@ -204,6 +204,13 @@ def test_a_cassette_of_another_problem_is_refused(there: Path, recorded: Path) -
         assert not Path("again").exists()
 
 
+def test_a_cassette_of_before_there_were_seeds_is_played_without_them_and_a_new_one_as_it_says(tmp_path: Path) -> None:
+    head = {"cassette": 1, "problem": {"name": "a", "source": "b", "target": "cpu"}}
+    for settings, seeds in (({}, False), ({"seeds": True}, True), ({"seeds": False}, False)):
+        (tmp_path / "tape.jsonl").write_text(json.dumps(head | {"settings": settings}) + "\n")
+        assert read(tmp_path / "tape.jsonl").settings["seeds"] is seeds
+
+
 CASSETTES = sorted((ROOT / "tests" / "cassettes").glob("*.jsonl"))
 
 

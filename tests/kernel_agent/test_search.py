@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent import tree
+from kernel_agent import selection, tree
 from kernel_agent.errors import ServerError
 from kernel_agent.events import (
     Confirmed,
@@ -171,7 +171,7 @@ async def test_declared_tunables_are_swept_without_a_question_and_the_best_value
     assert play.run.trials[winner.parent or ""].tuned == () and winner in tree.chain(play.run, *place(play, winner))
     assert len(bench.judged) == len(set(bench.judged)) == 12
     assert [trial.idea for trial in tree.ranking(play.run)] == [winner.idea, None], "one row an implementation"
-    assert tree.select(play.run, 2)[0] == winner
+    assert selection.select(play.run, 2)[0] == winner
     assert journal.load().trials == play.run.trials
     resumed, asked = Tuning(), Tuned()
     assert await search(journal, asked, resumed, num_rounds=1, implementations_per_idea=1, sweep_evaluations=11).play()
@@ -237,7 +237,7 @@ async def test_one_idea_of_a_later_round_crosses_two_parents(journal: Journal) -
     second = tree.ideas_of(play.run, 2)
     crossed = [idea for idea in second if idea.mate]
     assert len(second) == 4 and len(crossed) == 1
-    pair = tree.crossing(play.run, 2)
+    pair = selection.crossing(play.run, 2)
     assert pair is not None and (crossed[0].parent, crossed[0].mate) == (pair[0].id, pair[1].id)
     told = [brief.mate for brief in proposer.asked if brief.mate]
     assert {mate.trial.id for mate in told} == {crossed[0].mate} and len(told) >= 2, "asked for, then written"
@@ -373,6 +373,28 @@ async def test_what_a_round_leaves_is_profiled_in_one_batch_and_the_next_briefs_
             assert situation(brief).bottlenecks == ("occupancy",)
     assert any(brief.parent.idea for brief in proposer.asked)
     assert journal.load().profiles == play.run.profiles
+
+
+async def test_after_the_last_round_the_winner_alone_is_profiled_also_where_the_search_ends_early(
+    journal: Journal,
+) -> None:
+    for rounds, given in ((1, {"num_rounds": 1}), (2, {"num_rounds": 2}), (2, {"num_rounds": 9, "stop_share": 1e-6})):
+        with Journal.create(journal.directory.with_name(f"run {given}")) as other:
+            other.begin(PROBLEM, small_settings())
+            other.describe(DESCRIPTION)
+            bench = InProcessBench()
+            play = search(other, ScriptedProposer(), bench, **given)
+            winner = await play.play()
+            last = 1 if "stop_share" in given else rounds
+            before = {s.source for n in range(1, last) for s in selection.survivors(play.run, n)}
+            told = [source for batch in bench.profiled for source in batch]
+            assert set(told) == before | {winner.source} and len(told) == len(set(told))
+            further = search(other, ScriptedProposer(), again := InProcessBench(), num_rounds=last + 1)
+            await further.play()
+            seen = {source for batch in again.profiled for source in batch}
+            assert not seen & set(told) and {s.source for s in selection.survivors(further.run, last)} <= seen | set(
+                told
+            )
 
 
 async def test_a_resumed_run_profiles_nothing_twice_and_what_was_missed(journal: Journal) -> None:

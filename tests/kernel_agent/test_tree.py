@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernel_agent import novelty, tree
+from kernel_agent import novelty, selection, tree
 from kernel_agent.tree import Confirmation, Ideas, Judgement, Record, Run
 from kernel_agent.types import Idea, Status, Trial, digest
 from tests.scripted_run import DESCRIPTION, PROBLEM, evaluation_of, small_settings
@@ -31,7 +31,7 @@ def grown(records: int, seed: int, **settings: object) -> tuple[Run, list[Record
         kept.append(record)
 
     for round in range(1, 4):
-        parents = tree.select(run, round)
+        parents = selection.select(run, round)
         ideas = tuple(idea(number, round, chance.choice(parents)) for number in range(records))
         keep(Ideas(round, ideas))
         for one in ideas:
@@ -72,7 +72,7 @@ def test_ranking_and_parents_do_not_depend_on_the_order_of_recording(seed: int) 
     for record in shuffled(kept, seed):
         other.record(record)
     assert tree.ranking(run) == tree.ranking(other)
-    assert tree.select(run, 4) == tree.select(other, 4)
+    assert selection.select(run, 4) == selection.select(other, 4)
     assert tree.contenders(run) == tree.contenders(other)
 
 
@@ -91,11 +91,11 @@ def test_every_ranking_is_sorted_holds_each_source_once_and_the_reference(seed: 
 def test_parents_are_passed_trials_of_the_last_round_or_the_best_and_take_all_ideas(seed: int) -> None:
     run, _ = grown(6, seed, branching_factor=5)
     for round in range(1, 5):
-        parents = tree.select(run, round)
+        parents = selection.select(run, round)
         best = tree.ranking(run, before=round)[0]
         assert all(tree.round_of(run, parent) == round - 1 or parent == best for parent in parents)
         assert all(run.speedup(parent) is not None for parent in parents) and len(set(parents)) == len(parents)
-        shares = [count for _, count in tree.shares(run, round)]
+        shares = [count for _, count in selection.shares(run, round)]
         assert sum(shares) == 5 and max(shares) - min(shares) <= 1 and min(shares) >= 1
 
 
@@ -108,8 +108,8 @@ def test_a_round_s_view_of_the_past_does_not_change_while_it_is_played(seed: int
         if isinstance(record, Ideas) and record.round == 3:
             break
         early.record(record)
-    assert tree.select(early, 3) == tree.select(run, 3)
-    for parent in tree.select(run, 3):
+    assert selection.select(early, 3) == selection.select(run, 3)
+    for parent in selection.select(run, 3):
         assert tree.brief(early, parent, 3) == tree.brief(run, parent, 3)
 
 
@@ -127,7 +127,7 @@ def test_before_the_first_success_the_reference_is_the_only_parent() -> None:
     run.record(Ideas(1, (first := idea(0, 1, run.reference),)))
     run.record(trial := Trial(first.id, 0, 0, run.reference.id, "# verdict: wrong"))
     run.record(Judgement(trial.source_id, evaluation_of(trial.source, "eager")))
-    assert tree.select(run, 2) == (run.reference,) == tree.ranking(run)
+    assert selection.select(run, 2) == (run.reference,) == tree.ranking(run)
 
 
 def test_the_explorer_stems_from_another_idea_than_the_fastest() -> None:
@@ -137,7 +137,7 @@ def test_the_explorer_stems_from_another_idea_than_the_fastest() -> None:
         attempt = len(tree.chain(run, one, 0))
         run.record(trial := Trial(one.id, attempt, 0, run.reference.id, f"# speed: {speed}"))
         run.record(Judgement(trial.source_id, evaluation_of(trial.source, "eager")))
-    assert [run.speedup(parent) for parent in tree.select(run, 2)] == [3.0, 2.0]
+    assert [run.speedup(parent) for parent in selection.select(run, 2)] == [3.0, 2.0]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,0 +1,47 @@
+"""What a model costs by its name, and what a call of it comes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kernel_agent.prices import GEMINI, PRICES, Price, price_of, read_prices
+from kernel_agent.providers import PROVIDERS
+
+
+@pytest.mark.parametrize(
+    ("name", "price"),
+    [
+        ("gpt-5", Price(1.25, 10)),
+        ("gpt-5-2025-08-07", Price(1.25, 10)),
+        ("openai/gpt-5-mini", Price(0.25, 2)),
+        ("anthropic/claude-sonnet-4.5", Price(3, 15)),
+        ("claude-haiku-4-5-20251001", Price(1, 5)),
+        ("gpt-5-turbo-max", None),
+        ("claude-sonnet-4-20250514", None),
+        ("o4-mini", None),
+        ("mine", Price(1, 2)),
+    ],
+)
+def test_a_price_is_found_by_the_model_s_name(name: str, price: Price | None) -> None:
+    assert price_of(name, "mine=1/2, other=$3.5/4") == price
+
+
+def test_a_price_that_is_given_wins() -> None:
+    assert price_of("gpt-5", "gpt-5=0/0") == Price(0, 0)
+    assert read_prices("") == {}
+
+
+@pytest.mark.parametrize("row", [row for row in PROVIDERS.values() if row.model], ids=lambda row: row.name)
+def test_the_model_that_a_provider_takes_by_itself_has_a_price(row: Any) -> None:
+    assert price_of(row.model)
+
+
+def test_a_long_prompt_costs_more_from_its_own_length_on() -> None:
+    price = GEMINI["gemini-2.5-pro"]
+    assert price.of(200_000, 1000) == pytest.approx(0.25 + 0.01)
+    assert price.of(200_001, 1000) == pytest.approx(0.5000025 + 0.015)
+    for one in PRICES.values():
+        assert (one.above is None) is (one.then is None)
+        assert one.then is None or (one.then.prompt > one.prompt and one.then.reply > one.reply)
