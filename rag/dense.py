@@ -11,10 +11,10 @@ import re
 import shutil
 import sqlite3
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from rag.choice import Choice
@@ -25,6 +25,8 @@ ADD_BATCH = 1000
 
 OVERFETCH = 4
 """How many times the wanted hits are asked for, before the hard filter is given to Chroma itself (much slower)."""
+
+T = TypeVar("T")
 
 _HNSW = {"space": "cosine", "ef_construction": 200, "ef_search": 200}
 
@@ -257,3 +259,83 @@ class DenseIndex:
         """Let go of the store. Safe to call twice."""
         with contextlib.suppress(*self._faults):
             _close(self._client)
+
+
+class GrowingIndex:
+    """A Chroma collection of texts that come and go, such as experience, each under its id.
+
+    An embedded one that is broken is begun anew; the caller is its only writer. On a server it is the team's, where
+    what others have put is left alone. Raises LibraryError where it cannot be used.
+    """
+
+    def __init__(self, where: Place) -> None:
+        self.where = where
+
+    def put(self, vectors: Mapping[str, bytes], texts: Mapping[str, str]) -> None:
+        """Hold float32 `vectors` with the texts that they are of, by id; what is there already stays."""
+        self._tried(lambda collection: _add_missing(collection, vectors, texts))
+
+    def nearest(self, vector: bytes, vectors: Mapping[str, bytes], texts: Mapping[str, str]) -> list[tuple[str, float]]:
+        """The ids of these texts with their cosine similarity, best first, ties by id; what is missing is put first."""
+
+        def search(collection: Any) -> list[tuple[str, float]]:
+            _add_missing(collection, vectors, texts)
+            found = collection.query(
+                query_embeddings=[_floats(vector)], n_results=len(vectors), ids=list(vectors), include=["distances"]
+            )
+            pairs = zip(found["ids"][0], found["distances"][0], strict=True)
+            return sorted(
+                ((str(name), round(1.0 - float(far), 6)) for name, far in pairs), key=lambda hit: (-hit[1], hit[0])
+            )
+
+        return self._tried(search)
+
+    def _tried(self, work: Callable[[Any], T]) -> T:
+        try:
+            try:
+                return self._done(work)
+            except faults():
+                if self.where.url is not None:
+                    raise
+                shutil.rmtree(self.where.path, ignore_errors=True)
+                return self._done(work)
+        except faults() as error:
+            raise LibraryError(f"the vectors of experience in {self.where} cannot be used ({_first(error)})") from error
+
+    def _done(self, work: Callable[[Any], T]) -> T:
+        if self.where.url is None and self.where.path.exists():
+            _check(self.where.path / "chroma.sqlite3")
+        client = self.where.client()
+        try:
+            return work(
+                client.get_or_create_collection(self.where.name, embedding_function=None, configuration={"hnsw": _HNSW})
+            )
+        finally:
+            _close(client)
+
+
+def _add_missing(collection: Any, vectors: Mapping[str, bytes], texts: Mapping[str, str]) -> None:
+    there = set(collection.get(ids=list(vectors), include=[])["ids"])
+    names = [name for name in vectors if name not in there]
+    for start in range(0, len(names), ADD_BATCH):
+        batch = names[start : start + ADD_BATCH]
+        collection.upsert(
+            ids=batch,
+            embeddings=[_floats(vectors[name]) for name in batch],
+            documents=[texts[name] for name in batch],
+        )
+
+
+def drop(where: Place, ids: Sequence[str]) -> None:
+    """Remove texts by id from all collections on a server whose name begins with the place's. Raises LibraryError."""
+    try:
+        client = where.client()
+        try:
+            for one in client.list_collections():
+                if one.name.startswith(where.name):
+                    for start in range(0, len(ids), ADD_BATCH):
+                        one.delete(ids=list(ids[start : start + ADD_BATCH]))
+        finally:
+            _close(client)
+    except faults() as error:
+        raise LibraryError(f"the Chroma server {where.url} did not let go of them ({_first(error)})") from error

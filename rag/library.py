@@ -5,21 +5,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from rag import dense, ingest, model
+from rag import dense, ingest, model, recall
 from rag.choice import Choice, from_environment
 from rag.errors import LibraryError
+from rag.experience import Experience
 from rag.lexical import Card
 from rag.model import Embeds
 from rag.page import BOTTLENECKS, FAMILIES, serves_arch, serves_language
 from rag.passage import KINDS, Answer, Mode, Passage, Query, within
 from rag.plan import Situation, plan
 from rag.rank import DEPTH, Hits, Ranked, freshest, fused, rank
+from rag.recall import Recollection
 from rag.shelf import Shelf
 from rag.terms import spelt_out, words
 
@@ -41,6 +43,7 @@ class Library:
         self._must = must
         self._lock = threading.Lock()
         self._asked: dict[str, bytes] = {}
+        self._vectors_in: tuple[Path, Choice] | None = None
         self.mode_reason = reason
 
     @classmethod
@@ -69,14 +72,17 @@ class Library:
             return cls(shelves, None, "lexical retrieval was asked for")
         embedder: Embeds | None = None
         try:
-            embedder, reason = _open_dense(cache, shelves, tell, corpus, choice or from_environment())
+            choice = choice or from_environment()
+            embedder, reason = _open_dense(cache, shelves, tell, corpus, choice)
         except LibraryError as error:
             reason = str(error)
         if mode == "hybrid" and embedder is None:
             for one in shelves:
                 one.close()
             raise LibraryError(f"hybrid retrieval is not possible: {reason}")
-        return cls(shelves, embedder, reason, must=mode == "hybrid")
+        library = cls(shelves, embedder, reason, must=mode == "hybrid")
+        library._vectors_in = (cache, choice) if choice else None
+        return library
 
     @property
     def mode(self) -> Mode:
@@ -133,6 +139,30 @@ class Library:
             for passage in ranked[skip : skip + count]:
                 taken[passage.page] = replace(passage, slot=slot.name)
         return Answer(self.mode, within(tuple(taken.values()), budget))
+
+    def recall(self, question: str, known: Sequence[Experience]) -> Recollection:
+        """All of `known`, what says most for the question first; by words alone where vectors cannot be had.
+
+        Experience has a collection of its own: it is in no answer to `search` or `consult`.
+        """
+        with self._lock:
+            near: Hits = []
+            mode, reason = self.mode, self.mode_reason
+            if known and self._embedder is not None and self._vectors_in is not None:
+                try:
+                    near = recall.by_vectors(question, known, self._embedder, *self._vectors_in)
+                except LibraryError as error:
+                    mode, reason = "lexical", str(error)
+            return Recollection(mode, reason, recall.ranked(question, known, near))
+
+    def learn(self, known: Sequence[Experience]) -> None:
+        """Put experiences into their collection, where there are vectors; else a later `recall` does.
+
+        Raises LibraryError.
+        """
+        with self._lock:
+            if known and self._embedder is not None and self._vectors_in is not None:
+                recall.learn(known, self._embedder, *self._vectors_in)
 
     def _ranked(self, query: Query, text: str) -> tuple[Passage, ...]:
         vector = self._vector(text)
