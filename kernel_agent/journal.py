@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from kernel_agent.budget import Charge
 from kernel_agent.errors import Unavailable, UsageError
 from kernel_agent.settings import Settings, load_settings
-from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run
+from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Recalled, Record, Run
 from kernel_agent.types import JSON, Description, Problem, Trial
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ KINDS: Mapping[str, type[Record]] = {
     "judgement": Judgement,
     "confirmation": Confirmation,
     "diagnosis": Diagnosis,
+    "recalled": Recalled,
 }
 SYNCED = "PRAGMA synchronous=NORMAL"
 """With the write-ahead log a run is whole after a kill, and after a power cut too."""
@@ -383,6 +384,8 @@ def _key(record: Record) -> str:
             return str(record.round)
         case Trial():
             return record.id
+        case Recalled():
+            return record.run
         case Judgement() | Confirmation() | Diagnosis():
             return record.source_id
 

@@ -52,6 +52,7 @@ Ratio = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Short = Annotated[str, Field(max_length=120)]
 Name = Annotated[str, Field(min_length=1, max_length=120)]
 Told = Annotated[str, Field(max_length=1200)]
+Verdict = Literal["faster", "slower", "inconclusive"]
 Failure = Literal["rejected", "build_error", "run_error", "timeout", "wrong", "suspect"]
 
 
@@ -87,7 +88,7 @@ class Experience:
     bottleneck: Annotated[str, AfterValidator(_among(BOTTLENECKS))]
     title: Annotated[str, Field(min_length=1, max_length=200)]
     transformation: Told
-    verdict: Literal["faster", "slower", "inconclusive"] | Failure
+    verdict: Verdict | Failure
     baseline: Annotated[str, Field(min_length=1, max_length=200)]
     why: Told
     predicted: Ratio | None = None
@@ -96,7 +97,7 @@ class Experience:
     compiled: Gain | None = None
     confirmed: bool = False
     torch: Short | None = None
-    cuda: Short | None = None
+    toolkit: Short | None = None
     format: Literal[1] = 1
 
     def __post_init__(self) -> None:
@@ -127,7 +128,7 @@ def read_line(text: str) -> Experience:
         raise ValueError(f"{where}: {what}" if where else what) from None
 
 
-def line(experience: Experience) -> str:
+def as_line(experience: Experience) -> str:
     """The experience as a line of JSON."""
     return json.dumps(asdict(experience))
 
@@ -236,7 +237,7 @@ class Ledger:
 
 
 def _insert(base: sqlite3.Connection, experiences: Iterable[Experience]) -> int:
-    rows = ((one.id, one.run, one.format, line(one)) for one in experiences)
+    rows = ((one.id, one.run, one.format, as_line(one)) for one in experiences)
     return sum(base.execute("INSERT OR IGNORE INTO experiences VALUES (?, ?, ?, ?)", row).rowcount for row in rows)
 
 

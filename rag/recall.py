@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rag import dense, ingest
-from rag.choice import Choice
+from rag.choice import Choice, from_environment
 from rag.experience import Experience
 from rag.model import Embeds
 from rag.passage import Mode
@@ -77,16 +77,17 @@ def learn(known: Sequence[Experience], embedder: Embeds, cache: Path, choice: Ch
         dense.GrowingIndex(place(cache, embedder.model.id, choice)).put(vectors, texts)
 
 
-def unlearn(ids: Sequence[str], cache: Path, choice: Choice) -> None:
+def forget(ids: Sequence[str], cache: Path | None = None) -> None:
     """Take experiences out of every collection, whichever model made it. Raises LibraryError.
 
     Embedded collections go as a whole, since Chroma's files keep what was deleted; what is still known is put again.
     """
+    cache, choice = cache or ingest.default_cache(), from_environment()
     if (cache / "experience").exists():
         with ingest.writer(cache / "experience", _quiet):
             for path in (cache / "experience").glob("chroma-*"):
                 shutil.rmtree(path)
-    if choice.chroma_url is not None:
+    if ids and choice.chroma_url is not None:
         dense.drop(place(cache, "", choice), ids)
 
 
