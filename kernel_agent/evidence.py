@@ -8,7 +8,7 @@ from itertools import chain, zip_longest
 from statistics import median
 
 from kernel_agent.novelty import says_the_same
-from rag.experience import Experience
+from rag.experience import EAGER, Experience
 
 BUDGET = 2400
 """Bytes that experience may take of a prompt: about 600 tokens."""
@@ -60,18 +60,24 @@ def line(group: Sequence[Experience]) -> str:
         middle = measured[len(measured) // 2]
         assert middle.gain is not None, "only what has a gain is measured"
         low, high = f"{middle.gain.low:.2f}", f"{middle.gain.high:.2f}"
-        parts.append(f"measured {middle.gain.median:.2f}x [{low}, {high}] over {middle.baseline},")
+        parts.append(f"measured {middle.gain.median:.2f}x [{low}, {high}] over {_quoted(middle)},")
     parts.append(_count(group))
     if reason := next((one.why for one in group if one.verdict != "faster" and one.why), ""):
         parts.append(f"({_short(reason)})")
     return f"on {first.device}, {'+'.join(first.families)}, {first.bottleneck}: {' '.join(parts)} [{_when(group)}]"
 
 
+def _quoted(one: Experience) -> str:
+    return one.baseline if one.baseline == EAGER else f"'{one.baseline}'"
+
+
 def _alike(one: Experience, other: Experience) -> bool:
-    where = (one.target, one.device, one.families, one.bottleneck)
-    if where != (other.target, other.device, other.families, other.bottleneck):
-        return False
-    return one.title == other.title or says_the_same(_said(one), _said(other))
+    return _place(one) == _place(other) and (one.title == other.title or says_the_same(_said(one), _said(other)))
+
+
+def _place(one: Experience) -> tuple[object, ...]:
+    """What two tries have in common that can be told together: a first kernel is none of the changes to a kernel."""
+    return one.target, one.device, one.families, one.bottleneck, one.baseline == EAGER
 
 
 def _said(one: Experience) -> str:

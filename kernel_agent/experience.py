@@ -10,13 +10,12 @@ from kernel_agent import tree
 from kernel_agent.query import bottleneck, limited_by, operators_of
 from kernel_agent.tree import NOISE, Run
 from kernel_agent.types import Brief, Evaluation, Idea, Interval, Status, Trial, digest
-from rag.experience import Experience, Failure, Gain, Verdict
+from rag.experience import EAGER, Experience, Failure, Gain, Verdict
 from rag.plan import families_of
 
 EVERYWHERE = frozenset({"pointwise", "layout"})
 """Families that stand beside others in most problems: they make two problems alike only where there are no others."""
 
-EAGER = "eager PyTorch"
 NAME, TITLE, TOLD = 120, 200, 600
 """Characters that are kept of a name, of a title, and of a transformation or a reason."""
 
@@ -151,7 +150,7 @@ def _why(run: Run, idea: Idea, trial: Trial, evaluation: Evaluation) -> Iterator
     """Of a failure what the judge said, of a kernel the reason that it was tried for and what limits it now."""
     if evaluation.status is not Status.PASSED:
         again = " when judged again" if trial.source_id in run.confirmations else ""
-        repairs = f" after {trial.step} repairs" if trial.step else ""
+        repairs = f" after {trial.step} repair{'s' if trial.step > 1 else ''}" if trial.step else ""
         said = next(iter(evaluation.log.strip().splitlines()), "the judge gave no reason")
         yield f"{said}{again}{repairs}"
         return

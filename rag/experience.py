@@ -29,6 +29,9 @@ FORMAT = 1
 WAIT_S = 30.0
 """Longest wait for another process that writes."""
 
+EAGER = "eager PyTorch"
+"""The baseline of an idea that departed from the module itself."""
+
 ERRORS = (sqlite3.Error, OSError)
 _TABLES = f"""
 BEGIN IMMEDIATE;
@@ -165,6 +168,7 @@ class Ledger:
         except OSError as error:
             raise self._fault(error) from None
         with self._opened() as base:
+            base.text_factory = bytes
             rows = base.execute("SELECT format, body FROM experiences ORDER BY id").fetchall()
         found, later, damaged = [], 0, 0
         for format, body in rows:
@@ -172,7 +176,7 @@ class Ledger:
                 later += 1
                 continue
             try:
-                found.append(read_line(str(body)))
+                found.append(read_line(body.decode()))
             except ValueError:
                 damaged += 1
         return Held(tuple(found), later, damaged)

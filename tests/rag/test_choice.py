@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -181,6 +182,34 @@ def test_a_team_s_chroma_server_holds_the_vectors_of_all(
     assert asked("two") == "hybrid coalescing\n"
     assert endpoint.asked == made + 1
     assert not list((tmp_path / "two").rglob("chroma*"))
+
+
+def test_experience_on_a_team_s_server_has_a_collection_that_grows_and_forgets(
+    chroma: str, endpoint: Embeddings, corpus: Path, tmp_path: Path, python: Callable[[str], list[str]]
+) -> None:
+    def done(code: str) -> str:
+        head = (
+            "from pathlib import Path; from rag import Library; from rag.choice import from_environment\n"
+            "from rag.recall import forget, place; from tests.experiences import experience\n"
+            f"cache, corpus = Path({str(tmp_path / 'cache')!r}), Path({str(corpus)!r})\n"
+            "def held():\n"
+            "    client = place(cache, '', from_environment()).client()\n"
+            "    names = {one.name: one for one in client.list_collections()}\n"
+            "    (own,) = (name for name in names if name.startswith('experience-'))\n"
+            "    return sorted(names[own].get()['ids']), len(names)\n"
+            "with Library.open(cache, 'hybrid', corpus=corpus) as library:\n"
+        )
+        address = f"http://127.0.0.1:{endpoint.server_port}/v1"
+        team = {"RAG_MODEL": "words", "RAG_EMBEDDINGS_URL": address, "RAG_CHROMA_URL": chroma}
+        shown = subprocess.run(python(head + code), capture_output=True, text=True, env=os.environ | team)
+        assert shown.returncode == 0, shown.stderr
+        return shown.stdout
+
+    assert done("    library.learn([experience('theirs')])\nprint(held())") == "(['theirs'], 2)\n"
+    recall = "    found = library.recall('amax', [experience('mine')])\nprint(found.mode, held())"
+    assert done(recall) == "hybrid (['mine', 'theirs'], 2)\n", "what others have put there stays and is not answered"
+    assert done("    pass\nforget(['theirs'], cache)\nprint(held())") == "(['mine'], 2)\n"
+    assert not list((tmp_path / "cache").rglob("chroma*"))
 
 
 def test_a_chroma_server_that_is_not_there_leaves_words_and_says_so(
