@@ -159,6 +159,7 @@ def chroma(tmp_path: Path) -> Iterator[str]:
         for line in process.stdout:
             if "http" in line.lower() or "Listening" in line:
                 break
+        threading.Thread(target=process.stdout.read).start()  # a full pipe would stop it
         yield f"http://127.0.0.1:{port}"
         process.kill()
 
