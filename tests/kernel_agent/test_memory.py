@@ -90,7 +90,7 @@ def answer(prompt: Path) -> None:
         ]
         reply.write_text(json.dumps(found))
     else:
-        speed = next(speed for ideas in IDEAS.values() for title, speed in ideas if f"\n{title}\n" in text)
+        speed = next(speed for ideas in IDEAS.values() for title, speed in ideas if f" the idea\n{title}\n" in text)
         order = f"# speed: {speed}" if speed else "# verdict: wrong"
         reply.write_text(f"```python\nclass ModelNew(Model):\n    pass  # {reply.name}\n{order}\n```\n")
 
