@@ -246,8 +246,8 @@ class Journal:
         if (self.directory / MANUAL).exists():
             return False
         try:
-            if not (begun := _tables(self._rows)) or stopped:
-                return not begun
+            if not (there := _tables(self._rows)) or stopped:
+                return not there
             held = "SELECT 1 FROM records WHERE kind <> 'recalled' UNION ALL SELECT 1 FROM calls LIMIT 1"
             return self._rows.execute(held).fetchone() is None
         except sqlite3.Error:

@@ -143,7 +143,7 @@ class Settings(BaseSettings):
     experience: bool = Field(
         default=True,
         description="Whether a run is told what this user's earlier runs measured, and is remembered for later "
-        "ones; `--no-experience` neither reads nor writes it.",
+        "ones; switched off, experience is neither read nor written.",
     )
     wait: bool = Field(
         default=True,
