@@ -183,14 +183,14 @@ class KernelAgent:
             search = Search(run, journal, proposer, bench, library, self._observe, self._budget, seeded)
             async with remembered(run, journal, settings, provider, library.library, self._notice):
                 await search.play()
-            found = results(run, journal.directory) | {
-                "retrieval": library.mode,
-                "stopped": search.stopped,
-                "spent": spent(run, journal),
-            }
-        kernel = tree.winner(run).source
-        _write(journal.directory / "best_kernel.py", kernel)
-        _write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")
+                found = results(run, journal.directory) | {
+                    "retrieval": library.mode,
+                    "stopped": search.stopped,
+                    "spent": spent(run, journal),
+                }
+                kernel = tree.winner(run).source
+                _write(journal.directory / "best_kernel.py", kernel)
+                _write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")
         return kernel, found | {"kernel": Kernel(journal.directory / "best_kernel.py")}
 
     def _notice(self, message: str) -> None:

@@ -64,7 +64,8 @@ def line(group: Sequence[Experience]) -> str:
     parts.append(_count(group))
     if reason := next((one.why for one in group if one.verdict != "faster" and one.why), ""):
         parts.append(f"({_short(reason)})")
-    return f"on {first.device}, {'+'.join(first.families)}, {first.bottleneck}: {' '.join(parts)} [{_when(group)}]"
+    row = f"on {first.device}, {'+'.join(first.families)}, {first.bottleneck}: {' '.join(parts)} [{_when(group)}]"
+    return " ".join(row.split())
 
 
 def _quoted(one: Experience) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
 
 from kernel_agent import tree
 from kernel_agent.query import bottleneck, limited_by, operators_of
@@ -19,6 +19,9 @@ EVERYWHERE = frozenset({"pointwise", "layout"})
 NAME, TITLE, TOLD = 120, 200, 600
 """Characters that are kept of a name, of a title, and of a transformation or a reason."""
 
+OPERATORS = 60
+"""Operators of a problem that are kept."""
+
 
 def learnt(run: Run) -> tuple[Experience, ...]:
     """An experience for each implementation that was judged: its fastest trial that passed, else its last one.
@@ -26,14 +29,26 @@ def learnt(run: Run) -> tuple[Experience, ...]:
     Where a source was judged twice the second judgement counts. Nothing of a run that cannot be told from others, or
     of a problem whose operators are not known.
     """
-    families = families_of(operators_of(run.problem, run.description))
-    if run.recalled is None or not families:
+    operators = operators_of(run.problem, run.description)
+    if run.recalled is None or not operators:
         return ()
+    device = run.description.device
+    shared = {
+        "run": run.recalled.run,
+        "date": run.recalled.date,
+        "problem": _short(run.problem.name, NAME),
+        "target": run.problem.target,
+        "arch": _short(device.arch, NAME),
+        "device": _short(device.name, NAME),
+        "families": families_of(operators),
+        "operators": tuple(_short(name, NAME) for name in operators[:OPERATORS]),
+        **{name: _version(run, name) for name in ("torch", "toolkit")},
+    }
     found: dict[str, Experience] = {}
     for (idea, _), chain in run.chains.items():
         trial = _standing(run, chain)
-        if idea is not None and trial is not None:
-            found.setdefault(trial.source_id, _experience(run, run.ideas[idea], trial, families))
+        if idea is not None and trial is not None and trial.source_id not in found:
+            found[trial.source_id] = _experience(run, run.ideas[idea], trial, shared)
     return tuple(found.values())
 
 
@@ -82,24 +97,15 @@ def _standing(run: Run, chain: Iterable[Trial]) -> Trial | None:
     return judged[-1] if judged else None
 
 
-def _experience(run: Run, idea: Idea, trial: Trial, families: tuple[str, ...]) -> Experience:
-    assert run.recalled is not None, "a run without a name leaves nothing"
-    device, parent = run.description.device, run.trials[idea.parent]
-    evaluation = _word(run, trial)
+def _experience(run: Run, idea: Idea, trial: Trial, shared: Mapping[str, Any]) -> Experience:
+    parent, evaluation = run.trials[idea.parent], _word(run, trial)
     speedup = evaluation.against("eager") if evaluation.status is Status.PASSED else None
     gain = _over(speedup, _parent_speedup(run, parent)) if speedup else None
     return Experience(
-        id=digest(run.recalled.run, trial.id),
-        run=run.recalled.run,
-        date=run.recalled.date,
-        problem=_short(run.problem.name, NAME),
-        target=run.problem.target,
-        arch=_short(device.arch, NAME),
-        device=_short(device.name, NAME),
-        families=families,
-        operators=tuple(_short(name, NAME) for name in operators_of(run.problem, run.description)[:60]),
+        **shared,
+        id=digest(shared["run"], trial.id),
         bottleneck=limited_by(run.description, run.profiles.get(parent.source_id)),
-        title=_short(tree.own_title(idea, trial).removeprefix("seed: "), TITLE),
+        title=_short(tree.own_title(idea, trial).removeprefix("seed: "), TITLE) or "without a title",
         transformation=_part(idea, "Transformation"),
         predicted=predicted(idea),
         verdict=_verdict(gain, run.problem.target) if gain else cast(Failure, str(evaluation.status)),
@@ -109,8 +115,6 @@ def _experience(run: Run, idea: Idea, trial: Trial, families: tuple[str, ...]) -
         compiled=_gain(evaluation.compiled.speedup) if speedup and evaluation.compiled else None,
         confirmed=trial.source_id in run.confirmations,
         why=_short("; ".join(_why(run, idea, trial, evaluation)), TOLD),
-        torch=_version(run, "torch"),
-        toolkit=_version(run, "toolkit"),
     )
 
 

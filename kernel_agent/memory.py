@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -20,8 +21,8 @@ from kernel_agent.tree import Recalled, Run
 from rag import Library, LibraryError
 from rag.experience import Experience, Ledger, default_ledger
 
-RECALLED = 120
-"""Experiences that a run takes along at most: of all bottlenecks, so that every brief finds its own."""
+RECALLED = 40
+"""Experiences that a run takes along for each bottleneck, as any may turn out to be that of a brief."""
 
 Say = Callable[[str], None]
 
@@ -30,7 +31,7 @@ Say = Callable[[str], None]
 async def remembered(
     run: Run, journal: Journal, settings: Settings, provider: str, library: Library, notice: Say
 ) -> AsyncIterator[None]:
-    """Recall before the run is played, and keep what it has learnt however it ends.
+    """Recall before the run is played, and keep what it has learnt however it ends; its vectors where it ends well.
 
     A run that plays a recording has the recording's experience, and leaves none. Templates are told nothing.
     """
@@ -73,7 +74,15 @@ def _recall(run: Run, library: Library, say: Say) -> tuple[Experience, ...]:
     found = library.recall(question(run), known)
     ranked = "words and vectors" if found.mode == "hybrid" else f"words alone ({found.reason})"
     say(f"experience: {len(known)} of {len(held.experiences)} earlier results fit this problem, ranked by {ranked}")
-    return found.experiences[:RECALLED]
+    return tuple(_taken(found.experiences))
+
+
+def _taken(ranked: Iterable[Experience]) -> Iterator[Experience]:
+    counts: Counter[str] = Counter()
+    for one in ranked:
+        counts[one.bottleneck] += 1
+        if counts[one.bottleneck] <= RECALLED:
+            yield one
 
 
 def _keep(run: Run, notice: Say) -> None:

@@ -41,6 +41,7 @@ from kernel_agent.types import (
     Versus,
 )
 from rag import Passage
+from tests.experiences import experience
 from tests.scripted_openai import Say, ScriptedOpenAI, Step
 
 SOURCE = """import torch
@@ -361,6 +362,7 @@ async def test_hostile_text_stays_inside_its_block(hostile: str, method: str) ->
         mate=Mate(
             Trial("m", 0, 0, "p", hostile), Idea("m", 1, "p", hostile, hostile), Evaluation(Status.WRONG, hostile)
         ),
+        experiences=(experience(title=hostile, verdict="wrong", why=hostile, device=hostile, torch=hostile),),
         description=replace(brief("cpu").description, notes=(hostile,), graph=None, graph_error=hostile),
     )
     one, trial = Idea("i", 1, "p", hostile, hostile), Trial("i", 0, 0, "p", hostile)
