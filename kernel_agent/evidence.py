@@ -65,7 +65,7 @@ def line(group: Sequence[Experience]) -> str:
     if reason := next((one.why for one in group if one.verdict != "faster" and one.why), ""):
         parts.append(f"({_short(reason)})")
     row = f"on {first.device}, {'+'.join(first.families)}, {first.bottleneck}: {' '.join(parts)} [{_when(group)}]"
-    return " ".join(row.split())
+    return " ".join(row.encode("utf-8", "replace").decode().split())
 
 
 def _quoted(one: Experience) -> str:

@@ -178,6 +178,6 @@ def _version(run: Run, name: str) -> str | None:
 
 
 def _short(text: str, limit: int) -> str:
-    """One line of at most `limit` characters."""
-    flat = " ".join(text.split())
+    """One line of at most `limit` characters, none of them half a character."""
+    flat = " ".join(text.encode("utf-8", "replace").decode().split())
     return flat if len(flat) <= limit else f"{flat[: limit - 3]}..."

@@ -11,7 +11,7 @@ from kernel_agent.evidence import BUDGET, line, told
 from kernel_agent.experience import fits, fitting, learnt, predicted, question
 from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Recalled, Run
 from kernel_agent.types import Evaluation, Idea, Interval, Profile, Status, Timing, Trial, Versus
-from rag.experience import EAGER, Experience, Gain
+from rag.experience import EAGER, Experience, Gain, as_line, read_line
 from tests.experiences import ROW, experience
 from tests.scripted_run import DESCRIPTION, PROBLEM, small_settings
 
@@ -146,9 +146,11 @@ def test_what_limits_is_what_was_seen_of_the_parent_and_then_of_the_kernel(play:
 
 
 def test_the_same_run_gives_the_same_records_and_longer_words_are_cut(play: Play) -> None:
-    play.tried(play.idea("a" * 500, reasoning=f"Transformation: {'b ' * 5000}"), failed(Status.TIMEOUT, "c" * 9000))
+    play.tried(
+        play.idea("a" * 500, reasoning=f"Transformation: {'b ' * 5000}"), failed(Status.TIMEOUT, "\ud800" + "c" * 9000)
+    )
     assert learnt(play.run) == learnt(play.run)
-    one = play.one()
+    one = read_line(as_line(play.one()))
     assert (len(one.title), len(one.transformation), len(one.why)) == (200, 600, 600)
 
 
