@@ -19,6 +19,9 @@ EVERYWHERE = frozenset({"pointwise", "layout"})
 NAME, TITLE, TOLD = 120, 200, 600
 """Characters that are kept of a name, of a title, and of a transformation or a reason."""
 
+PARTS = "Bottleneck|Transformation|Reasoning|Predicted gain|Risk"
+"""What the lines of an idea's reasoning begin with."""
+
 OPERATORS = 60
 """Operators of a problem that are kept."""
 
@@ -165,8 +168,8 @@ def _why(run: Run, idea: Idea, trial: Trial, evaluation: Evaluation) -> Iterator
 
 
 def _part(idea: Idea, name: str) -> str:
-    """What an idea's reasoning says under a name, as the thinker writes it."""
-    told = re.search(rf"^{name}: (.*)$", idea.reasoning, re.MULTILINE)
+    """What an idea's reasoning says under a name, as the thinker writes it, over as many lines as there are."""
+    told = re.search(rf"^{name}: (.*?)(?=\n(?:{PARTS}): |\Z)", idea.reasoning, re.MULTILINE | re.DOTALL)
     return _short(told[1], TOLD) if told else ""
 
 

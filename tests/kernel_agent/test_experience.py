@@ -154,6 +154,13 @@ def test_the_same_run_gives_the_same_records_and_longer_words_are_cut(play: Play
     assert (len(one.title), len(one.transformation), len(one.why)) == (200, 600, 600)
 
 
+def test_a_transformation_of_several_lines_is_kept_whole(play: Play) -> None:
+    reasons = "Transformation: first the row,\nthen its sum\n\nReasoning: it is\nshort\nPredicted gain: 1.5x\nRisk: 9"
+    play.tried(play.idea("Rows", reasoning=reasons), passed(1.5))
+    assert play.one().transformation == "first the row, then its sum"
+    assert (play.one().why, play.one().predicted) == ("it is short", 1.5)
+
+
 def test_a_run_without_a_name_or_operators_leaves_nothing(play: Play) -> None:
     play.tried(play.idea("Fuse"), passed(2.0))
     assert not learnt(replace(play.run, recalled=None))
