@@ -82,12 +82,14 @@ def forget(ids: Sequence[str], cache: Path | None = None) -> None:
 
     Embedded collections go as a whole, since Chroma's files keep what was deleted; what is still known is put again.
     """
+    if not ids:
+        return
     cache, choice = cache or ingest.default_cache(), from_environment()
     if (cache / "experience").exists():
         with ingest.writer(cache / "experience", _quiet):
             for path in (cache / "experience").glob("chroma-*"):
                 shutil.rmtree(path)
-    if ids and choice.chroma_url is not None:
+    if choice.chroma_url is not None:
         dense.drop(place(cache, "", choice), ids)
 
 

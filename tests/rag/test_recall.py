@@ -66,7 +66,7 @@ def opened(home: Path, write_corpus: Callable[[Path], Path]) -> Iterator[Library
 
 @pytest.fixture
 def library(opened: Library, home: Path) -> Library:
-    forget([], home)
+    forget(["any"], home)
     return opened
 
 
