@@ -157,6 +157,7 @@ class KernelAgent:
     async def _run(
         self, journal: Journal, settings: Settings, model: Model | None, bench: Bench
     ) -> tuple[str, dict[str, Any]]:
+        from kernel_agent.memory import remembered
         from kernel_agent.search import Search
 
         if not journal.described:
@@ -180,15 +181,16 @@ class KernelAgent:
             self._observe(started)
             seeded = isinstance(proposer, Seeded)
             search = Search(run, journal, proposer, bench, library, self._observe, self._budget, seeded)
-            await search.play()
-            found = results(run, journal.directory) | {
-                "retrieval": library.mode,
-                "stopped": search.stopped,
-                "spent": spent(run, journal),
-            }
-        kernel = tree.winner(run).source
-        _write(journal.directory / "best_kernel.py", kernel)
-        _write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")
+            async with remembered(run, journal, settings, provider, library.library, self._notice):
+                await search.play()
+                found = results(run, journal.directory) | {
+                    "retrieval": library.mode,
+                    "stopped": search.stopped,
+                    "spent": spent(run, journal),
+                }
+                kernel = tree.winner(run).source
+                _write(journal.directory / "best_kernel.py", kernel)
+                _write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")
         return kernel, found | {"kernel": Kernel(journal.directory / "best_kernel.py")}
 
     def _notice(self, message: str) -> None:

@@ -18,9 +18,20 @@ from kernel_agent.errors import UsageError
 from kernel_agent.journal import Journal
 from kernel_agent.llm import NotRecorded, Question, Reply
 from kernel_agent.types import JSON, Problem
+from rag.experience import Experience
 
 FORMAT = 1
-OWN = ("provider", "base_url", "mcp_server_path", "runs_dir", "record", "cassette", "wait", "max_concurrent_calls")
+OWN = (
+    "provider",
+    "base_url",
+    "mcp_server_path",
+    "runs_dir",
+    "record",
+    "cassette",
+    "wait",
+    "max_concurrent_calls",
+    "experience",
+)
 """Settings that belong to whoever plays, and not to what is played."""
 BEFORE = {"seeds": False}
 """How a run went before there was the setting, which its cassette then does not name."""
@@ -38,11 +49,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cassette:
-    """What a run was about, and the replies it got."""
+    """What a run was about, the replies it got, and the experience that its briefs told of."""
 
     problem: Problem
     settings: dict[str, Any]
     calls: tuple[Call, ...] = ()
+    experiences: tuple[Experience, ...] = ()
 
     def fitting(self, problem: Problem) -> Problem:
         """The problem, where the cassette is about it; raises UsageError where it is about another."""
@@ -91,7 +103,8 @@ def read(path: Path) -> Cassette:
             raise UsageError(f"{path} is a cassette of format {head.get('cassette')}, this version plays {FORMAT}.")
         problem = TypeAdapter(Problem).validate_python(head["problem"])
         rows = TypeAdapter(tuple[Call, ...]).validate_python([json.loads(row) for row in rest if row.strip()])
-        return Cassette(problem, BEFORE | dict(head["settings"]), rows)
+        told = TypeAdapter(tuple[Experience, ...]).validate_python(head.get("experiences", ()))
+        return Cassette(problem, BEFORE | dict(head["settings"]), rows, told)
     except OSError as error:
         raise UsageError(f"The cassette {path} cannot be read ({error.strerror}).") from None
     except (ValueError, KeyError, TypeError, AttributeError, ValidationError):
@@ -105,7 +118,8 @@ def of(journal: Journal) -> Cassette:
     calls = (Call(key, str(about.get("place", "")), reply, about) for key, reply, about in journal.calls())
     settings = journal.settings.keyless() | {"target": journal.problem.target}
     played = {name: value for name, value in settings.items() if name not in OWN and value is not None}
-    return Cassette(journal.problem, played, tuple(calls))
+    recalled = journal.load().recalled if journal.described else None
+    return Cassette(journal.problem, played, tuple(calls), recalled.experiences if recalled else ())
 
 
 def write(journal: Journal, to: Path) -> Path:
@@ -114,6 +128,8 @@ def write(journal: Journal, to: Path) -> Path:
     folder = to.is_dir() or not to.suffix
     path = to / f"{journal.directory.resolve().name}.jsonl" if folder else to
     head = {"cassette": FORMAT, "problem": asdict(cassette.problem), "settings": cassette.settings}
+    if cassette.experiences:
+        head["experiences"] = [asdict(one) for one in cassette.experiences]
     rows = [json.dumps(row) for row in (head, *(asdict(call) for call in cassette.calls))]
     half = path.with_name(path.name + ".half")
     try:

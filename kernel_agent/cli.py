@@ -1,4 +1,4 @@
-"""The command line: run, resume, show, evaluate, doctor."""
+"""The command line: run, resume, show, evaluate, experience, doctor."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "resume": _resume,
             "show": _show,
             "evaluate": _evaluate,
+            "experience": _experience,
             "doctor": _doctor,
         }
         return commands[arguments.command](arguments, watched)
@@ -163,6 +164,25 @@ def _doctor(arguments: argparse.Namespace, watched: Watched) -> int:
         return able
 
     return 0 if _until_done(work(), watched) else Unavailable.exit_code
+
+
+def _experience(arguments: argparse.Namespace, watched: Watched) -> int:
+    from kernel_agent import curate
+    from kernel_agent.flags import FILTERS
+
+    chosen = {name: value for name in FILTERS if (value := getattr(arguments, name, None)) is not None}
+    match arguments.action:
+        case "list":
+            rows = curate.listed(chosen)
+        case "export":
+            rows = curate.exported(chosen, arguments.file)
+        case "import":
+            rows = curate.imported(_source(arguments.file, stdin=True), str(arguments.file))
+        case _:
+            rows = curate.forgotten(chosen, arguments.everything)
+    for row in rows:
+        print(row)
+    return 0
 
 
 def _evaluate(arguments: argparse.Namespace, watched: Watched) -> int:

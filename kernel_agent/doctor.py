@@ -30,6 +30,8 @@ async def examine(settings: Settings) -> AsyncIterator[Check]:
         yield check
     yield _proposer(settings)
     yield await asyncio.to_thread(_retrieval, settings)
+    if settings.experience:
+        yield await asyncio.to_thread(_experience)
 
 
 async def _measuring(settings: Settings) -> AsyncIterator[Check]:
@@ -92,6 +94,17 @@ def _retrieval(settings: Settings) -> Check:
             return Check("retrieval", ok, f"{library.mode}: {library.mode_reason}", fix if ok is None else None)
     except LibraryError as fault:
         return Check("retrieval", False, str(fault), "see the message")
+
+
+def _experience() -> Check:
+    from rag import LibraryError
+    from rag.experience import Ledger, default_ledger
+
+    try:
+        held = Ledger(default_ledger()).read()
+    except LibraryError as fault:
+        return Check("experience", False, str(fault), "see the message, or turn it off: --no-experience")
+    return Check("experience", True, f"{len(held.experiences)} results of earlier runs in {default_ledger()}")
 
 
 def lines(check: Check) -> Iterator[str]:

@@ -45,9 +45,36 @@ def parser() -> Parser:
         command.add_argument("directory", metavar="DIR", type=Path, help="the run's directory")
     _add_evaluate(commands.add_parser("evaluate", help="judge one kernel that is there already", allow_abbrev=False))
     doctor = commands.add_parser("doctor", help="what this machine can do, and what to do about what it cannot", **form)
+    _add_experience(commands.add_parser("experience", help="what earlier runs measured: list, export, import, forget"))
     for command in (run, resume, doctor):
         _add_settings(command)
     return top
+
+
+FILTERS = {
+    "run": "of this run, by its name in the list",
+    "problem": "of this problem",
+    "target": "for this target",
+    "arch": "on this architecture, such as sm_90",
+    "family": "with operators of this family, such as norm",
+    "bottleneck": "against this limit, such as dram-bw",
+    "verdict": "that ended so: faster, slower, inconclusive, wrong ...",
+}
+"""What experience can be picked by; several together narrow it down."""
+
+
+def _add_experience(command: argparse.ArgumentParser) -> None:
+    actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
+    list_ = actions.add_parser("list", help="a line for each idea that was tried", allow_abbrev=False)
+    export = actions.add_parser("export", help="write records to FILE, a line of JSON each", allow_abbrev=False)
+    import_ = actions.add_parser("import", help="take in the records of FILE, all or none", allow_abbrev=False)
+    forget = actions.add_parser("forget", help="remove records, here and on the team's server", allow_abbrev=False)
+    for action, way in ((export, "written; - is stdout"), (import_, "read; - is stdin")):
+        action.add_argument("file", metavar="FILE", type=Path, help=f"the file that is {way}")
+    for action in (list_, export, forget):
+        for name, sentence in FILTERS.items():
+            action.add_argument(f"--{name}", metavar=name.upper(), help=f"those {sentence}")
+    forget.add_argument("--all", action="store_true", dest="everything", help="all there is, whatever it is")
 
 
 def _add_evaluate(command: argparse.ArgumentParser) -> None:

@@ -226,17 +226,17 @@ class Journal:
                     place.rmdir()
 
     def _is_bare(self, stopped: bool) -> bool:
-        """Whether there is nothing worth resuming: no record, no answer of a model, no prompt that waits for one.
+        """Whether there is nothing worth resuming: no record but of earlier runs, no answer, no prompt that waits.
 
         Whoever has stopped a run may go on with it once it has begun.
         """
         if (self.directory / MANUAL).exists():
             return False
         try:
-            tables = _tables(self._rows) & {"records", "calls"}
-            if stopped and tables:
-                return False
-            return not any(self._rows.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in tables)
+            if not (there := _tables(self._rows)) or stopped:
+                return not there
+            held = "SELECT 1 FROM records WHERE kind <> 'recalled' UNION ALL SELECT 1 FROM calls LIMIT 1"
+            return self._rows.execute(held).fetchone() is None
         except sqlite3.Error:
             return False
 

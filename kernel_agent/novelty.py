@@ -159,14 +159,17 @@ def repeats(idea: Idea, others: Iterable[Idea]) -> Idea | None:
     if idea.change is not None:
         return None
     for other in others:
-        if other.change is None:
-            one, two = said(idea), said(other)
-            named = techniques(one)
-            share = alike(one, two)
-            enough = named or min(len(words(one)), len(words(two))) >= FEWEST
-            if (share >= ALIKE and enough) or (named and named == techniques(two) and share >= ALIKE_OF_ONE_TECHNIQUE):
-                return other
+        if other.change is None and says_the_same(said(idea), said(other)):
+            return other
     return None
+
+
+def says_the_same(one: str, other: str) -> bool:
+    """Whether two ideas, as they were said, are one in other words."""
+    named, share = techniques(one), alike(one, other)
+    if share >= ALIKE and (named or min(len(words(one)), len(words(other))) >= FEWEST):
+        return True
+    return bool(named) and named == techniques(other) and share >= ALIKE_OF_ONE_TECHNIQUE
 
 
 def signature(idea: Idea) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernel_agent.types import JSON, Brief, Description, Idea, Problem
+from kernel_agent.types import JSON, Brief, Description, Idea, Problem, Profile
 from rag.plan import Situation, families_of, operators_in
 
 LANGUAGES = {"cpu": "cpp", "triton": "cuda"}
@@ -38,12 +38,16 @@ MEASURED = {
 
 def bottleneck(brief: Brief) -> str:
     """What limits the parent as the profiler saw it, else what the counted work says, in the corpus's words."""
-    if (seen := brief.parent_profile) is not None:
+    return limited_by(brief.description, brief.parent_profile)
+
+
+def limited_by(work: Description, seen: Profile | None) -> str:
+    """The same of any kernel for this work and what the profiler saw of it."""
+    if seen is not None:
         for name in (*seen.troubles, seen.bound):
             if name in MEASURED:
                 return MEASURED[name]
-    work = brief.description
-    if brief.problem.target != "cpu" and work.bytes < SMALL:
+    if work.device.target != "cpu" and work.bytes < SMALL:
         return "launch"
     return "compute" if work.flops > BALANCE * work.bytes else "dram-bw"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
-from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run, Unwritten
+from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Recalled, Record, Run, Unwritten
 from kernel_agent.types import Trial
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ KINDS: Mapping[str, type[Record]] = {
     "judgement": Judgement,
     "confirmation": Confirmation,
     "diagnosis": Diagnosis,
+    "recalled": Recalled,
 }
 MAPPED = 1 << 30
 """Bytes of a journal that SQLite reads in place."""
@@ -38,6 +39,8 @@ def row_of(record: Record) -> tuple[str, str, str]:
             return kind, str(record.round), text_of(record)
         case Trial() | Unwritten():
             return kind, record.id, text_of(record)
+        case Recalled():
+            return kind, record.run, text_of(record)
         case Judgement() | Confirmation() | Diagnosis():
             return kind, record.source_id, text_of(record)
 

@@ -34,6 +34,7 @@ from kernel_agent.events import (
     TrialStarted,
     silent,
 )
+from kernel_agent.experience import fitting
 from kernel_agent.journal import Journal
 from kernel_agent.query import operators_of, situation
 from kernel_agent.sweep import Tunable
@@ -188,6 +189,7 @@ class Search:
         """New ideas on a parent; where some repeat what was tried, others are asked for in their place, once."""
         crossed = mate.id if mate else None
         brief = await self.brief(parent, number, taken=taken, mate=crossed)
+        brief = replace(brief, experiences=fitting(self.run, brief))
         proposed = await self.proposed(brief, count)
         fresh = novelty.new_ideas(self.run, parent, number, proposed, taken)[:count]
         if len(fresh) < min(count, len(proposed)):

@@ -140,6 +140,11 @@ class Settings(BaseSettings):
         description="How passages are found: by words alone (lexical), by words and embeddings (hybrid), "
         "or whichever this machine can do (auto).",
     )
+    experience: bool = Field(
+        default=True,
+        description="Whether a run is told what this user's earlier runs measured, and is remembered for later "
+        "ones; switched off, experience is neither read nor written.",
+    )
     wait: bool = Field(
         default=True,
         description="Whether the manual provider waits for replies; without (`--no-wait`) all that can go on goes on, "

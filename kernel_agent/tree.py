@@ -25,6 +25,7 @@ from kernel_agent.types import (
     Versus,
     digest,
 )
+from rag.experience import Experience
 
 SEEDING = 0
 """The round in which templates write the first parents of a model's search."""
@@ -80,7 +81,19 @@ class Diagnosis:
     profile: Profile
 
 
-Record = Ideas | Trial | Unwritten | Judgement | Confirmation | Diagnosis
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What earlier runs had measured when this one began: as it stood then, so that all its briefs say the same.
+
+    `run` and `date` are what later runs will know this one by.
+    """
+
+    run: str
+    date: str
+    experiences: tuple[Experience, ...] = ()
+
+
+Record = Ideas | Trial | Unwritten | Judgement | Confirmation | Diagnosis | Recalled
 T = TypeVar("T")
 
 
@@ -97,6 +110,7 @@ class Run:
     confirmations: dict[str, Evaluation] = field(default_factory=dict)
     profiles: dict[str, Profile] = field(default_factory=dict)
     unwritten: dict[str, Unwritten] = field(default_factory=dict)
+    recalled: Recalled | None = None
     chains: dict[tuple[str | None, int], list[Trial]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -124,6 +138,10 @@ class Run:
                 _add(self.confirmations, source_id, evaluation)
             case Diagnosis(source_id, profile):
                 _add(self.profiles, source_id, profile)
+            case Recalled():
+                if self.recalled is not None:
+                    raise ValueError("what was recalled is recorded already")
+                self.recalled = record
 
     @property
     def reference(self) -> Trial:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from rag import Passage
+from rag.experience import Experience
 
 JSON = Mapping[str, Any]
 
@@ -304,3 +305,5 @@ class Brief:
     """For a repair: what became of the earlier versions of the same implementation."""
     advice: tuple[str, ...] = ()
     """What rules say of the problem's operators."""
+    experiences: tuple[Experience, ...] = ()
+    """For ideas: what earlier runs measured where the same kind of work was limited by the same thing."""

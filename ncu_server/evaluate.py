@@ -220,6 +220,7 @@ def provenance(target: Target, probe: Probe) -> dict[str, str | float]:
         "threads": float(probe.threads),
         "torch": version("torch"),
         "python": platform.python_version(),
+        **({"toolkit": probe.toolkit} if probe.toolkit else {}),
         "protocol": "alternating blocks of at least 5 ms in separate processes, fresh values for each call",
         "tie": target.tie,
     }

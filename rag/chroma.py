@@ -70,6 +70,14 @@ class Store:
         """A new collection of vectors."""
         return self._collection(self._api.create_collection(name, configuration={"hnsw": _HNSW}))
 
+    def grow(self, name: str) -> Any:
+        """The collection of that name, a new one where there is none."""
+        return self._collection(self._api.create_collection(name, configuration={"hnsw": _HNSW}, get_or_create=True))
+
+    def names(self) -> list[str]:
+        """The names of all collections."""
+        return [str(one.name) for one in self._api.list_collections()]
+
     def get(self, name: str) -> Any:
         """The collection of that name."""
         return self._collection(self._api.get_collection(name))

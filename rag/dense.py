@@ -10,9 +10,9 @@ import hashlib
 import shutil
 import sqlite3
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rag.chroma import Place, Store, faults, first_line, is_missing
 from rag.errors import LibraryError
@@ -22,6 +22,8 @@ BATCH = 1000
 
 OVERFETCH = 4
 """How many times the wanted hits are asked for, before the hard filter is given to Chroma itself (much slower)."""
+
+T = TypeVar("T")
 
 _BASE = "chroma.sqlite3"
 
@@ -239,3 +241,80 @@ class DenseIndex:
     def close(self) -> None:
         """Let go of the store. Safe to call twice."""
         self._store.close()
+
+
+class GrowingIndex:
+    """A Chroma collection of texts that come and go, such as experience, each under its id.
+
+    An embedded one that is broken is begun anew; the caller is its only writer. On a server it is the team's, where
+    what others have put is left alone. Raises LibraryError where it cannot be used.
+    """
+
+    def __init__(self, where: Place) -> None:
+        self.where = where
+
+    def put(self, vectors: Mapping[str, bytes], texts: Mapping[str, str]) -> None:
+        """Hold float32 `vectors` with the texts that they are of, by id; what is there already stays."""
+        self._tried(lambda collection: _add_missing(collection, vectors, texts))
+
+    def nearest(self, vector: bytes, vectors: Mapping[str, bytes], texts: Mapping[str, str]) -> list[tuple[str, float]]:
+        """The ids of these texts with their cosine similarity, best first, ties by id; what is missing is put first."""
+
+        def search(collection: Any) -> list[tuple[str, float]]:
+            _add_missing(collection, vectors, texts)
+            found = collection.query(
+                query_embeddings=[_floats(vector)], n_results=len(vectors), ids=list(vectors), include=["distances"]
+            )
+            pairs = zip(found["ids"][0], found["distances"][0], strict=True)
+            return sorted(
+                ((str(name), round(1.0 - float(far), 6)) for name, far in pairs), key=lambda hit: (-hit[1], hit[0])
+            )
+
+        return self._tried(search)
+
+    def _tried(self, work: Callable[[Any], T]) -> T:
+        try:
+            try:
+                return self._done(work)
+            except faults():
+                if self.where.url is not None:
+                    raise
+                shutil.rmtree(self.where.path, ignore_errors=True)
+                return self._done(work)
+        except faults() as error:
+            says = f"the vectors of experience in {self.where} cannot be used ({first_line(error)})"
+            raise LibraryError(says) from error
+
+    def _done(self, work: Callable[[Any], T]) -> T:
+        if self.where.url is None and self.where.path.exists():
+            _check(self.where.path / _BASE)
+        store = Store(self.where)
+        try:
+            return work(store.grow(self.where.name))
+        finally:
+            store.close()
+
+
+def _add_missing(collection: Any, vectors: Mapping[str, bytes], texts: Mapping[str, str]) -> None:
+    there = set(collection.get(ids=list(vectors), include=[])["ids"])
+    names = [name for name in vectors if name not in there]
+    for batch in _batches(names):
+        collection.upsert(
+            ids=batch,
+            embeddings=[_floats(vectors[name]) for name in batch],
+            documents=[texts[name] for name in batch],
+        )
+
+
+def drop(where: Place, ids: Sequence[str]) -> None:
+    """Remove texts by id from all collections on a server whose name begins with the place's. Raises LibraryError."""
+    try:
+        store = Store(where)
+        try:
+            for collection in (store.get(name) for name in store.names() if name.startswith(where.name)):
+                for batch in _batches(ids):
+                    collection.delete(ids=batch)
+        finally:
+            store.close()
+    except faults() as error:
+        raise LibraryError(f"the Chroma server {where.url} did not let go of them ({first_line(error)})") from error

@@ -200,7 +200,7 @@ def _build_dense(
     texts = index.embedded()
     wanted = {dense.key(text): text for text in texts.values()}
     source = shipped.file(corpus, embedder.model.id) if corpus else None
-    vectors = _vectors(cache, embedder, wanted, progress, source)
+    vectors = vectors_of(cache, embedder, wanted, progress, source)
     dense.write(where, {name: vectors[dense.key(text)] for name, text in texts.items()}, before)
 
 
@@ -306,14 +306,15 @@ def refresh(cache: Path, embedder: Embeds, progress: Progress, corpus: Path = CO
         path.unlink()
         before = {}
     with writer(cache, progress):
-        vectors = _vectors(cache, embedder, wanted, progress, path)
+        vectors = vectors_of(cache, embedder, wanted, progress, path)
     shipped.write(path, vectors)
     return len(vectors), len(vectors) - len(before)
 
 
-def _vectors(
+def vectors_of(
     cache: Path, embedder: Embeds, texts: dict[str, str], progress: Progress, source: Path | None
 ) -> dict[str, bytes]:
+    """The vectors of texts by `dense.key`: from the cache, the file of shipped ones at `source`, or the model."""
     model = embedder.model.id
     known = dense.VectorCache(cache / "vectors.sqlite")
     try:

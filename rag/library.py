@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from rag import chroma, dense, ingest, lexical, model, own
+from rag import chroma, dense, ingest, lexical, model, own, recall
 from rag.choice import Choice, from_environment
 from rag.errors import LibraryError
+from rag.experience import Experience
 from rag.lexical import Card
 from rag.model import Embeds
 from rag.page import BOTTLENECKS, FAMILIES, serves_arch, serves_language
 from rag.passage import KINDS, Answer, Mode, Passage, Query, within
 from rag.plan import Situation, plan
 from rag.rank import DEPTH, Hits, Ranked, freshest, fused, rank
+from rag.recall import Recollection
 from rag.shelf import Shelf
 from rag.terms import spelt_out, words
 
@@ -156,6 +158,30 @@ class Library:
         self._shelves[1:] = taken
         if self._embedder is not None:
             self.mode_reason = _own_dense(taken, self._embedder.model.id, self._choice)
+
+    def recall(self, question: str, known: Sequence[Experience]) -> Recollection:
+        """All of `known`, what says most for the question first; by words alone where vectors cannot be had.
+
+        Experience has a collection of its own: it is in no answer to `search` or `consult`.
+        """
+        with self._lock:
+            near: Hits = []
+            mode, reason = self.mode, self.mode_reason
+            if known and self._embedder is not None:
+                try:
+                    near = recall.by_vectors(question, known, self._embedder, self._cache, self._choice)
+                except LibraryError as error:
+                    mode, reason = "lexical", str(error)
+            return Recollection(mode, reason, recall.ranked(question, known, near))
+
+    def learn(self, known: Sequence[Experience]) -> None:
+        """Put experiences into their collection, where there are vectors; else a later `recall` does.
+
+        Raises LibraryError.
+        """
+        with self._lock:
+            if known and self._embedder is not None:
+                recall.learn(known, self._embedder, self._cache, self._choice)
 
     def _ranked(self, query: Query, text: str) -> tuple[Passage, ...]:
         vector = self._vector(text)

@@ -1,11 +1,21 @@
 """For all tests: signals as a person's shell leaves them, whatever started pytest (nohup and `&` have some ignored);
-and device queues of their own, so that no server of this machine is waited for."""
+device queues of their own, so that no server of this machine is waited for; no experience but a test's own."""
 
 import os
 import signal
 import tempfile
+from pathlib import Path
+
+import pytest
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 LEASES = tempfile.TemporaryDirectory(prefix="leases-")
 os.environ["NCU_SERVER_LEASES"] = LEASES.name
+DATA = tempfile.TemporaryDirectory(prefix="data-")
+os.environ["XDG_DATA_HOME"] = DATA.name
+
+
+@pytest.fixture(autouse=True)
+def inexperienced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

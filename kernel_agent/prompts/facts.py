@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
+from kernel_agent.evidence import told
 from kernel_agent.prompts import line
 from kernel_agent.types import JSON, Brief, Description, Evaluation, Idea, Outcome, Profile, Timing, baseline_title
 
@@ -46,6 +47,7 @@ def facts(brief: Brief) -> dict[str, object]:
             for p in brief.passages
         ],
         "retrieval_mode": brief.retrieval_mode,
+        "experience": told(brief.experiences),
     }
 
 

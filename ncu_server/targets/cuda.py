@@ -34,7 +34,7 @@ def probe() -> Probe:
     if compiler is None:
         fix = "install the CUDA toolkit and put nvcc on PATH or set CUDA_HOME"
         return Probe(False, name, arch, 0, None, "no nvcc", fix)
-    return Probe(True, name, arch, 0, compiler, uuid=uuid)
+    return Probe(True, name, arch, 0, compiler, uuid=uuid, toolkit=_release(compiler))
 
 
 def environment(found: Probe) -> dict[str, str]:
@@ -59,6 +59,16 @@ def toolkit(compiler: str) -> Path:
         if here := re.search(r"^#\$ _HERE_=(.+)$", done.stderr, re.MULTILINE):
             return Path(here[1].strip()).resolve().parent
     return Path(compiler).resolve().parent.parent
+
+
+@functools.cache
+def _release(compiler: str) -> str | None:
+    """The toolkit as people call it, such as `CUDA 13.0`."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=30, check=False)
+        if found := re.search(r"release (\d+\.\d+)", done.stdout):
+            return f"CUDA {found[1]}"
+    return None
 
 
 def _nvcc() -> str | None:

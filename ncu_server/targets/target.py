@@ -10,7 +10,8 @@ from dataclasses import dataclass
 class Probe:
     """What this machine has for a target; `reason` and `fix` say what is missing and what to do about it.
 
-    `uuid` tells the device from others of its kind, where there may be several.
+    `uuid` tells the device from others of its kind, where there may be several; `toolkit` is what compiles, with its
+    version.
     """
 
     available: bool
@@ -21,6 +22,7 @@ class Probe:
     reason: str | None = None
     fix: str | None = None
     uuid: str | None = None
+    toolkit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

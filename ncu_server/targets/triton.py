@@ -26,7 +26,8 @@ def probe() -> Probe:
     arch = f"sm_{capability.replace('.', '')}"
     if missing := _missing():
         return Probe(False, name, arch, 0, None, *missing)
-    return Probe(True, name, arch, 0, f"triton {version('triton')}", uuid=uuid)
+    triton = f"triton {version('triton')}"
+    return Probe(True, name, arch, 0, triton, uuid=uuid, toolkit=triton)
 
 
 def environment(found: Probe) -> dict[str, str]:

@@ -42,6 +42,7 @@ from kernel_agent.types import (
     Versus,
 )
 from rag import Passage
+from tests.experiences import experience
 from tests.scripted_openai import Say, ScriptedOpenAI, Step
 
 SOURCE = """import torch
@@ -363,6 +364,7 @@ def hostile_brief(target: str, text: str) -> Brief:
         parent_idea=evil,
         parent_profile=profile,
         mate=Mate(Trial("m", 0, 0, "p", text), evil, Evaluation(Status.WRONG, text)),
+        experiences=(experience(title=text, verdict="wrong", why=text, device=text, torch=text),),
         description=replace(brief(target).description, notes=(text,), graph=None, graph_error=text),
     )
 

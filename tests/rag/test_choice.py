@@ -17,10 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from rag import Library, LibraryError, Query, chroma
+from rag import Library, LibraryError, Query, chroma, recall
 from rag.choice import Choice, from_environment
 from rag.embed import missing, packaged_model
 from rag.model import why_not
+from tests.experiences import experience
 
 pytestmark = pytest.mark.skipif(missing("chromadb", "openai") is not None, reason="chromadb or openai is not installed")
 
@@ -183,6 +184,7 @@ def team(tmp_path: Path, address: str) -> Iterator[subprocess.Popen[str]]:
         for line in process.stdout:
             if "http" in line.lower() or "Listening" in line:
                 break
+        threading.Thread(target=process.stdout.read).start()  # a full pipe would stop it
         yield process
         process.kill()
 
@@ -286,6 +288,29 @@ def test_what_a_server_says_of_embedding_functions_is_dropped_unread() -> None:
         store.close()
     assert collection.configuration_json == {}
     assert "sentence_transformer" not in str(collection.schema.serialize_to_json())
+
+
+@pytest.mark.usefixtures("team")
+def test_experience_on_a_team_s_server_has_a_collection_that_grows_and_forgets(
+    address: str, endpoint: Embeddings, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAG_CHROMA_URL", address)
+    chosen, cache = choice(endpoint, chroma_url=address), tmp_path / "cache"
+
+    def held() -> list[str]:
+        with contextlib.closing(chroma.Store(recall.place(cache, "", chosen))) as store:
+            (own,) = (name for name in store.names() if name.startswith("experience-"))
+            return sorted(store.get(own).get()["ids"])
+
+    with Library.open(cache, "hybrid", corpus=corpus, choice=chosen) as library:
+        library.learn([experience("theirs")])
+        assert held() == ["theirs"]
+        found = library.recall("amax", [experience("mine")])
+    assert [one.id for one in found.experiences] == ["mine"], "what others have put there is not answered"
+    assert found.mode == "hybrid" and held() == ["mine", "theirs"]
+    recall.forget(["theirs"], cache)
+    assert held() == ["mine"]
+    assert not list(cache.rglob("chroma*"))
 
 
 def test_a_chroma_server_that_is_not_there_leaves_words_and_says_so(
