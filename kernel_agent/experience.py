@@ -19,9 +19,6 @@ EVERYWHERE = frozenset({"pointwise", "layout"})
 NAME, TITLE, TOLD = 120, 200, 600
 """Characters that are kept of a name, of a title, and of a transformation or a reason."""
 
-PARTS = "Bottleneck|Transformation|Reasoning|Predicted gain|Risk"
-"""What the lines of an idea's reasoning begin with."""
-
 OPERATORS = 60
 """Operators of a problem that are kept."""
 
@@ -80,7 +77,7 @@ def question(run: Run) -> str:
 
 def predicted(idea: Idea) -> float | None:
     """The factor over the parent that an idea promised; a share in percent is one over what was."""
-    told = re.search(r"(\d+(?:\.\d+)?)\s*(%?)", _part(idea, "Predicted gain"))
+    told = re.search(r"(\d+(?:\.\d+)?)\s*(%?)", idea.part("Predicted gain"))
     if told is None:
         return None
     value = 1 + float(told[1]) / 100 if told[2] else float(told[1])
@@ -109,7 +106,7 @@ def _experience(run: Run, idea: Idea, trial: Trial, shared: Mapping[str, Any]) -
         id=digest(shared["run"], trial.id),
         bottleneck=limited_by(run.description, run.profiles.get(parent.source_id)),
         title=_short(tree.own_title(idea, trial).removeprefix("seed: "), TITLE) or "without a title",
-        transformation=_part(idea, "Transformation"),
+        transformation=_short(idea.part("Transformation"), TOLD),
         predicted=predicted(idea),
         verdict=_verdict(gain, run.problem.target) if gain else cast(Failure, str(evaluation.status)),
         baseline=_short(tree.title(run, parent).removeprefix("seed: "), TITLE) if parent.idea else EAGER,
@@ -161,16 +158,10 @@ def _why(run: Run, idea: Idea, trial: Trial, evaluation: Evaluation) -> Iterator
         said = next(iter(evaluation.log.strip().splitlines()), "the judge gave no reason")
         yield f"{said}{again}{repairs}"
         return
-    if reason := _part(idea, "Reasoning"):
-        yield reason
+    if reason := idea.part("Reasoning"):
+        yield _short(reason, TOLD)
     if (profile := run.profiles.get(trial.source_id)) is not None and profile.bound != "unknown":
         yield f"then bound by {profile.bound}: {next(iter(profile.findings), profile.why)}"
-
-
-def _part(idea: Idea, name: str) -> str:
-    """What an idea's reasoning says under a name, as the thinker writes it, over as many lines as there are."""
-    told = re.search(rf"^{name}: (.*?)(?=\n(?:{PARTS}): |\Z)", idea.reasoning, re.MULTILINE | re.DOTALL)
-    return _short(told[1], TOLD) if told else ""
 
 
 def _version(run: Run, name: str) -> str | None:

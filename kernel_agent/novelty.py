@@ -120,8 +120,8 @@ SAME = {
 
 def said(idea: Idea) -> str:
     """What an idea would do: its title, and its transformation where its reasoning names one."""
-    told = re.search(r"^Transformation: (.*)$", idea.reasoning, re.MULTILINE)
-    return f"{idea.title}. {told[1]}" if told else idea.title
+    told = idea.part("Transformation")
+    return f"{idea.title}. {told}" if told else idea.title
 
 
 @cache

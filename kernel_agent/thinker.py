@@ -17,7 +17,7 @@ from kernel_agent.errors import UsageError
 from kernel_agent.excerpt import excerpt, shortened
 from kernel_agent.llm import Malformed, Model, NotRecorded, Role, Talk
 from kernel_agent.prompts.facts import facts, outcomes
-from kernel_agent.types import Brief, Evaluation, Idea, Problem, Status, Trial, digest
+from kernel_agent.types import PARTS, Brief, Evaluation, Idea, Problem, Status, Trial, digest
 
 LANGUAGES = {"cpu": "C++", "cuda": "CUDA C++", "triton": "Triton"}
 MEANINGS = {
@@ -255,13 +255,9 @@ def _plain(title: str) -> str:
 
 
 def _idea(brief: Brief, proposed: Proposed) -> Idea:
-    parts = {
-        "Bottleneck": proposed.bottleneck,
-        "Transformation": proposed.transformation,
-        "Reasoning": proposed.reasoning,
-        "Predicted gain": "" if proposed.predicted_gain is None else str(proposed.predicted_gain),
-        "Risk": proposed.risk,
-    }
+    gain = "" if proposed.predicted_gain is None else str(proposed.predicted_gain)
+    said = (proposed.bottleneck, proposed.transformation, proposed.reasoning, gain, proposed.risk)
+    parts = dict(zip(PARTS, said, strict=True))
     title = prompts.line(proposed.title, 100)
     return Idea(
         id=digest(brief.problem.id, brief.round, brief.parent.id, _plain(title)),

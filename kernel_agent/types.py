@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -175,6 +176,10 @@ class Profile:
     report: str | None = None
 
 
+PARTS = ("Bottleneck", "Transformation", "Reasoning", "Predicted gain", "Risk")
+"""What an idea's reasoning consists of where a model has it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Idea:
     """One transformation of one parent. `change` holds a template's genes, or None where a model writes the code."""
@@ -188,6 +193,11 @@ class Idea:
     passages: tuple[str, ...] = ()
     mate: str | None = None
     """The trial that the parent is crossed with, where there is one."""
+
+    def part(self, name: str) -> str:
+        """What the reasoning says under one of PARTS, over as many lines as there are; empty where it does not."""
+        told = re.search(rf"^{name}: (.*?)(?=\n(?:{'|'.join(PARTS)}): |\Z)", self.reasoning, re.MULTILINE | re.DOTALL)
+        return told[1] if told else ""
 
 
 @dataclass(frozen=True, slots=True)
