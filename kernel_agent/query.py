@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernel_agent.types import JSON, Brief, Description, Idea, Problem, Profile
-from rag.plan import Situation, families_of, operators_in
+from rag.plan import DEPTHWISE, Situation, families_of, operators_in
 
 LANGUAGES = {"cpu": "cpp", "triton": "cuda"}
 """The corpus's word for what a target is written in; its pages for CUDA are about the device that Triton writes for."""
@@ -13,6 +13,9 @@ LANGUAGES = {"cpu": "cpp", "triton": "cuda"}
 BALANCE = 20.0
 """Operations a byte above which work is bound by arithmetic: float32 peak over memory bandwidth is about 20 on an H100
 (67 TFLOP/s over 3.35 TB/s) and 10 to 20 on CPUs."""
+
+GROUPS_FROM = 7
+"""Arguments of aten's convolutions where the number of groups is among them; it is the last."""
 
 SMALL = 1e6
 """Bytes below which, on a GPU, launching takes longer than moving the data."""
@@ -91,4 +94,10 @@ def _operators(graph: JSON | None) -> Iterator[str]:
     for node in graph["nodes"] if graph else ():
         match node["op"].split("."):
             case ["aten", name, *_]:
-                yield name.strip("_")
+                yield (f"{DEPTHWISE}_" if _in_groups(node) else "") + name.strip("_")
+
+
+def _in_groups(node: JSON) -> bool:
+    """Whether it is a convolution whose last argument says that channels are by themselves."""
+    groups = node["args"][-1] if node["args"] else None
+    return "conv" in node["op"] and len(node["args"]) >= GROUPS_FROM and isinstance(groups, int) and groups > 1

@@ -18,8 +18,11 @@ from rag.page import Page
 from rag.passage import Kind
 from rag.terms import asked, words
 
-SCHEMA = 4
+SCHEMA = 5
 """Raise it whenever the tables or the tokenizer change: older indexes are then rebuilt."""
+
+WHOLE = 8000
+"""Characters up to which a page is kept as it is, beside its chunks."""
 
 SHEET_WEIGHTS = (3.0, 2.0, 1.0)
 """BM25 weights of a whole page's columns: name (id, title, headings), signals, body."""
@@ -36,7 +39,7 @@ BM25_K1 = 1.2
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE pages (n INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, title TEXT, path TEXT, archs TEXT, languages TEXT,
-                    families TEXT, bottlenecks TEXT, kind TEXT, digest TEXT NOT NULL);
+                    families TEXT, bottlenecks TEXT, kind TEXT, body TEXT NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE chunks (n INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, page TEXT NOT NULL, heading TEXT, text TEXT,
                      embedded TEXT);
 CREATE INDEX chunks_by_page ON chunks (page);
@@ -113,7 +116,8 @@ def _insert(base: sqlite3.Connection, page: Page, digest: str) -> None:
 
 def _page_row(page: Page) -> tuple[str, ...]:
     lists = (page.archs, page.languages, page.families, page.bottlenecks)
-    return (page.id, page.title, page.path, *(json.dumps(items) for items in lists), page.kind)
+    body = page.body if len(page.body) <= WHOLE else ""
+    return (page.id, page.title, page.path, *(json.dumps(items) for items in lists), page.kind, body)
 
 
 def _sheet(page: Page) -> tuple[str, str, str]:
@@ -229,6 +233,10 @@ class LexicalIndex:
         """The page of each chunk id."""
         sql = "SELECT id, page FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
         return dict(self._rows(sql, (json.dumps(list(names)),)))
+
+    def whole(self, page: str) -> str:
+        """All of a page of at most WHOLE characters, empty for a longer one."""
+        return str(self._rows("SELECT body FROM pages WHERE id = ?", (page,))[0][0])
 
     def first_chunk(self, page: str) -> str:
         """The id of the chunk that a page begins with."""

@@ -29,8 +29,8 @@ _log = logging.getLogger(__name__)
 REMEMBERED = 1000
 """Questions whose vectors are kept: the briefs of a round ask much the same."""
 
-BUDGET = 14_000
-"""Characters of the passages for one brief: about 4,000 tokens."""
+BUDGET = 18_000
+"""Characters of the passages for one brief: about 5,000 tokens."""
 
 
 class Library:
@@ -129,8 +129,8 @@ class Library:
         taken: dict[str, Passage] = {}
         for slot in plan(situation):
             asked = [query for query in slot.queries if any(words(query.text)) or query.families or query.bottleneck]
-            ranked = fused([self.search(query).passages for query in asked])
-            ranked = [passage for passage in ranked if passage.page not in taken]
+            every = fused([self.search(query).passages for query in asked])
+            ranked = [passage for passage in every if passage.page not in taken]
             if slot.fresh:
                 ranked = freshest(ranked, tried, served)
             skip = slot.skip if len(ranked) > slot.skip else 0
@@ -139,7 +139,16 @@ class Library:
                 count = max(0, slot.up_to - sum(passage.kind == "page" for passage in taken.values()))
             for passage in ranked[skip : skip + count]:
                 taken[passage.page] = replace(passage, slot=slot.name)
+            if slot.whole and every:
+                best = every[skip if len(every) > skip else 0].page
+                taken |= {best: self._whole(taken[best])} if best in taken else {}
         return Answer(self.mode, within(tuple(taken.values()), budget))
+
+    def _whole(self, passage: Passage) -> Passage:
+        """The page that a passage is of, where it is short enough to be kept as it is."""
+        texts = (shelf.index.whole(passage.page) for shelf in self._shelves if passage.page in shelf.index.cards)
+        text = next(filter(None, texts), None)
+        return passage if text is None else replace(passage, heading="", text=text)
 
     def _take_up_own(self) -> None:
         """Go over to the generation of the user's documents that serves now: `add` may have run in the meantime."""

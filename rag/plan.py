@@ -54,6 +54,9 @@ WORDS = {
 }
 """A bottleneck as a question that its pages answer."""
 
+DEPTHWISE = "depthwise"
+"""What a convolution is called, beside its own name, whose channels have filters of their own."""
+
 CORE = {
     "pointwise": ("fuse pointwise operators", "vectorized loads and stores"),
     "reduction": ("reductions over rows, columns or all", "warp shuffle reduction"),
@@ -63,6 +66,7 @@ CORE = {
     "sort": ("top-k, argmax and sort", "warp shuffle reduction"),
     "gemm": ("block, warp and thread tiles of a matrix multiply", "tensor core instructions", "asynchronous copies"),
     "conv": ("convolution as an implicit matrix multiply", "tensor core instructions"),
+    DEPTHWISE: ("depthwise and grouped convolution", "rows of a window in registers"),
     "pooling": ("pooling windows", "index arithmetic"),
     "attention": ("tiled fused attention", "online softmax", "tensor core instructions"),
     "loss": ("fused loss", "online softmax"),
@@ -115,7 +119,8 @@ class Slot:
     """A place in the answer: the `count` best pages of its questions, their rankings fused.
 
     `fresh` slots leave out what the lineage tried and take what siblings were not given, while there is any; `skip`
-    passes over as many of the best. `up_to` fills the answer to as many pages of the corpus.
+    passes over as many of the best. `up_to` fills the answer to as many pages of the corpus. Of a
+    `whole` slot the best page is given as it is, and not the passage of it that was found: half a kernel is of no use.
     """
 
     name: str
@@ -124,6 +129,7 @@ class Slot:
     fresh: bool = False
     skip: int = 0
     up_to: int | None = None
+    whole: bool = False
 
 
 def plan(known: Situation) -> tuple[Slot, ...]:
@@ -140,18 +146,31 @@ def plan(known: Situation) -> tuple[Slot, ...]:
     techniques += [_query(known, signal, main) for signal in signals]
     techniques += [_query(known, WORDS.get(name, ""), name) for name in bottlenecks[:3]]
     core = [_query(known, work, main)]
-    core += [_query(known, text, main) for family in known.families for text in CORE.get(family, ())]
+    core += [_query(known, text, main) for kind in _kinds(known) for text in CORE.get(kind, ())]
     named = min(len(stalls), STALLS)
     slots = [
         Slot("technique", tuple(techniques), TECHNIQUES + (named < 2), fresh=True),
-        Slot("operator", tuple(core), OPERATORS + (named < 1)),
+        Slot("operator", tuple(core), OPERATORS + (named < 1), whole=True),
         Slot("stall", tuple(_query(known, f"stall {stall}", limit=2) for stall in stalls), named),
-        Slot("example", (_query(known, f"{work} {known.idea}", main, ("kernel",)),), EXAMPLES, skip=known.turn),
+        Slot(
+            "example",
+            (_query(known, f"{work} {known.idea}", main, ("kernel",)),),
+            EXAMPLES,
+            skip=known.turn,
+            whole=True,
+        ),
         Slot("pitfall", (_query(known, f"trap {work} {known.idea}", main),), PITFALLS),
         Slot("technique", (*techniques, *core), PLACES, fresh=True, up_to=PLACES),
         Slot("own", (_query(known, f"{work} {known.idea}", main, ("own",)),), OWN),
     ]
     return tuple(slot for slot in slots if any(query.text.strip() for query in slot.queries))
+
+
+def _kinds(known: Situation) -> Iterator[str]:
+    """The families, a convolution of channels by themselves apart: it is bound by memory, and no product."""
+    for family in known.families:
+        alone = any(DEPTHWISE in name for name in known.operators)
+        yield DEPTHWISE if family == "conv" and alone else family
 
 
 def _query(

@@ -35,3 +35,16 @@ def test_ideas_leave_out_what_was_tried_and_served_and_code_asks_for_the_idea_it
 
 def test_a_repair_asks_for_the_log() -> None:
     assert situation(brief("cuda"), Idea("i", 1, "p", "Tile", ""), log="error: x").errors == "error: x"
+
+
+def test_a_convolution_of_channels_by_themselves_is_called_so() -> None:
+    def asked(op: str, groups: list[object]) -> tuple[str, ...]:
+        arguments = [{"node": "x"}, {"node": "w"}, None, [1, 1], [0, 0], [1, 1], *groups]
+        graph = {"inputs": [], "parameters": [], "nodes": [{"name": "c", "op": op, "args": arguments}]}
+        known = brief("cuda")
+        return situation(replace(known, description=replace(known.description, graph=graph))).operators
+
+    assert asked("aten.conv2d.default", [64]) == ("depthwise_conv2d",)
+    assert asked("aten.conv2d.default", [1]) == asked("aten.conv2d.default", []) == ("conv2d",)
+    assert asked("aten.convolution.default", [False, [0, 0], 8]) == ("depthwise_convolution",)
+    assert asked("aten.roll.default", [64]) == ("roll",)

@@ -1,10 +1,12 @@
 """The plan of a lookup: pure, and what the library makes of it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rag import Library, Situation
+from rag.ingest import CORPUS
 from rag.passage import Passage, within
 from rag.plan import bottlenecks_in, families_of, operators_in, plain_error, plan
 
@@ -96,3 +98,19 @@ def test_the_budget_holds_and_what_is_cut_says_so() -> None:
     assert kept[0].text == text
     assert len(kept[1].text) < 550
     assert kept[1].text.endswith("more characters]")
+
+
+@pytest.mark.parametrize(
+    ("operators", "best"), [(("depthwise_conv2d",), "conv-depthwise"), (("cross_entropy_loss",), "loss-fusion")]
+)
+def test_the_best_page_on_the_operator_and_the_example_are_given_whole(
+    operators: tuple[str, ...], best: str, tmp_path: Path
+) -> None:
+    about = Situation(families_of(operators), operators, arch="sm_90", language="cuda", bottlenecks=("dram-bw",))
+    with Library.open(tmp_path, "lexical") as library:
+        for known in (about, replace(about, idea="A tile of rows in shared memory")):
+            given = {passage.page: passage for passage in library.consult(known).passages}
+            whole = [given[best], *(passage for passage in given.values() if passage.kind == "kernel")]
+            assert all(passage.text.strip() in (CORPUS / passage.source).read_text() for passage in whole)
+            assert all(len(passage.text) > 2000 for passage in whole), [len(passage.text) for passage in whole]
+            assert len(given) >= 8, "the others are passages, and there is room for them"
