@@ -23,6 +23,9 @@ from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
 from ncu_server.worker.tensors import Spec, arrived, read, unflatten
 
+NICER = 10
+"""How far a build stands back: what judges another candidate beside it holds the device."""
+
 
 @contextlib.contextmanager
 def _heard(said: list[str]) -> Iterator[None]:
@@ -49,6 +52,7 @@ class Builder:
 
     def build(self, fds: list[int], source: str, directory: str) -> dict[str, Any]:
         """Import the candidate and say which libraries it made; what the compiler printed travels in the exception."""
+        os.nice(NICER)
         place = Path(directory)
         place.mkdir(parents=True, exist_ok=True)
         os.environ["TVM_FFI_CACHE_DIR"] = os.environ["TORCH_EXTENSIONS_DIR"] = str(place)

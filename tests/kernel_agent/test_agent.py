@@ -112,6 +112,7 @@ async def test_a_kernel_is_confirmed_where_the_problem_cannot_be_compiled(tmp_pa
     assert results["status"] == "improved" and results["speedup_vs_compile"] is None
 
 
+@pytest.mark.long
 async def test_a_cancelled_run_keeps_its_journal_and_resumes(tmp_path: Path) -> None:
     judged = asyncio.Event()
 

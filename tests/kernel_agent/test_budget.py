@@ -53,7 +53,8 @@ async def run(
     """Start or resume the run in `tmp_path`; `seen` gets its events."""
     bench = f"python {ROOT / 'tests' / 'scripted_bench.py'} --log {tmp_path / 'log'}"
     settings = {"provider": "custom", "model_name": "tiny", "base_url": server.url, "mcp_server_path": bench}
-    settings |= {"branching_factor": 2, "implementations_per_idea": 1, "retrieval": "lexical", "seeds": False} | given
+    settings |= {"branching_factor": 2, "implementations_per_idea": 1, "retrieval": "lexical", "seeds": False}
+    settings |= {"experience": False} | given
     events: list[Event] = []
     observe = seen if callable(seen) else (events if seen is None else seen).append
     agent = KernelAgent(**settings, observe=observe)

@@ -259,7 +259,9 @@ def ended(watches: list[int], within_s: float) -> bool:
     return all(select.select([watch], [], [], max(0.0, deadline - time.monotonic()))[0] for watch in watches)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.long) for n in (signal.SIGTERM, signal.SIGHUP))]
+)
 async def test_a_stop_ends_the_children_and_says_how_to_go_on(there: Path, number: signal.Signals) -> None:
     async with judging(there) as (process, watches):
         assert watches

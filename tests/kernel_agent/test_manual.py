@@ -95,6 +95,7 @@ def test_without_waiting_all_goes_on_that_can_and_the_prompts_that_wait_are_list
     assert len(sources) == len(set(sources)), "no stop made the judge work twice"
 
 
+@pytest.mark.long
 def test_a_run_copied_to_another_machine_finds_its_replies_though_the_prompts_differ(there: Path) -> None:
     (ideas,) = waiting(started())
     answer(ideas, 0)
@@ -136,11 +137,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     return there
 
 
+@pytest.mark.long
 def test_several_prompts_wait_at_once_in_a_run_that_waits(recorded: Path) -> None:
     order = re.findall(r"answer (\d+)\.prompt\.md there", (recorded / "out").read_text())
     assert order == sorted(order) and len(order) > 4
 
 
+@pytest.mark.long
 def test_a_recorded_run_is_played_again_without_a_key_or_the_first_directory(there: Path, recorded: Path) -> None:
     done = agent(f"run relu.py --run-directory again --cassette {recorded / 'tape.jsonl'}", log="again.log")
     assert (done.returncode, done.stderr) == (0, "")
@@ -161,6 +164,7 @@ def test_a_recording_is_played_on_a_judge_that_finds_otherwise(there: Path, reco
     assert any("# verdict: wrong" in source for source in judged("again.log"))
 
 
+@pytest.mark.long
 def test_a_run_that_stops_is_recorded_as_far_as_it_came(there: Path) -> None:
     (ideas,) = waiting(started("kept", "--record tape.jsonl"))
     assert read(Path("tape.jsonl")).calls == ()

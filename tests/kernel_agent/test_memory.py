@@ -164,6 +164,7 @@ def test_a_finished_run_resumed_leaves_nothing_twice(there: Place) -> None:
     assert there.known() == before
 
 
+@pytest.mark.long
 def test_a_run_that_stopped_leaves_what_was_judged_and_more_when_it_goes_on(there: Place, story: Place) -> None:
     shutil.rmtree(there.home / "second")
     shutil.rmtree(there.home / "data")
@@ -178,6 +179,7 @@ def test_a_run_that_stopped_leaves_what_was_judged_and_more_when_it_goes_on(ther
     assert there.known() == story.known()
 
 
+@pytest.mark.long
 def test_a_resumed_run_asks_the_same_whatever_others_have_measured_since(there: Place) -> None:
     waits = there.home / "second-that-waits"
     before = (waits / "manual" / "001.prompt.md").read_text()
@@ -219,6 +221,7 @@ def test_a_cassette_from_before_experience_is_played_as_it_was(there: Place) -> 
     assert recalled(there.home / "again") == ()
 
 
+@pytest.mark.long
 def test_switched_off_it_is_neither_read_nor_written(there: Place) -> None:
     there.ledger.path.write_bytes(b"nothing that could be read")
     done = there.agent(f"run relu.py --run-directory quiet --provider manual --no-wait --no-experience {SMALL}")
@@ -228,6 +231,7 @@ def test_switched_off_it_is_neither_read_nor_written(there: Place) -> None:
     assert there.ledger.path.read_bytes() == b"nothing that could be read"
 
 
+@pytest.mark.long
 def test_a_broken_ledger_stops_no_run_and_is_not_touched(there: Place) -> None:
     there.ledger.path.write_bytes(b"nothing that could be read")
     done = there.answered(

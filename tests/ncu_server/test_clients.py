@@ -78,6 +78,7 @@ async def test_a_client_that_gives_up_leaves_no_process(here: Served, mode: str)
         assert (await server.evaluate(QUICK))["status"] == "passed"
 
 
+@pytest.mark.long
 async def test_eight_clients_at_once_are_all_served_and_nothing_is_left(here: Served) -> None:
     before = descendants(here.pid)
 

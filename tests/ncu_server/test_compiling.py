@@ -131,6 +131,7 @@ async def test_the_same_source_has_the_same_id_also_after_a_restart(tmp_path: Pa
         assert await compiled(second, source=SPILLS, arch="sm_90") == made
 
 
+@pytest.mark.long
 async def test_what_was_compiled_stands_for_its_source_where_a_candidate_is_asked_for(server: Server) -> None:
     made = await compiled(server, candidate=CANDIDATE, arch="sm_90")
     answers = []

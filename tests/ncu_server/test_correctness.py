@@ -100,6 +100,7 @@ async def test_a_mean_that_is_nearly_constant_is_checked_on_sharper_inputs(serve
     assert (await verdict(server, given, full))["status"] == "passed"
 
 
+@pytest.mark.long
 async def test_one_output_buffer_for_all_calls_is_wrong(server: Server) -> None:
     given = problem("pass", "return x * 2", "[torch.randn(32, 256)]")
     loop = "for (int64_t i = 0; i < n; ++i) o[i] = x[i] * 2;"
@@ -131,6 +132,7 @@ async def test_a_reference_that_changes_its_input_asks_the_same_of_the_candidate
     assert result["status"] == "wrong" and "input 0 after the call" in result["log"]
 
 
+@pytest.mark.long
 async def test_buffers_must_end_as_the_reference_s_do(server: Server) -> None:
     count = 'self.register_buffer("calls", torch.zeros((), dtype=torch.int64))'
     given = problem(count, "self.calls += 1; return x * 2", "[torch.randn(32, 256)]")

@@ -6,6 +6,7 @@ import sys
 import weakref
 from pathlib import Path
 
+import pytest
 import torch
 
 from ncu_server.worker.tensors import flatten
@@ -107,6 +108,7 @@ def test_without_a_compiler_it_says_so_and_tensors_are_mallocs(tmp_path: Path) -
     assert run(tmp_path, "print(said)", CXX="/nonexistent/c++").startswith("page faults of large tensors are part of")
 
 
+@pytest.mark.long
 def test_the_library_is_built_once(tmp_path: Path) -> None:
     run(tmp_path, "")
     (built,) = tmp_path.glob("keeping-*.so")

@@ -42,6 +42,7 @@ async def test_a_kernel_of_its_own_is_custom_with_all_of_the_share(server: Serve
     assert (result["provenance"]["label"], result["provenance"]["own_share"]) == ("custom", 1.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "place",
     [
@@ -128,6 +129,7 @@ async def test_a_kernel_in_a_library_of_torch_s_load_inline_is_credited_too(serv
     assert await judged(server, QUICK.replace("return out", HALF)) == ("passed", "hybrid")
 
 
+@pytest.mark.long
 async def test_half_and_half_is_hybrid_and_only_the_strict_rules_reject_it(server: Server) -> None:
     half = HONEST.replace("return out", HALF)
     assert await judged(server, half) == ("passed", "hybrid")

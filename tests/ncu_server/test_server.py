@@ -120,6 +120,7 @@ async def test_a_cancelled_call_leaves_no_child_and_frees_the_device(server: Ser
     assert (await server.evaluate(HONEST))["status"] == "passed"
 
 
+@pytest.mark.long
 async def test_calls_side_by_side_wait_for_the_device_and_all_pass(server: Server) -> None:
     results = await asyncio.gather(*(server.evaluate(f"# {i}\n" + HONEST) for i in range(4)))
     assert [r["status"] for r in results] == ["passed"] * 4

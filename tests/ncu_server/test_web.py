@@ -101,7 +101,7 @@ async def test_a_local_address_is_the_default(here: Served) -> None:
     assert here.url.startswith("http://127.0.0.1:") and here.url.endswith("/mcp")
 
 
-@pytest.mark.parametrize("mode", ["legacy", "2026-07-28", "auto"])
+@pytest.mark.parametrize("mode", [pytest.param("legacy", marks=pytest.mark.long), "2026-07-28", "auto"])
 async def test_both_eras_of_the_protocol_are_served(here: Served, mode: str) -> None:
     async with here.client(mode) as server:
         assert "evaluate_kernel" in {tool.name for tool in (await server.client.list_tools()).tools}

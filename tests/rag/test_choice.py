@@ -182,7 +182,7 @@ def team(tmp_path: Path, address: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout
         for line in process.stdout:
-            if "http" in line.lower() or "Listening" in line:
+            if "listening on address" in line:
                 break
         threading.Thread(target=process.stdout.read).start()  # a full pipe would stop it
         yield process

@@ -88,6 +88,7 @@ def test_an_unchanged_corpus_costs_no_embedding(copy: tuple[Path, Path], embedde
     assert (embedder.count, said) == (0, [])
 
 
+@pytest.mark.long
 def test_a_first_run_embeds_only_what_the_corpus_ships_no_vector_of(
     corpus: Path, tmp_path: Path, embedder: Embedder
 ) -> None:

@@ -104,6 +104,7 @@ def test_a_broken_collection_is_made_anew_from_the_cache_of_vectors(library: Lib
     assert len(texts(home)) == 3
 
 
+@pytest.mark.long
 @hybrid
 def test_a_dead_model_leaves_words_and_says_so(corpus: Path, tmp_path: Path) -> None:
     with Library.open(tmp_path, "hybrid", corpus=corpus) as library:
