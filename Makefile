@@ -24,14 +24,17 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-$(VENV)/.run: requirements.txt constraints-cpu.txt
-	$(PYTHON) -m venv $(VENV)
+$(VENV):
+	$(PYTHON) -m venv $@
+
+$(VENV)/.run: requirements.txt constraints-cpu.txt | $(VENV)
 	$(BIN)/pip install -q $(CONSTRAINTS) -r requirements.txt
 	touch $@
 
-$(VENV)/.test: $(VENV)/.run requirements-dev.txt
-	$(BIN)/pip install -q $(CONSTRAINTS) -r requirements-dev.txt
-	touch $@
+# Without byte code, most of which no test needs: that takes longer than the download.
+$(VENV)/.test: requirements-dev.txt requirements.txt constraints-cpu.txt | $(VENV)
+	$(BIN)/pip install -q --no-compile $(CONSTRAINTS) -r requirements-dev.txt
+	touch $(VENV)/.run $@
 
 clean:
 	rm -rf $(VENV)

@@ -218,6 +218,12 @@ def test_a_cassette_of_before_there_were_seeds_is_played_without_them_and_a_new_
 CASSETTES = sorted((ROOT / "tests" / "cassettes").glob("*.jsonl"))
 
 
+def recorded_runs(elsewhere: pytest.MarkDecorator) -> list[object]:
+    """The cassettes; those of a GPU bear the mark."""
+    marks = {path: [] if read(path).problem.target == "cpu" else [elsewhere] for path in CASSETTES}
+    return [pytest.param(path, marks=marks[path], id=path.stem) for path in CASSETTES]
+
+
 def played(cassette: Path, more: list[str]) -> subprocess.CompletedProcess[str]:
     """The run of a cassette in the current directory, its problem written out beside it."""
     tape = read(cassette)
@@ -226,7 +232,7 @@ def played(cassette: Path, more: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "kernel_agent", *command], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("cassette", CASSETTES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("cassette", recorded_runs(pytest.mark.long))
 def test_what_a_mind_once_answered_is_played_whole(there: Path, cassette: Path) -> None:
     done = played(cassette, ["--server", shlex.join(["python", str(BENCH), "--log", str(Path("log").absolute())])])
     assert (done.returncode, done.stderr) == (0, "")
@@ -237,7 +243,7 @@ def test_what_a_mind_once_answered_is_played_whole(there: Path, cassette: Path) 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("cassette", CASSETTES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("cassette", recorded_runs(pytest.mark.gpu))
 def test_what_a_mind_once_wrote_passes_the_real_judge(there: Path, cassette: Path) -> None:
     done = played(cassette, [])
     assert (done.returncode, done.stderr) == (0, "")
