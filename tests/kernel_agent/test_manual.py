@@ -65,7 +65,7 @@ def answer(prompt: Path, speed: float) -> None:
 
 def judged(log: str = "bench.log") -> list[str]:
     entries = [json.loads(row) for row in Path(log).read_text().splitlines()] if Path(log).exists() else []
-    return [entry["source"] for entry in entries if not entry["fresh"]]
+    return [entry["source"] for entry in entries if not entry.get("fresh", True)]
 
 
 def test_without_waiting_all_goes_on_that_can_and_the_prompts_that_wait_are_listed(there: Path) -> None:
