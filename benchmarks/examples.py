@@ -73,7 +73,9 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     stem = f"examples-{first['target']}"
     (arguments.out / f"{stem}.md").write_text(f"{title}\n\n{table}\n")
-    (arguments.out / f"{stem}.json").write_text(json.dumps(found, indent=1) + "\n")
+    (arguments.out / f"{stem}.json").write_text(
+        json.dumps({name: result | {"kernel": None} for name, result in found.items()}, indent=1) + "\n"
+    )
     print(f"\n{title}\n\n{table}")
 
 
