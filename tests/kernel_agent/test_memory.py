@@ -20,24 +20,8 @@ from kernel_agent.journal import read as read_run
 from kernel_agent.settings import rows
 from rag.experience import Experience, Ledger
 from tests.experiences import experience
-from tests.scripted_run import ROOT
+from tests.scripted_run import BENCH, MODEL, ROOT
 
-BENCH = ROOT / "tests" / "scripted_bench.py"
-MODEL = """import torch
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-
-
-def get_inputs():
-    return [torch.randn(64, 64)]
-
-
-def get_init_inputs():
-    return []
-"""
 SMALL = "--target cpu --no-seeds --ideas 2 --rounds 2 --implementations 1 --max-repairs 0 --retrieval lexical"
 IDEAS = {
     1: [("Wide vector loads", 1.5), ("Stage tiles through shared memory", 0.0)],

@@ -1,4 +1,8 @@
-from ncu_server.worker.inductor import launched
+from types import ModuleType
+
+import pytest
+
+from ncu_server.worker.inductor import launched, launches
 
 # As torch 2.11 writes it for CUDA, shortened.
 CODE = """
@@ -26,3 +30,15 @@ def test_generated_kernels_and_library_calls_are_listed_as_they_are_launched() -
         "extern_kernels.convolution",
     ]
     assert launched("import torch") == []
+
+
+def test_code_that_is_no_longer_kept_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.codecache import PyCodeCache
+
+    gone = ModuleType("gone")
+    for place in ("/nowhere/gone.py", None):
+        gone.__file__ = place
+        monkeypatch.setattr(PyCodeCache, "modules", [gone])
+        assert launches() == []
+    monkeypatch.delattr(PyCodeCache, "modules")
+    assert launches() == []
