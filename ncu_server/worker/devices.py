@@ -171,14 +171,20 @@ class Cuda:
     def features(self) -> list[str]:
         """What a kernel's author should know of it: processors, memories, the CUDA that torch was built with."""
         known = torch.cuda.get_device_properties(0)
+
+        def sized(name: str, unit: int, words: str) -> list[str]:
+            """Nothing of what this torch does not tell."""
+            value = getattr(known, name, None)
+            return [] if value is None else [f"{value / unit:,.0f} {words}"]
+
         return [
-            f"{known.multi_processor_count} SMs",
-            f"{known.total_memory / (1 << 30):.0f} GiB",
-            f"{known.L2_cache_size / (1 << 20):.0f} MiB L2 cache",
-            f"{known.shared_memory_per_block_optin / 1024:.0f} KiB shared memory a block at most "
-            f"({known.shared_memory_per_block / 1024:.0f} without cudaFuncSetAttribute)",
-            f"{known.shared_memory_per_multiprocessor / 1024:.0f} KiB shared memory and "
-            f"{known.regs_per_multiprocessor:,} registers an SM",
+            *sized("multi_processor_count", 1, "SMs"),
+            *sized("total_memory", 1 << 30, "GiB"),
+            *sized("L2_cache_size", 1 << 20, "MiB L2 cache"),
+            *sized("shared_memory_per_block_optin", 1 << 10, "KiB shared memory a block at most, on request"),
+            *sized("shared_memory_per_block", 1 << 10, "KiB shared memory a block without"),
+            *sized("shared_memory_per_multiprocessor", 1 << 10, "KiB shared memory an SM"),
+            *sized("regs_per_multiprocessor", 1, "registers an SM"),
             f"CUDA {torch.version.cuda}",
         ]
 
