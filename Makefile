@@ -14,7 +14,7 @@ test: $(VENV)/.test check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-long: $(VENV)/.test
-	$(BIN)/python -m pytest -m long -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "long and not gpu" -n 2 --dist worksteal
 
 selftest: $(VENV)/.run
 	$(BIN)/python -m ncu_server selftest
