@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import json
+import math
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import tvm_ffi.libinfo
 
@@ -291,3 +295,38 @@ def at(pattern: tuple[tuple[int, int], ...], i: int) -> int:
     for size, stride in reversed(pattern):
         total, i = total + i % size * stride, i // size
     return total
+
+
+UNITS: dict[str, tuple[Callable[[float], float], float, float, int]] = {
+    "k_exp": (math.exp, -87.0, 88.0, 2),
+    "k_expm1": (math.expm1, -20.0, 88.0, 2),
+    "k_log": (math.log, 1e-30, 1e4, 2),
+    "k_log1p": (math.log1p, -0.999, 1e4, 3),
+    "k_tanh": (math.tanh, -12.0, 12.0, 3),
+    "k_erf": (math.erf, -6.0, 6.0, 6),
+}
+
+
+def test_elementary_functions_keep_to_the_units_in_the_last_place_that_they_state(tmp_path: Path) -> None:
+    source = (KERNELS / "math" / "level_01.cpp").read_text()
+    functions = source[source.index("//@begin k_bits") : source.index("//@begin k_rsqrt")]
+    loops = "".join(
+        f'extern "C" void {name}_all(const float* in, float* out, int n) {{\n'
+        f"#pragma omp simd\n  for (int i = 0; i < n; ++i) out[i] = {name}(in[i]);\n}}\n"
+        for name in UNITS
+    )
+    (tmp_path / "math.cpp").write_text(f"#include <cmath>\n#include <cstdint>\n#include <cstring>\n{functions}{loops}")
+    flags = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
+    subprocess.run(["g++", *flags, "math.cpp", "-o", "math.so"], cwd=tmp_path, check=True)
+    library = ctypes.CDLL(str(tmp_path / "math.so"))
+    for name, (exact, low, high, units) in UNITS.items():
+        tame = numpy.linspace(low, high, 50_000)
+        near_zero = numpy.geomspace(1e-30, 1.0, 50_000)
+        given = numpy.concatenate([tame, near_zero]).astype(numpy.float32)
+        got = numpy.empty_like(given)
+        loop = getattr(library, f"{name}_all")
+        loop(given.ctypes.data_as(ctypes.c_void_p), got.ctypes.data_as(ctypes.c_void_p), given.size)
+        want = numpy.array([exact(x) for x in given.tolist()])
+        unit = numpy.spacing(numpy.abs(want).astype(numpy.float32)).astype(numpy.float64)
+        worst = numpy.max(numpy.abs(got - want) / unit)
+        assert worst <= units, f"{name}: {worst:.2f} units in the last place"

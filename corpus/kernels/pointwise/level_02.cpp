@@ -39,40 +39,36 @@ namespace {
   const float n = shifted - 12582912.0f;
   const int32_t i = k_bits(shifted) - 0x4B400000;
   const float r = (c - n * 0.693145752f) - n * 1.42860677e-6f;
-  float p = 1.0f / 5040;
-  p = p * r + 1.0f / 720;
-  p = p * r + 1.0f / 120;
-  p = p * r + 1.0f / 24;
-  p = p * r + 1.0f / 6;
-  p = p * r + 0.5f;
+  float p = 1.38145999e-3f;
+  p = p * r + 8.36871541e-3f;
+  p = p * r + 4.16683879e-2f;
+  p = p * r + 1.66665206e-1f;
+  p = p * r + 4.99999934e-1f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
   const int32_t half = i >> 1;
   return p * k_float((half + 127) << 23) * k_float((i - half + 127) << 23);
 }
 [[gnu::always_inline]] inline float k_sigmoid(float x) { return 1.0f / (1.0f + k_exp(-x)); }
-// Chebyshev fits made for this file: erf(x)/x in x*x below one (error 1e-9), log(erfc(x)) from one to four (error 3e-9).
+// A minimax fit made for this file, c * P(c*c) / Q(c*c): error 2e-8 as a formula, up to 5.3 units in the last place in float arithmetic.
+// Beyond 3.92 float knows no difference from one.
 [[gnu::always_inline]] inline float k_erf(float x) {
-  const float a = std::fabs(x);
-  const float z = x * x;
-  float p = 7.882497448e-05f;
-  p = p * z - 8.018855006e-04f;
-  p = p * z + 5.189312156e-03f;
-  p = p * z - 2.685432881e-02f;
-  p = p * z + 1.128359735e-01f;
-  p = p * z - 3.761262596e-01f;
-  p = p * z + 1.128379107e+00f;
-  const float c = a > 4.0f ? 4.0f : a;
-  float q = 1.614061603e-06f;
-  q = q * c - 4.559062290e-05f;
-  q = q * c + 5.927695310e-04f;
-  q = q * c - 4.740222357e-03f;
-  q = q * c + 2.636471763e-02f;
-  q = q * c - 1.099782437e-01f;
-  q = q * c - 6.319370866e-01f;
-  q = q * c - 1.130166650e+00f;
-  q = q * c + 3.032129607e-04f;
-  return a < 1.0f ? x * p : std::copysign(1.0f - k_exp(q), x);
+  float c = x > 3.92f ? 3.92f : x;
+  c = c < -3.92f ? -3.92f : c;
+  const float z = c * c;
+  float p = 2.05002902e-06f;
+  p = p * z + 2.84872192e-04f;
+  p = p * z + 3.76543403e-03f;
+  p = p * z + 5.27481623e-02f;
+  p = p * z + 1.90403134e-01f;
+  p = p * z + 1.12837911f;
+  float q = 3.80905658e-05f;
+  q = q * z + 1.16247905e-03f;
+  q = q * z + 1.49688618e-02f;
+  q = q * z + 1.14107624e-01f;
+  q = q * z + 5.02073109e-01f;
+  q = q * z + 1.0f;
+  return c * p / q;
 }
 //@end math
 

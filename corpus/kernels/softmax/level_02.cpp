@@ -39,12 +39,11 @@ namespace {
   const float n = shifted - 12582912.0f;
   const int32_t i = k_bits(shifted) - 0x4B400000;
   const float r = (c - n * 0.693145752f) - n * 1.42860677e-6f;
-  float p = 1.0f / 5040;
-  p = p * r + 1.0f / 720;
-  p = p * r + 1.0f / 120;
-  p = p * r + 1.0f / 24;
-  p = p * r + 1.0f / 6;
-  p = p * r + 0.5f;
+  float p = 1.38145999e-3f;
+  p = p * r + 8.36871541e-3f;
+  p = p * r + 4.16683879e-2f;
+  p = p * r + 1.66665206e-1f;
+  p = p * r + 4.99999934e-1f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
   const int32_t half = i >> 1;
