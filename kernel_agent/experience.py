@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
@@ -75,15 +74,6 @@ def question(run: Run) -> str:
     return " ".join((*families_of(operators), *operators))
 
 
-def predicted(idea: Idea) -> float | None:
-    """The factor over the parent that an idea promised; a share in percent is one over what was."""
-    told = re.search(r"(\d+(?:\.\d+)?)\s*(%?)", idea.part("Predicted gain"))
-    if told is None:
-        return None
-    value = 1 + float(told[1]) / 100 if told[2] else float(told[1])
-    return value if 0 < value < 1e6 else None
-
-
 def _kinds(families: Iterable[str]) -> frozenset[str]:
     return frozenset(families) - EVERYWHERE or frozenset(families)
 
@@ -107,7 +97,7 @@ def _experience(run: Run, idea: Idea, trial: Trial, shared: Mapping[str, Any]) -
         bottleneck=limited_by(run.description, run.profiles.get(parent.source_id)),
         title=_short(tree.own_title(idea, trial).removeprefix("seed: "), TITLE) or "without a title",
         transformation=_short(idea.part("Transformation"), TOLD),
-        predicted=predicted(idea),
+        predicted=idea.predicted,
         verdict=_verdict(gain, run.problem.target) if gain else cast(Failure, str(evaluation.status)),
         baseline=_short(tree.title(run, parent).removeprefix("seed: "), TITLE) if parent.idea else EAGER,
         gain=gain,

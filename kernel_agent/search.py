@@ -146,7 +146,7 @@ class Search:
                 self.stop(reason)
                 return
             if number < self.run.settings.num_rounds:
-                await self.profile(selection.survivors(self.run, number))
+                await self.profile((*selection.survivors(self.run, number), *selection.disappointing(self.run, number)))
 
     def fruitless(self, number: int) -> str | None:
         """Why the search ends with a round that has no ideas at all."""
@@ -297,12 +297,12 @@ class Search:
             self.record(known)
         return known
 
-    async def profile(self, survivors: tuple[Trial, ...]) -> None:
+    async def profile(self, chosen: tuple[Trial, ...]) -> None:
         """Profile what was not yet, in one batch, the original left out; without a profiler, say so once and go on.
 
-        The next round's briefs need it of their parents, the account of the run of the winner; nobody else does.
+        The next round's briefs tell it of their parents and of what disappointed, the account of the run of the winner.
         """
-        trials = [trial for trial in survivors if trial.idea and trial.source_id not in self.run.profiles]
+        trials = [trial for trial in chosen if trial.idea and trial.source_id not in self.run.profiles]
         if not trials or not self._profiled:
             return
         self.observe(Profiling(tuple(trials)))

@@ -33,6 +33,26 @@ def survivors(run: Run, round: int) -> tuple[Trial, ...]:
     return tuple(trial for trial in select(run, round + 1) if trial.idea)
 
 
+DISAPPOINTING = 2
+"""Kernels of a round that are profiled to tell why they are slow."""
+
+
+def disappointing(run: Run, round: int) -> tuple[Trial, ...]:
+    """What was to be faster than its parent, came out slower and is no parent itself; the furthest off first."""
+    left, best = survivors(run, round), {}
+    for trial in tree.ranking(run):
+        if trial.idea and tree.round_of(run, trial) == round:
+            best.setdefault(trial.idea, trial)
+
+    def missed(trial: Trial) -> float:
+        idea = run.ideas[trial.idea or ""]
+        gain = (run.speedup(trial) or 0.0) / (run.speedup(run.trials[idea.parent]) or 1.0)
+        return (idea.predicted or 0.0) / gain if gain < 1 < (idea.predicted or 0.0) else 0.0
+
+    slow = [trial for trial in best.values() if trial not in left and missed(trial)]
+    return tuple(sorted(slow, key=missed, reverse=True)[:DISAPPOINTING])
+
+
 SWEPT = 2
 """Kernels of a round whose tunables are swept."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TypeVar
 
@@ -298,15 +298,23 @@ def outcome(run: Run, idea: Idea) -> Outcome | None:
         for trial in chain(run, idea, attempt)
         if (evaluation := run.evaluation(trial)) is not None
     ]
+    told = Outcome(idea.title, None, None, predicted=idea.predicted, gist=idea.part("Transformation"))
     if not judged:
         why = next((one.reason for one in run.unwritten.values() if one.idea == idea.id), None)
-        return Outcome(idea.title, Status.REJECTED, None, f"no code came of it: {why}") if why else None
+        return replace(told, status=Status.REJECTED, remark=f"no code came of it: {why}") if why else None
     passed = [(evaluation.speedup or 0.0, trial) for trial, evaluation in judged if evaluation.status is Status.PASSED]
-    if passed:
-        speedup, trial = max(passed, key=lambda one: one[0])
-        return Outcome(idea.title, Status.PASSED, speedup, f"with {values(trial)}" if trial.tuned else "")
-    last = judged[-1][1]
-    return Outcome(idea.title, last.status, None, _remark(last))
+    if not passed:
+        return replace(told, status=judged[-1][1].status, remark=_remark(judged[-1][1]))
+    speedup, trial = max(passed, key=lambda one: one[0])
+    gain = speedup / (run.speedup(run.trials[idea.parent]) or 1.0)
+    return replace(told, status=Status.PASSED, speedup=speedup, gain=gain, remark=_seen(run, trial))
+
+
+def _seen(run: Run, trial: Trial) -> str:
+    """The values that a sweep chose for a trial, and what limits it where it was profiled."""
+    profile = run.profiles.get(trial.source_id)
+    bound = profile and profile.bound != "unknown" and f"bound by {profile.bound}: {[*profile.findings, profile.why][0]}"
+    return "; ".join(filter(None, (trial.tuned and f"with {values(trial)}", bound)))
 
 
 def brief(run: Run, parent: Trial, round: int, mate: str | None = None) -> Brief:

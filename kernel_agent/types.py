@@ -199,6 +199,15 @@ class Idea:
         told = re.search(rf"^{name}: (.*?)(?=\n(?:{'|'.join(PARTS)}): |\Z)", self.reasoning, re.MULTILINE | re.DOTALL)
         return told[1] if told else ""
 
+    @property
+    def predicted(self) -> float | None:
+        """The factor over the parent that the idea promised; a share in percent is one over what was."""
+        told = re.search(r"(\d+(?:\.\d+)?)\s*(%?)", self.part("Predicted gain"))
+        if told is None:
+            return None
+        value = 1 + float(told[1]) / 100 if told[2] else float(told[1])
+        return value if 0 < value < 1e6 else None
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -277,12 +286,19 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A sibling's or ancestor's idea and what became of it; the status is None while it is being tried."""
+    """A sibling's or ancestor's idea and what became of it; the status is None while it is being tried.
+
+    `speedup` is over eager PyTorch; `gain` is over the idea's parent, as is the `predicted` one. `gist` says how it was
+    to be done, `remark` why it failed or what limits it.
+    """
 
     title: str
     status: Status | None
     speedup: float | None
     remark: str = ""
+    gain: float | None = None
+    predicted: float | None = None
+    gist: str = ""
 
 
 @dataclass(frozen=True, slots=True)

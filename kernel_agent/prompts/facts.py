@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
+from statistics import median
 from typing import Any
 
 from kernel_agent.evidence import told
@@ -11,6 +12,9 @@ from kernel_agent.prompts import line
 from kernel_agent.types import JSON, Brief, Description, Evaluation, Idea, Outcome, Profile, Timing, baseline_title
 
 HOT_LINES, RULES = 6, 3
+GIST = 240
+"""Characters of how an earlier idea was to be carried out."""
+
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
 
@@ -41,6 +45,7 @@ def facts(brief: Brief) -> dict[str, object]:
             "measured": _measured(brief.mate.evaluation, known),
         },
         "outcomes": _outcomes(brief),
+        "promises": _promises(brief),
         "advice": brief.advice,
         "passages": [
             {"label": f"{p.slot}: {': '.join(filter(None, (p.title, p.heading)))} ({p.source})", "text": p.text}
@@ -130,9 +135,27 @@ def outcomes(found: Iterable[Outcome]) -> str:
 def _outcome(one: Outcome) -> str:
     tried = "refused" if one.remark else "being tried"
     status = tried if one.status is None else one.status.replace("_", " ")
-    found = status if one.speedup is None else f"{one.speedup:.2f}x"
+    found = status if one.speedup is None else f"{one.speedup:.2f}x eager"
+    if one.gain is not None:
+        promised = f", which promised {one.predicted:.2f}x" if one.predicted else ""
+        found += f" and {one.gain:.2f}x its parent{promised}"
     remark = f"; {line(one.remark)}" if one.remark else ""
-    return f"{found}: {line(one.title)}{remark}"
+    gist = f"; it was: {line(one.gist, GIST)}" if one.gist else ""
+    return f"{found}: {line(one.title)}{remark}{gist}"
+
+
+def _promises(brief: Brief) -> str:
+    """How the gains that were predicted in this run compare with those that were measured."""
+    told = ((one.predicted, one.gain) for one in (*brief.lessons, *brief.siblings))
+    checked = [(promise, gain) for promise, gain in told if promise and gain]
+    if not checked:
+        return ""
+    kept = sum(gain >= promise for promise, gain in checked)
+    promised, measured = (median(one) for one in zip(*checked, strict=True))
+    return (
+        f"of {len(checked)} predictions that were put to the test {kept} came true; "
+        f"the median promised {promised:.2f}x and {measured:.2f}x was measured"
+    )
 
 
 def _amount(value: float) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from kernel_agent import tree
 from kernel_agent.evidence import BUDGET, line, told
-from kernel_agent.experience import fits, fitting, learnt, predicted, question
+from kernel_agent.experience import fits, fitting, learnt, question
 from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Recalled, Run
 from kernel_agent.types import Evaluation, Idea, Interval, Profile, Status, Timing, Trial, Versus
 from rag.experience import EAGER, Experience, Gain, as_line, read_line
@@ -172,9 +172,9 @@ def test_a_run_without_a_name_or_operators_leaves_nothing(play: Play) -> None:
     [("1.3", 1.3), ("1.3x, no more", 1.3), ("30 %", 1.3), ("about 12%", 1.12), ("2", 2.0), ("much", None), ("0", None)],
 )
 def test_a_promise_is_read_as_a_factor(told: str, factor: float | None) -> None:
-    found = predicted(Idea("i", 1, "p", "t", f"Reasoning: 5 passes\nPredicted gain: {told}"))
+    found = Idea("i", 1, "p", "t", f"Reasoning: 5 passes\nPredicted gain: {told}").predicted
     assert found == (factor and pytest.approx(factor))
-    assert predicted(Idea("i", 1, "p", "t", "Reasoning: 5 passes")) is None
+    assert Idea("i", 1, "p", "t", "Reasoning: 5 passes").predicted is None
 
 
 def at(target: str = "cpu", arch: str = "x86_64", *families: str, run: str = "other") -> Experience:

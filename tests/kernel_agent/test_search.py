@@ -375,6 +375,23 @@ async def test_what_a_round_leaves_is_profiled_in_one_batch_and_the_next_briefs_
     assert journal.load().profiles == play.run.profiles
 
 
+async def test_what_disappointed_is_profiled_too_and_the_next_briefs_say_why_it_is_slow(journal: Journal) -> None:
+    promises = {"# speed: 3.0": 2, "# speed: 2.9": 2, "# speed: 0.7": 2, "# speed: 0.5": 4, "# speed: 0.6": None}
+
+    class Promises(Writes):
+        async def ideas(self, brief: Brief, count: int) -> list[Idea]:
+            self.asked.append(brief)
+            told = (f"Predicted gain: {gain}" if gain else "" for gain in promises.values())
+            return [Idea("", 0, "", *both) for both in zip(promises, told, strict=True)] if brief.round == 1 else []
+
+    bench, proposer = InProcessBench(), Promises()
+    await search(journal, proposer, bench, num_rounds=2, branching_factor=5).play()
+    assert set(bench.profiled[0]) == {"# speed: 3.0", "# speed: 2.9", "# speed: 0.5", "# speed: 0.7"}
+    told = {one.title: one for one in (*proposer.asked[-1].siblings, *proposer.asked[-1].lessons)}
+    assert (told["# speed: 0.5"].gain, told["# speed: 0.5"].predicted) == (0.5, 4.0)
+    assert told["# speed: 0.5"].remark.startswith("bound by") and told["# speed: 0.6"].remark == ""
+
+
 async def test_after_the_last_round_the_winner_alone_is_profiled_also_where_the_search_ends_early(
     journal: Journal,
 ) -> None:

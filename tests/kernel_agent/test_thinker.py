@@ -287,7 +287,11 @@ async def test_the_brief_is_told_in_numbers() -> None:
         parent=Trial("i", 0, 0, None, "# the parent's text"),
         parent_idea=Idea("i", 1, "p", "Warp shuffles", ""),
         parent_evaluation=parent,
-        siblings=(Outcome("Two rows a block", Status.BUILD_ERROR, None, "no such type"),),
+        siblings=(
+            Outcome("Two rows a block", Status.BUILD_ERROR, None, "no such type"),
+            Outcome("Split", Status.PASSED, 2.0, "bound by latency: one wave", 0.5, 1.5, "two blocks a row\nthen one"),
+        ),
+        lessons=(Outcome("Warp shuffles", Status.PASSED, 4.0, "", 4.0, 3.0),),
         passages=(Passage("p1", "page", "Loads", "Width", "Use float4.", "docs/loads.md"),),
         retrieval_mode="lexical",
         parent_profile=Profile(
@@ -307,6 +311,10 @@ async def test_the_brief_is_told_in_numbers() -> None:
         "NVIDIA H100, sm_90, 3,000 GB/s measured for a copy",
         "mul = aten.mul.Tensor(x, p_w) -> float32[1024, 1024]; 8.39 MB",
         "sum_1 = aten.sum.dim_IntList(mul, [-1], True, dtype=float64) -> float64[1024, 1]; 4.2 MB",
+        "4.00x eager and 4.00x its parent, which promised 3.00x: Warp shuffles (led to the parent)",
+        "2.00x eager and 0.50x its parent, which promised 1.50x: Split; bound by latency: one wave; "
+        "it was: two blocks a row then one (tried beside it)",
+        "of 2 predictions that were put to the test 1 came true; the median promised 2.25x and 2.25x was measured",
         "counted work: 2.1 MFLOP; inputs, parameters and outputs once: 8.4 MB",
         "limit from these and the device's measured peaks: 50.0 us",
         "eager PyTorch: 400.0 us [390.0, 410.0], 12 % of the limit reached",
@@ -416,6 +424,7 @@ OURS = {
     "language",
     "meaning",
     "parent_time",
+    "promises",
     "retrieval_mode",
     "status",
     "target",
