@@ -39,7 +39,8 @@ DISAPPOINTING = 2
 
 def disappointing(run: Run, round: int) -> tuple[Trial, ...]:
     """What was to be faster than its parent, came out slower and is no parent itself; the furthest off first."""
-    left, best = survivors(run, round), {}
+    left = survivors(run, round)
+    best: dict[str, Trial] = {}
     for trial in tree.ranking(run):
         if trial.idea and tree.round_of(run, trial) == round:
             best.setdefault(trial.idea, trial)

@@ -312,9 +312,10 @@ def outcome(run: Run, idea: Idea) -> Outcome | None:
 
 def _seen(run: Run, trial: Trial) -> str:
     """The values that a sweep chose for a trial, and what limits it where it was profiled."""
-    profile = run.profiles.get(trial.source_id)
-    bound = profile and profile.bound != "unknown" and f"bound by {profile.bound}: {[*profile.findings, profile.why][0]}"
-    return "; ".join(filter(None, (trial.tuned and f"with {values(trial)}", bound)))
+    parts = [f"with {values(trial)}"] if trial.tuned else []
+    if (profile := run.profiles.get(trial.source_id)) and profile.bound != "unknown":
+        parts.append(f"bound by {profile.bound}: {[*profile.findings, profile.why][0]}")
+    return "; ".join(parts)
 
 
 def brief(run: Run, parent: Trial, round: int, mate: str | None = None) -> Brief:
