@@ -116,6 +116,16 @@ class Compiled:
 
 
 @dataclass(frozen=True, slots=True)
+class Launch:
+    """One of several launches."""
+
+    name: str
+    bound: str
+    duration_us: float | None = None
+    share_pct: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The server's report of one candidate."""
 
@@ -124,6 +134,7 @@ class Report:
     digest: Digest | None = None
     static: tuple[Compiled, ...] = ()
     notes: tuple[str, ...] = ()
+    kernels: tuple[Launch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +177,14 @@ def _told(report: Report, found: Digest) -> Profile:
         hot_lines=tuple(_hot(line) for line in found.hot_lines),
         metrics=(f"longest kernel: {found.name}", *time, *numbers),
         report=report.report_id,
+        launches=tuple(map(_launch, report.kernels)),
     )
+
+
+def _launch(launch: Launch) -> str:
+    time = "" if launch.duration_us is None else f", {launch.duration_us:,.1f} us"
+    share = "" if launch.share_pct is None else f", {launch.share_pct:.0f} % of all launches"
+    return f"{launch.name}{time}{share}, bound: {launch.bound}"
 
 
 def _numbers(group: Numbers) -> Iterator[str]:

@@ -161,7 +161,8 @@ class Profile:
     """What a profiler says of one source, in words. `rung` is what they were read off: counters, timeline, static.
 
     `bound` is `unknown` where it could not say; `why` then says why not. `troubles` are the server's names of what is
-    wrong, `findings` their words; `report` is the server's name of the report.
+    wrong, `findings` their words; `report` is the server's name of the report. All of it is of the longest launch;
+    `launches` tell of each where there are several.
     """
 
     rung: str
@@ -174,6 +175,7 @@ class Profile:
     hot_lines: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     report: str | None = None
+    launches: tuple[str, ...] = ()
 
 
 PARTS = ("Bottleneck", "Transformation", "Reasoning", "Predicted gain", "Risk")

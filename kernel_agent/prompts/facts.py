@@ -11,7 +11,7 @@ from kernel_agent.evidence import told
 from kernel_agent.prompts import line
 from kernel_agent.types import JSON, Brief, Description, Evaluation, Idea, Outcome, Profile, Timing, baseline_title
 
-HOT_LINES, RULES = 6, 3
+HOT_LINES, RULES, LAUNCHES = 6, 3, 8
 GIST = 240
 """Characters of how an earlier idea was to be carried out."""
 
@@ -115,7 +115,7 @@ def _profile(seen: Profile) -> Iterator[str]:
     """What limits the parent, as far as the profiler could tell."""
     yield f"bound: {line(seen.bound)}, {line(seen.why)} (from {seen.rung})"
     groups = (("wrong", seen.findings), ("warps wait", seen.stalls), ("hot", seen.hot_lines[:HOT_LINES]))
-    for name, rows in (*groups, ("rule", seen.rules[:RULES])):
+    for name, rows in (*groups, ("rule", seen.rules[:RULES]), ("launch", seen.launches[:LAUNCHES])):
         for row in rows:
             yield f"{name}: {line(row, 400)}"
     if seen.metrics:

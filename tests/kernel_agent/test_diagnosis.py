@@ -1,6 +1,6 @@
 """The profiler's answers in words, whatever rung of the ladder they come from."""
 
-from kernel_agent.diagnosis import Answer, Compiled, Digest, Report, profile
+from kernel_agent.diagnosis import Answer, Compiled, Digest, Launch, Report, profile
 
 
 def test_below_counters_the_profile_says_what_it_is_and_claims_no_bound() -> None:
@@ -17,3 +17,9 @@ def test_a_candidate_that_could_not_be_profiled_says_why() -> None:
     assert (failed.rung, failed.bound) == ("none", "unknown")
     assert failed.why == "not profiled (run error): RuntimeError: out of memory"
     assert profile(Answer("no_kernel")).why.endswith("it gave no reason")
+
+
+def test_of_several_launches_each_is_told_in_a_line() -> None:
+    rows = (Launch("sums", "memory", 1200.5, 92.4), Launch("finish", "launch"))
+    told = profile(Answer("profiled", "", Report("r", digest=Digest("sums", "memory", "DRAM is busy"), kernels=rows)))
+    assert told.launches == ("sums, 1,200.5 us, 92 % of all launches, bound: memory", "finish, bound: launch")

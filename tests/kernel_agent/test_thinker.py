@@ -303,6 +303,7 @@ async def test_the_brief_is_told_in_numbers() -> None:
             ("77 % long_scoreboard: waiting for data",),
             hot_lines=("90 % of samples at line 4: >>>data",),
             metrics=("occupancy 50 %",),
+            launches=("finish, 2.0 us",),
         ),
     )
     _, requests = await think("ideas", here, 4, script=[Say(json.dumps([idea("A")]))])
@@ -311,6 +312,7 @@ async def test_the_brief_is_told_in_numbers() -> None:
         "NVIDIA H100, sm_90, 3,000 GB/s measured for a copy",
         "mul = aten.mul.Tensor(x, p_w) -> float32[1024, 1024]; 8.39 MB",
         "sum_1 = aten.sum.dim_IntList(mul, [-1], True, dtype=float64) -> float64[1024, 1]; 4.2 MB",
+        "launch: finish, 2.0 us",
         "4.00x eager and 4.00x its parent, which promised 3.00x: Warp shuffles (led to the parent)",
         "2.00x eager and 0.50x its parent, which promised 1.50x: Split; bound by latency: one wave; "
         "it was: two blocks a row then one (tried beside it)",
