@@ -198,8 +198,7 @@ class Idea:
 
     def part(self, name: str) -> str:
         """What the reasoning says under one of PARTS, over as many lines as there are; empty where it does not."""
-        told = re.search(rf"^{name}: (.*?)(?=\n(?:{'|'.join(PARTS)}): |\Z)", self.reasoning, re.MULTILINE | re.DOTALL)
-        return told[1] if told else ""
+        return _part(self.reasoning, name)
 
     @property
     def predicted(self) -> float | None:
@@ -209,6 +208,12 @@ class Idea:
             return None
         value = 1 + float(told[1]) / 100 if told[2] else float(told[1])
         return value if 0 < value < 1e6 else None
+
+
+@lru_cache(maxsize=1 << 16)
+def _part(reasoning: str, name: str) -> str:
+    told = re.search(rf"^{name}: (.*?)(?=\n(?:{'|'.join(PARTS)}): |\Z)", reasoning, re.MULTILINE | re.DOTALL)
+    return told[1] if told else ""
 
 
 @dataclass(frozen=True, slots=True)
