@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -16,20 +15,18 @@ from kernel_agent import tree
 from kernel_agent.advice import rules
 from kernel_agent.built import Kernel
 from kernel_agent.costs import budget_of, spent
-from kernel_agent.errors import NotCovered, Unavailable, UsageError
+from kernel_agent.errors import NotCovered, UsageError
 from kernel_agent.events import Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.intake import taken
 from kernel_agent.journal import Journal
 from kernel_agent.problem import Shapes, load_problem
 from kernel_agent.settings import Settings, load_settings
 from kernel_agent.types import Brief, Description, Evaluation, Idea, Interval, Problem, Trial
-from rag import Answer, LibraryError, Situation
 
 if TYPE_CHECKING:
     from kernel_agent.bench import Bench
     from kernel_agent.llm import Model
     from kernel_agent.search import Proposer
-    from rag import Library
 
 KEYED = ("openai", "gemini", "anthropic", "openrouter")
 """Providers that `auto` tries, in this order."""
@@ -159,6 +156,7 @@ class KernelAgent:
     ) -> tuple[str, dict[str, Any]]:
         from kernel_agent.memory import remembered
         from kernel_agent.search import Search
+        from kernel_agent.shelf import opened
 
         if not journal.described:
             self._notice("tracing the problem and timing its baselines")
@@ -166,7 +164,7 @@ class KernelAgent:
         run = journal.load()
         run.settings = settings
         proposer = _proposer(run.description, model, settings)
-        async with _library(settings, self._notice) as library:
+        async with opened(settings.retrieval, self._notice) as library:
             provider = provider_of(settings)
             mode = library.mode
             started = RunStarted(
@@ -334,40 +332,6 @@ def _recorded(journal: Journal, settings: Settings) -> Iterator[None]:
         yield
     finally:
         cassette.write(journal, settings.record)
-
-
-@dataclass(frozen=True, slots=True)
-class Shelf:
-    """The library as the search knows it, its faults among ours."""
-
-    library: Library
-
-    @property
-    def mode(self) -> str:
-        return self.library.mode
-
-    def consult(self, situation: Situation) -> Answer:
-        try:
-            return self.library.consult(situation)
-        except LibraryError as error:
-            raise Unavailable(f"The library cannot answer: {error}.") from None
-
-
-@asynccontextmanager
-async def _library(settings: Settings, notice: Callable[[str], None]) -> AsyncIterator[Shelf]:
-    from rag import Library
-
-    loop = asyncio.get_running_loop()
-
-    def say(message: str) -> None:
-        loop.call_soon_threadsafe(notice, message)
-
-    try:
-        library = await asyncio.to_thread(Library.open, mode=settings.retrieval, progress=say)
-    except LibraryError as error:
-        raise Unavailable(f"The library cannot be opened: {error}.") from None
-    with library:
-        yield Shelf(library)
 
 
 def _path(given: Path | str) -> Path:

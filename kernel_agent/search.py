@@ -91,6 +91,9 @@ class Library(Protocol):
     def consult(self, situation: Situation) -> Answer:
         """The passages for a kernel under work; called in a thread."""
 
+    def likeness(self, text: str, others: Sequence[str]) -> Sequence[float]:
+        """How like a text each of the others is in meaning, 0 to 1; nothing without vectors. Called in a thread."""
+
 
 @dataclass(slots=True)
 class Search:
@@ -191,13 +194,18 @@ class Search:
         brief = await self.brief(parent, number, taken=taken, mate=crossed)
         brief = replace(brief, experiences=fitting(self.run, brief))
         proposed = await self.proposed(brief, count)
-        fresh = novelty.new_ideas(self.run, parent, number, proposed, taken)[:count]
+        fresh = (await self.new(parent, number, proposed, taken))[:count]
         if len(fresh) < min(count, len(proposed)):
             refused = (Outcome(idea.title, None, None, REFUSED) for idea in proposed)
             again = replace(brief, siblings=(*brief.siblings, *refused))
             others = await self.proposed(again, count - len(fresh))
-            fresh += novelty.new_ideas(self.run, parent, number, others, (*taken, *fresh))[: count - len(fresh)]
+            fresh += (await self.new(parent, number, others, (*taken, *fresh)))[: count - len(fresh)]
         return tuple(replace(idea, passages=idea.passages or _ids(brief), mate=crossed) for idea in fresh)
+
+    async def new(self, parent: Trial, number: int, proposed: list[Idea], taken: tuple[Idea, ...]) -> tuple[Idea, ...]:
+        """Those of the proposed ideas that say something new."""
+        likeness = self.library.likeness if self.library else novelty.unknown
+        return await asyncio.to_thread(novelty.new_ideas, self.run, parent, number, proposed, taken, likeness)
 
     async def proposed(self, brief: Brief, count: int) -> list[Idea]:
         """The proposer's ideas; where its replies are of no use that is said, and there are none."""

@@ -174,6 +174,11 @@ def _floats(vector: bytes) -> Any:
     return np.frombuffer(vector, dtype="<f4")
 
 
+def cosines(vector: bytes, others: Sequence[bytes]) -> list[float]:
+    """The cosine of a unit vector with each of the others."""
+    return [float(_floats(vector) @ _floats(other)) for other in others]
+
+
 class DenseIndex:
     """A Chroma collection opened for reading.
 

@@ -46,6 +46,7 @@ class Library:
         self._must = must
         self._lock = threading.Lock()
         self._asked: dict[str, bytes] = {}
+        self._likened: dict[str, bytes] = {}
         self.mode_reason = reason
 
     @classmethod
@@ -191,6 +192,25 @@ class Library:
         with self._lock:
             if known and self._embedder is not None:
                 recall.learn(known, self._embedder, self._cache, self._choice)
+
+    def likeness(self, text: str, others: Sequence[str]) -> list[float]:
+        """How like a text each of the others is in meaning: the cosine of their vectors; nothing without vectors.
+
+        Raises LibraryError as `search` does where the model is lost.
+        """
+        with self._lock:
+            wanted = [one for one in dict.fromkeys((text, *others)) if one not in self._likened]
+            if self._embedder is None or not others:
+                return []
+            try:
+                self._likened |= zip(wanted, self._embedder.embed(wanted) if wanted else (), strict=True)
+            except LibraryError as error:
+                self._lose_vectors(error)
+                return []
+            found = dense.cosines(self._likened[text], [self._likened[one] for one in others])
+            if len(self._likened) >= REMEMBERED:
+                self._likened.clear()
+            return found
 
     def _ranked(self, query: Query, text: str) -> tuple[Passage, ...]:
         vector = self._vector(text)

@@ -21,7 +21,7 @@ LAYERS = {
         {"verdict"},
         {"doctor", "report", "flags", "curate"},
         {"agent"},
-        {"search", "memory"},
+        {"search", "memory", "shelf"},
         {"thinker", "templates", "bench", "providers", "experience"},
         {"endpoint", "manual", "cassette", "metered"},
         {"llm", "query", "advice", "prompts", "excerpt", "sweep", "costs", "diagnosis", "connection"},

@@ -450,6 +450,9 @@ async def test_passages_reach_the_briefs_and_the_ideas(journal: Journal) -> None
             self.asked.append(situation)
             return Answer("lexical", (Passage("p1", "page", "title", "heading", "text", "page.md"),))
 
+        def likeness(self, text: str, others: Sequence[str]) -> Sequence[float]:
+            return ()
+
     proposer, shelf = ScriptedProposer(), Shelf()
     play = search(journal, proposer, InProcessBench(), num_rounds=1)
     play.library = shelf
@@ -461,6 +464,28 @@ async def test_passages_reach_the_briefs_and_the_ideas(journal: Journal) -> None
     assert (first.arch, first.language, first.idea) == ("x86_64", "cpp", "")
     assert any("because" in asked.idea for asked in shelf.asked[1:])
     assert not any("class Model" in str(asked) for asked in shelf.asked)
+
+
+async def test_an_idea_that_means_the_same_to_the_library_s_vectors_is_refused_too(journal: Journal) -> None:
+    class Shelf:
+        def consult(self, situation: Situation) -> Answer:
+            return Answer("hybrid", ())
+
+        def likeness(self, text: str, others: Sequence[str]) -> Sequence[float]:
+            return [0.95 if {"Ring of tiles", "Tiles on a carousel"} == {text, other} else 0.85 for other in others]
+
+    class Repeats(Writes):
+        async def ideas(self, brief: Brief, count: int) -> list[Idea]:
+            self.asked.append(brief)
+            first = ["Ring of tiles", "Tiles on a carousel", "Online softmax"]
+            told = first if len(self.asked) == 1 else ["Wide loads"]
+            return [Idea("", 0, "", title, "") for title in told]
+
+    proposer = Repeats()
+    play = search(journal, proposer, InProcessBench(), num_rounds=1, branching_factor=3, implementations_per_idea=1)
+    play.library = Shelf()
+    await play.play()
+    assert [idea.title for idea in play.run.ideas.values()] == ["Ring of tiles", "Online softmax", "Wide loads"]
 
 
 def test_the_real_library_understands_the_query(journal: Journal, tmp_path: Path) -> None:

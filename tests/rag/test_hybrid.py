@@ -180,6 +180,21 @@ def test_a_dead_child_turns_auto_lexical_in_words_and_is_an_error_where_hybrid_w
             library.search(Query("arrays of structs"))
 
 
+def test_texts_are_likened_by_meaning_where_there_are_vectors_and_not_at_all_where_there_are_none(
+    copy: tuple[Path, Path],
+) -> None:
+    cache, corpus = copy
+    row, same, other = "Keep the row in registers", "The row is kept in registers", "Sort keys with a radix pass"
+    with Library.open(cache, "auto", corpus=corpus) as library:
+        near, far, itself = library.likeness(row, [same, other, row])
+        assert far < 0.5 < 0.9 < near <= itself == pytest.approx(1.0, abs=1e-5)
+        assert library.likeness(row, []) == []
+        os.kill(_child_of(library), signal.SIGKILL)
+        assert library.likeness(row, ["something else"]) == [] and library.mode == "lexical"
+    with Library.open(cache, "lexical", corpus=corpus) as library:
+        assert library.likeness(row, [same]) == []
+
+
 def _child_of(library: Library) -> int:
     assert isinstance(library._embedder, Embedder)
     return library._embedder.pid

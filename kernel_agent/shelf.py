@@ -1,0 +1,51 @@
+"""The library as the search knows it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from kernel_agent.errors import Unavailable
+from rag import Answer, Library, LibraryError, Situation
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """The library as the search knows it, its faults among ours."""
+
+    library: Library
+
+    @property
+    def mode(self) -> str:
+        return self.library.mode
+
+    def consult(self, situation: Situation) -> Answer:
+        try:
+            return self.library.consult(situation)
+        except LibraryError as error:
+            raise Unavailable(f"The library cannot answer: {error}.") from None
+
+    def likeness(self, text: str, others: Sequence[str]) -> list[float]:
+        try:
+            return self.library.likeness(text, others)
+        except LibraryError as error:
+            raise Unavailable(f"The library cannot compare: {error}.") from None
+
+
+@asynccontextmanager
+async def opened(mode: Literal["auto", "lexical", "hybrid"], notice: Callable[[str], None]) -> AsyncIterator[Shelf]:
+    """The library, built where it is missing. Raises Unavailable."""
+    loop = asyncio.get_running_loop()
+
+    def say(message: str) -> None:
+        loop.call_soon_threadsafe(notice, message)
+
+    try:
+        library = await asyncio.to_thread(Library.open, mode=mode, progress=say)
+    except LibraryError as error:
+        raise Unavailable(f"The library cannot be opened: {error}.") from None
+    with library:
+        yield Shelf(library)
