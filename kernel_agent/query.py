@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from kernel_agent.types import JSON, Brief, Description, Idea, Problem, Profile
 from rag.plan import DEPTHWISE, Situation, families_of, operators_in
@@ -16,6 +17,9 @@ BALANCE = 20.0
 
 GROUPS_FROM = 7
 """Arguments of aten's convolutions where the number of groups is among them; it is the last."""
+
+PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum")
+"""Operators that multiply two computed tensors, as attention does."""
 
 SMALL = 1e6
 """Bytes below which, on a GPU, launching takes longer than moving the data."""
@@ -91,10 +95,43 @@ def _dtypes(graph: JSON | None) -> Iterator[str]:
 
 
 def _operators(graph: JSON | None) -> Iterator[str]:
+    if graph and _attends(graph):
+        yield "attention"
     for node in graph["nodes"] if graph else ():
-        match node["op"].split("."):
-            case ["aten", name, *_]:
-                yield (f"{DEPTHWISE}_" if _in_groups(node) else "") + name.strip("_")
+        if name := _plain(node["op"]):
+            yield (f"{DEPTHWISE}_" if _in_groups(node) else "") + name
+
+
+def _plain(operator: str) -> str | None:
+    """An ATen operator's name; None of another."""
+    match operator.split("."):
+        case ["aten", name, *_]:
+            return name.strip("_")
+    return None
+
+
+def _attends(graph: JSON) -> bool:
+    """Whether it is attention written out: a softmax of a product, multiplied again."""
+    behind: dict[str, str] = {}
+    for node in graph["nodes"]:
+        name, seen = _plain(node["op"]), {behind.get(one, "") for one in _nodes_in((node["args"], node["kwargs"]))}
+        if name in PRODUCTS:
+            if "softmax" in seen:
+                return True
+            behind[node["name"]] = "product"
+        elif name == "softmax" and "product" in seen:
+            behind[node["name"]] = "softmax"
+        else:
+            behind[node["name"]] = max(seen, default="")
+    return False
+
+
+def _nodes_in(given: Any) -> Iterator[str]:
+    if isinstance(given, dict):
+        yield from [given["node"]] if isinstance(given.get("node"), str) else _nodes_in(list(given.values()))
+    elif isinstance(given, list | tuple):
+        for one in given:
+            yield from _nodes_in(one)
 
 
 def _in_groups(node: JSON) -> bool:

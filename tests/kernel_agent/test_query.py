@@ -40,7 +40,7 @@ def test_a_repair_asks_for_the_log() -> None:
 def test_a_convolution_of_channels_by_themselves_is_called_so() -> None:
     def asked(op: str, groups: list[object]) -> tuple[str, ...]:
         arguments = [{"node": "x"}, {"node": "w"}, None, [1, 1], [0, 0], [1, 1], *groups]
-        graph = {"inputs": [], "parameters": [], "nodes": [{"name": "c", "op": op, "args": arguments}]}
+        graph = {"inputs": [], "parameters": [], "nodes": [{"name": "c", "op": op, "args": arguments, "kwargs": {}}]}
         known = brief("cuda")
         return situation(replace(known, description=replace(known.description, graph=graph))).operators
 
@@ -48,3 +48,19 @@ def test_a_convolution_of_channels_by_themselves_is_called_so() -> None:
     assert asked("aten.conv2d.default", [1]) == asked("aten.conv2d.default", []) == ("conv2d",)
     assert asked("aten.convolution.default", [False, [0, 0], 8]) == ("depthwise_convolution",)
     assert asked("aten.roll.default", [64]) == ("roll",)
+
+
+def traced(*nodes: tuple[str, str, list[str]]) -> tuple[str, ...]:
+    rows = [{"name": n, "op": op, "args": [[{"node": a} for a in args]], "kwargs": {}} for n, op, args in nodes]
+    known = brief("cuda")
+    graph = {"inputs": [], "parameters": [], "nodes": rows}
+    return situation(replace(known, description=replace(known.description, graph=graph))).families
+
+
+def test_attention_that_is_written_out_is_called_so() -> None:
+    scores, scaled = ("s", "aten.matmul.default", ["q", "k"]), ("d", "aten.div.Tensor", ["s", "bias"])
+    weights, out = ("w", "aten.softmax.int", ["d"]), ("o", "aten.bmm.default", ["w", "v"])
+    assert traced(scores, scaled, weights, out)[0] == "attention"
+    assert "attention" not in traced(scores, scaled, weights)
+    assert "attention" not in traced(("w", "aten.softmax.int", ["x"]), out)
+    assert "attention" not in traced(scores, scaled, weights, ("o", "aten.bmm.default", ["v", "v"]))
