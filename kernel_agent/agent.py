@@ -26,7 +26,7 @@ from kernel_agent.types import Brief, Description, Evaluation, Idea, Interval, P
 if TYPE_CHECKING:
     from kernel_agent.bench import Bench
     from kernel_agent.llm import Model
-    from kernel_agent.search import Proposer
+    from kernel_agent.protocols import Proposer
 
 KEYED = ("openai", "gemini", "anthropic", "openrouter")
 """Providers that `auto` tries, in this order."""

@@ -26,7 +26,7 @@ LAYERS = {
         {"endpoint", "manual", "cassette", "metered"},
         {"llm", "query", "advice", "prompts", "excerpt", "sweep", "costs", "diagnosis", "connection"},
         {"journal", "problem", "intake", "built", "evidence"},
-        {"budget", "prices", "novelty", "recorded", "selection", "together"},
+        {"budget", "prices", "novelty", "recorded", "selection", "together", "protocols"},
         {"tree"},
         {"settings", "events"},
         {"types"},
