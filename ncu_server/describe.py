@@ -58,7 +58,7 @@ async def _describe(
             threads=probe.threads,
             copy_gbps=round(reached.copy_gbps, 2),
             peaks=reached,
-            features=[*features, reached.rates],
+            features=[*features, *filter(None, [probe.toolkit]), reached.rates],
         ),
         graph_uri=f"problem://{identity}/graph" if graph else None,
         graph_error=error,

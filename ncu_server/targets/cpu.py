@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -31,7 +32,7 @@ def probe() -> Probe:
     if compiler is None:
         fix = "install one (apt-get install g++) or set CXX to one that works"
         return Probe(False, model, arch, threads(), None, "no C++ compiler that compiles", fix)
-    return Probe(True, model, arch, threads(), compiler)
+    return Probe(True, model, arch, threads(), compiler, toolkit=_toolkit(compiler))
 
 
 def environment(found: Probe) -> dict[str, str]:
@@ -47,6 +48,19 @@ def _compiler() -> str | None:
     check = [found, *command[1:], "-x", "c++", "-fsyntax-only", "-"]
     done = subprocess.run(check, input="int main() {}", text=True, capture_output=True, timeout=60, check=False)
     return found if done.returncode == 0 else None
+
+
+def _toolkit(compiler: str) -> str:
+    """The compiler with its version, and the processor that it takes this one for where it says so (GCC)."""
+    version = _said([compiler, "--version"])
+    native = re.search(r"-march=\s+(\S+)", _said([compiler, "-march=native", "-Q", "--help=target"]))
+    said = next(iter(version.splitlines()), compiler)
+    return f"{said}, -march=native is {native[1]}" if native else said
+
+
+def _said(command: list[str]) -> str:
+    done = subprocess.run(command, text=True, capture_output=True, timeout=60, check=False)
+    return done.stdout if done.returncode == 0 else ""
 
 
 def _cpuinfo() -> tuple[str, set[str]]:

@@ -169,7 +169,7 @@ class Cuda:
         return int(torch.cuda.get_device_properties(0).L2_cache_size)
 
     def features(self) -> list[str]:
-        """What a kernel's author should know of it: processors, memories, the CUDA that torch was built with."""
+        """What a kernel's author should know of it: processors and memories."""
         known = torch.cuda.get_device_properties(0)
 
         def sized(name: str, unit: int, words: str) -> list[str]:
@@ -185,7 +185,6 @@ class Cuda:
             *sized("shared_memory_per_block", 1 << 10, "KiB shared memory a block without"),
             *sized("shared_memory_per_multiprocessor", 1 << 10, "KiB shared memory an SM"),
             *sized("regs_per_multiprocessor", 1, "registers an SM"),
-            f"CUDA {torch.version.cuda}",
         ]
 
     def peaks(self) -> dict[str, float | None]:

@@ -1,0 +1,17 @@
+"""What is made of PyTorch's own times."""
+
+from ncu_server import schema
+from ncu_server.baselines import narrower, uncertain
+
+
+def row(name: str, low: float, high: float) -> schema.BaselineResult:
+    timing = schema.Timing(median_us=100.0, low_us=low, high_us=high, samples=6, cache="cold", warm_us=90.0)
+    return schema.BaselineResult(name=name, timing=timing, speedup=None, kernels=[])
+
+
+def test_a_time_that_may_be_anything_is_said_to_be_uncertain_and_the_better_of_two_sittings_is_kept_whole() -> None:
+    busy = {"eager": row("eager", 70.0, 160.0), "compile": row("compile", 99.0, 101.0)}
+    quiet = {"eager": row("eager", 95.0, 105.0), "compile": row("compile", 97.0, 103.0)}
+    assert uncertain(busy) == {"eager": "the time of eager is uncertain: 70 to 160 us"}
+    assert uncertain(quiet) == {}
+    assert narrower(busy, quiet) == narrower(quiet, busy) == quiet
