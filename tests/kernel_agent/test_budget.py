@@ -14,12 +14,13 @@ import pytest
 
 from kernel_agent import KernelAgent
 from kernel_agent.budget import Budget, Charge, Clock, Limits
-from kernel_agent.errors import BudgetSpent, UsageError
+from kernel_agent.errors import BudgetSpent, ProviderError, UsageError
 from kernel_agent.events import Confirmed, Event, Stopped
+from kernel_agent.journal import Journal
 from kernel_agent.settings import rows
 from kernel_agent.types import digest
 from tests.kernel_agent.test_agent import CODE
-from tests.scripted_openai import Say, ScriptedOpenAI, Stall, Step
+from tests.scripted_openai import Events, Refuse, Say, ScriptedOpenAI, Stall, Step
 from tests.scripted_run import LETTERS, ROOT
 
 
@@ -72,6 +73,18 @@ async def test_the_cost_of_each_call_is_kept_to_the_cent_by_stage(tmp_path: Path
     assert spent["dollars"] == pytest.approx(7 * (100 * 2 + 10 * 30) / 1e6)
     assert {stage: row["calls"] for stage, row in spent["models"].items()} == {"ideas": 3, "code": 4}
     assert again == results, "a resumed run pays nothing again"
+
+
+async def test_what_breaks_off_is_charged_as_far_as_it_came(tmp_path: Path) -> None:
+    half = json.dumps({"choices": [{"delta": {"content": "x" * 300}}]})
+    ideas = Say('[{"title": "wide loads", "transformation": "load"}]')
+    async with ScriptedOpenAI([ideas, Events((half,)), Refuse(401)]) as server:
+        with pytest.raises(ProviderError, match="401"):
+            await run(tmp_path, server, prices="tiny=0/10", branching_factor=1)
+    with Journal.open(tmp_path / "run") as journal:
+        _, charge = journal.charges()
+    assert (charge.stage, charge.reply_tokens) == ("code", 100) and charge.prompt_tokens > 100
+    assert charge.dollars == pytest.approx(100 * 10 / 1e6)
 
 
 async def longest(tmp_path: Path) -> int:
