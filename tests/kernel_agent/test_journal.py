@@ -20,8 +20,8 @@ from benchmarks.orchestration import opened
 from kernel_agent.errors import KernelAgentError, ServerError, UsageError
 from kernel_agent.journal import FILE, LOG, MANUAL, Journal, read
 from kernel_agent.journal import begun as has_begun
-from kernel_agent.tree import Confirmation, Ideas, Judgement, Run
-from kernel_agent.types import Idea, Trial
+from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Run, Unwritten
+from kernel_agent.types import Evaluation, Idea, Profile, Status, Trial, digest
 from tests.scripted_run import DESCRIPTION, PROBLEM, ROOT, evaluation_of, small_settings
 
 
@@ -54,6 +54,28 @@ def test_a_run_is_read_back_equal(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         assert journal.load() == run == read(tmp_path)
         assert journal.problem == PROBLEM and journal.described
+
+
+ODD = "half \ud800, end \0, line\u2028, \x1b[2J, \ufffe, 😀, \\ud800"
+
+
+def test_a_journal_is_read_back_whatever_words_stand_in_it(tmp_path: Path) -> None:
+    root = digest(None, 0, 0)
+    idea = Idea("i", 1, root, ODD, ODD)
+    trial = Trial("i", 0, 0, root, ODD, (("A", ODD), ("B", 10**400), ("C", float("inf")), ("D", True)))
+    profile = Profile("counters", "memory", ODD, (ODD,), hot_lines=(ODD,))
+    failed = Evaluation(Status.WRONG, ODD, provenance={ODD: [ODD, float("inf")]})
+    with Journal.create(tmp_path / "run") as journal:
+        journal.begin(PROBLEM, small_settings())
+        journal.describe(DESCRIPTION)
+        for record in (Ideas(1, (idea,)), trial, Unwritten("i", 1, 0, ODD)):
+            journal.append(record)
+        journal.append(Judgement(trial.source_id, failed))
+        journal.append(Diagnosis(trial.source_id, profile))
+        run = journal.load()
+    (read,) = (one for one in run.trials.values() if one.idea)
+    assert read.tuned[1:] == trial.tuned[1:] and read.source == ODD.replace("\ud800", "?", 1)
+    assert run.ideas["i"].title == run.profiles[trial.source_id].why == run.evaluations[trial.source_id].log
 
 
 def test_reading_leaves_the_collector_as_it_was_whatever_it_finds(tmp_path: Path) -> None:
