@@ -23,7 +23,7 @@ from kernel_agent import prompts
 from kernel_agent.endpoint import Endpoint
 from kernel_agent.errors import ProviderError, UsageError
 from kernel_agent.llm import Malformed, Model
-from kernel_agent.prompts.facts import facts, operators
+from kernel_agent.prompts.facts import TRIED, facts, operators
 from kernel_agent.providers import open_model
 from kernel_agent.recorded import text_of
 from kernel_agent.settings import load_settings
@@ -396,6 +396,40 @@ def test_a_module_that_was_not_traced_and_a_long_graph_are_told_too() -> None:
     text = prompts.render("ideas", **facts(brief(description=known)), count=1, idea_limit=4000)
     assert re.search("could not be traced: .*\n\n<<<data .*\ndata-dependent control flow\n", text)
     assert operators({**GRAPH, "nodes": GRAPH["nodes"] * 40}).endswith("... and 20 more\nreturns sum_1")
+
+
+def tried(count: int, status: Status | None = Status.PASSED) -> tuple[Outcome, ...]:
+    """So many earlier ideas as long as they may be, the first of them the fastest."""
+    made = []
+    for number in range(count):
+        told = (f"{status} {number} {'t' * 80}", status, 9.0 / (1 + number), "r" * 300, 1.0, 2.0, "g" * 4000)
+        made.append(Outcome(*(told if status else (*told[:2], None))))
+    return tuple(made)
+
+
+def test_what_a_long_run_tried_is_told_within_bounds_and_what_tells_most_is_told_whole() -> None:
+    lessons = tuple(Outcome(f"step {number}", Status.PASSED, 0.5, gist="as a whole") for number in range(6))
+    new = tried(32, None)
+    text = str(facts(brief(siblings=(*tried(640), *new), lessons=lessons))["outcomes"])
+    rows = text.split("\n")
+    assert len(text) <= TRIED + 100 and rows[-1] == f"... and {678 - len(rows) + 1} more"
+    assert all(any(one.title in row for row in rows) for one in new)
+    assert sum("it was: as a whole (led to the parent)" in row for row in rows) == 6
+    whole = [row for row in rows if "; it was: ggg" in row]
+    short = [row for row in rows if row.endswith("ttt (tried beside it)") and ": passed" in row]
+    assert len(whole) > 12 and "passed 0 " in whole[0] and "passed 639 " in whole[-1]
+    assert len(short) > 40, "the latest of the others are named"
+    few = str(facts(brief(siblings=tried(24)))["outcomes"])
+    assert few.count("; it was: ggg") == 24 and "more" not in few, "a run of the default size is told whole"
+
+
+@pytest.mark.parametrize("many", ["parameters", "inputs", "nodes", "compiled", "outputs"])
+def test_a_problem_of_thousands_of_parts_makes_no_prompt_of_thousands_of_rows(many: str) -> None:
+    known = brief().description
+    graph = {**GRAPH, many: GRAPH[many] * 5000} if many in GRAPH else GRAPH
+    known = replace(known, graph=graph, compiled=known.compiled * (5000 if many == "compiled" else 1))
+    text = prompts.render("ideas", **facts(brief(description=known)), count=1, idea_limit=4000)
+    assert len(text) < 25_000 and re.search(r"\.\.\. and \d+ more", text)
 
 
 HOSTILE = [
