@@ -164,10 +164,10 @@ def outcomes(found: Iterable[Outcome]) -> str:
 def _outcome(one: Outcome) -> str:
     tried = "refused" if one.remark else "being tried"
     status = tried if one.status is None else one.status.replace("_", " ")
-    found = status if one.speedup is None else f"{one.speedup:.2f}x eager"
+    found = status if one.speedup is None else f"{_factor(one.speedup)} eager"
     if one.gain is not None:
-        promised = f", which promised {one.predicted:.2f}x" if one.predicted else ""
-        found += f" and {one.gain:.2f}x its parent{promised}"
+        promised = f", which promised {_factor(one.predicted)}" if one.predicted else ""
+        found += f" and {_factor(one.gain)} its parent{promised}"
     remark = f"; {line(one.remark)}" if one.remark else ""
     gist = f"; it was: {line(one.gist, GIST)}" if one.gist else ""
     return f"{found}: {line(one.title)}{remark}{gist}"
@@ -183,8 +183,12 @@ def _promises(brief: Brief) -> str:
     promised, measured = (median(one) for one in zip(*checked, strict=True))
     return (
         f"of {len(checked)} predictions that were put to the test {kept} came true; "
-        f"the median promised {promised:.2f}x and {measured:.2f}x was measured"
+        f"the median promised {_factor(promised)} and {_factor(measured)} was measured"
     )
+
+
+def _factor(value: float) -> str:
+    return f"{value:.2f}x" if 0.1 <= value < 1e6 else f"{value:.2g}x"
 
 
 def _amount(value: float) -> str:

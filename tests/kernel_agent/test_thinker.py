@@ -423,6 +423,20 @@ def test_what_a_long_run_tried_is_told_within_bounds_and_what_tells_most_is_told
     assert few.count("; it was: ggg") == 24 and "more" not in few, "a run of the default size is told whole"
 
 
+@pytest.mark.parametrize(
+    ("speedup", "gain", "words"),
+    [
+        (1.5, 0.75, "1.50x eager and 0.75x its parent, which promised 3.00x"),
+        (0.0031, 0.00004, "0.0031x eager and 4e-05x its parent, which promised 3.00x"),
+        (2.0, 2e9, "2.00x eager and 2e+09x its parent, which promised 3.00x"),
+        (0.0, 0.0, "0x eager and 0x its parent, which promised 3.00x"),
+    ],
+)
+def test_what_was_gained_over_a_parent_of_any_speed_is_told(speedup: float, gain: float, words: str) -> None:
+    one = Outcome("Split", Status.PASSED, speedup, "", gain, 3.0)
+    assert str(facts(brief(siblings=(one,)))["outcomes"]).startswith(words)
+
+
 @pytest.mark.parametrize("many", ["parameters", "inputs", "nodes", "compiled", "outputs"])
 def test_a_problem_of_thousands_of_parts_makes_no_prompt_of_thousands_of_rows(many: str) -> None:
     known = brief().description
