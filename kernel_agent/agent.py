@@ -378,5 +378,11 @@ def _new_directory(runs: Path, name: str) -> Path:
 def _write(path: Path, text: str) -> None:
     """Whole or not at all."""
     half = path.with_name(path.name + ".half")
-    half.write_text(text)
-    half.replace(path)
+    try:
+        half.write_text(text, "utf-8")
+        half.replace(path)
+    except OSError as error:
+        raise Unavailable(
+            f"{path} cannot be written ({error.strerror}); the run is over and its journal safe: "
+            f"make room for it, then resume {path.parent}."
+        ) from None

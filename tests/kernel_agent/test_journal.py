@@ -6,6 +6,8 @@ import asyncio
 import gc
 import json
 import os
+import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -271,6 +273,42 @@ def test_a_run_is_shown_from_where_nothing_can_be_written_be_its_log_full_or_not
     if done.returncode == 1 and "unshare" in done.stderr:
         pytest.skip("unshare is not allowed here")
     assert done.stdout == f"{len(run.evaluations)}\n", done.stderr
+
+
+FULL = """
+import pathlib, sys
+from kernel_agent.errors import Unavailable
+from kernel_agent.journal import Journal
+from tests.kernel_agent.test_journal import begun, fill_all
+place = pathlib.Path(sys.argv[1])
+with begun(place / "run") as journal:
+    fill_all(journal)
+with (place / "fill").open("wb", buffering=0) as fill:
+    try:
+        while True:
+            fill.write(bytes(512))
+    except OSError:
+        pass
+try:
+    with Journal.open(place / "run") as journal:
+        journal.settings = journal.settings
+except Unavailable as fault:
+    print(fault)
+(place / "fill").unlink()
+with Journal.open(place / "run") as journal:
+    print(len(journal.load().evaluations))
+"""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare to mount a small disk")
+def test_a_full_disk_is_not_taken_for_a_damaged_journal(tmp_path: Path) -> None:
+    mount = f"mount -t tmpfs -o size=512k none {tmp_path} && exec {sys.executable} -c {shlex.quote(FULL)} {tmp_path}"
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True, text=True, cwd=ROOT)
+    if done.returncode and ("unshare" in done.stderr or "mount" in done.stderr):
+        pytest.skip("unshare is not allowed here")
+    said, kept = done.stdout.splitlines()
+    assert re.fullmatch(r"The journal in .* cannot be .*; what it holds is safe: .* resume .*\.", said), done.stderr
+    assert kept == "2"
 
 
 def test_a_directory_without_a_run_and_a_broken_journal_are_told_apart(tmp_path: Path) -> None:
