@@ -55,7 +55,7 @@ def chosen(among: Sequence[Rule], operators: Iterable[str], target: str) -> tupl
 
 def _read(path: Path) -> tuple[Rule, ...]:
     try:
-        held = tomllib.loads(path.read_text())
+        held = tomllib.loads(path.read_text("utf-8"))
         return RULES.validate_python(held.pop("rule", []) if set(held) <= {"rule"} else held)
     except (OSError, UnicodeDecodeError) as fault:
         raise UsageError(f"The rules in {path} cannot be read: {fault}.") from None

@@ -20,16 +20,13 @@ from kernel_agent.events import Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.intake import taken
 from kernel_agent.journal import Journal
 from kernel_agent.problem import Shapes, load_problem
-from kernel_agent.settings import Settings, load_settings
+from kernel_agent.settings import Settings, load_settings, provider_of, resumed
 from kernel_agent.types import Brief, Description, Evaluation, Idea, Interval, Problem, Trial
 
 if TYPE_CHECKING:
     from kernel_agent.bench import Bench
     from kernel_agent.llm import Model
     from kernel_agent.protocols import Proposer
-
-KEYED = ("openai", "gemini", "anthropic", "openrouter")
-"""Providers that `auto` tries, in this order."""
 
 
 class KernelAgent:
@@ -88,6 +85,7 @@ class KernelAgent:
         Raises the exceptions of kernel_agent.errors; a run that was stopped goes on with `resume`.
         """
         settings, fits = self._played()
+        settings = settings.model_copy(update={"provider": provider_of(settings)})  # whatever keys there are later
         given = taken(code, name, inputs, init_inputs)
         problem = fits(load_problem(given.code, given.name, settings.target or "", input_shapes, given.init_inputs))
         new = _new_directory(settings.runs_dir, problem.name) if run_directory is None else _path(run_directory)
@@ -112,8 +110,8 @@ class KernelAgent:
     async def resume(self, run_directory: Path | str) -> tuple[str, dict[str, Any]]:
         """Carry on a run that was stopped.
 
-        Of its settings, those given to this agent's constructor are replaced, from now on. Raises UsageError where
-        that would be its target.
+        Of its settings, those given to this agent's constructor are replaced, from now on; another provider leaves
+        the address and the models of the one before behind. Raises UsageError where that would be its target.
         """
         with Journal.open(_path(run_directory)) as journal:
             self._observe(RunOpened(journal.directory))
@@ -123,7 +121,9 @@ class KernelAgent:
                     f"The run in {journal.directory} is for {journal.problem.target} and stays so: "
                     f"start a new run for {target}."
                 )
-            settings = load_settings(**(journal.settings.keyless() | self._given))
+            settings, left = resumed(journal.settings, self._given)
+            if left:
+                self._notice(f"of the provider before this one, {', '.join(left)} is left behind")
             async with self._hands(journal, settings) as (model, bench):
                 journal.settings = settings
                 with _recorded(journal, settings):
@@ -193,18 +193,6 @@ class KernelAgent:
 
     def _notice(self, message: str) -> None:
         self._observe(Notice(message))
-
-
-def provider_of(settings: Settings) -> str:
-    """The provider that the settings name or, by `auto`, the first whose key is set; templates where none is."""
-    if settings.provider != "auto":
-        return settings.provider
-    if settings.cassette is not None:
-        return "replay"
-    for name in KEYED:
-        if getattr(settings, f"{name}_api_key") is not None:
-            return name
-    return "custom" if settings.base_url else "templates"
 
 
 def results(run: tree.Run, directory: Path) -> dict[str, Any]:
@@ -354,5 +342,11 @@ def _new_directory(runs: Path, name: str) -> Path:
 def _write(path: Path, text: str) -> None:
     """Whole or not at all."""
     half = path.with_name(path.name + ".half")
-    half.write_text(text)
-    half.replace(path)
+    try:
+        half.write_text(text, "utf-8")
+        half.replace(path)
+    except OSError as error:
+        raise Unavailable(
+            f"{path} cannot be written ({error.strerror}); the run is over and its journal safe: "
+            f"make room for it, then resume {path.parent}."
+        ) from None

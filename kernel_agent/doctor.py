@@ -69,8 +69,8 @@ async def _measuring(settings: Settings) -> AsyncIterator[Check]:
 
 
 def _proposer(settings: Settings) -> Check:
-    from kernel_agent.agent import provider_of
     from kernel_agent.providers import PROVIDERS
+    from kernel_agent.settings import provider_of
 
     name = provider_of(settings)
     if name == "templates":

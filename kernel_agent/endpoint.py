@@ -6,15 +6,15 @@ import asyncio
 import importlib
 import json
 import random
-import re
-from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from kernel_agent.errors import ProviderError
-from kernel_agent.llm import Question, Reply, Usage
+from kernel_agent.llm import BrokenOff, Question, Reply, Usage
+from kernel_agent.prompts import line
 from kernel_agent.types import JSON
 
 if TYPE_CHECKING:
@@ -27,19 +27,34 @@ CHARACTERS_A_TOKEN = 3
 LIMITS = ("max_completion_tokens", "max_tokens")
 """What endpoints call the limit of a reply; reasoning models take the first alone."""
 
+COUNTS = ("prompt_tokens", "completion_tokens")
+MOST_COUNTED = 10**9
+"""Tokens above which a count is not believed."""
+
+MOST_READ = 1 << 24
+"""Characters of a stream after which it is left: no model says so much."""
+
 
 class Broken(Exception):  # noqa: N818
     """A connection or a stream that ended in the middle; asking again may help."""
 
 
+class Strange(Exception):  # noqa: N818
+    """An answer that is JSON and no completion."""
+
+
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What is asked of an endpoint beside the messages; None is not sent. `limit_name` is its name for `max_tokens`."""
+    """What is asked of an endpoint beside the messages; None is not sent. `limit_name` is its name for `max_tokens`.
+
+    With `bounded`, a reply without that limit is none: a budget counts on it.
+    """
 
     temperature: float | None = None
     max_tokens: int | None = None
     reasoning_effort: str | None = None
     limit_name: str = "max_tokens"
+    bounded: bool = False
 
     def of(self, question: Question, unknown: Container[str] = ()) -> dict[str, Any]:
         """The parameters by name without the unknown ones, those first that an endpoint is likeliest not to take."""
@@ -57,6 +72,11 @@ class Extras:
             "stream": True,
         }
         return {name: value for name, value in named.items() if value is not None and name not in unknown}
+
+    def spare(self, sent: JSON, unknown: Container[str]) -> tuple[str, ...]:
+        """What of the parameters that were sent may be left out."""
+        others = any(name not in unknown and name not in sent for name in LIMITS)
+        return tuple(name for name in sent if name not in LIMITS or others or not self.bounded)
 
 
 class Endpoint:
@@ -92,17 +112,27 @@ class Endpoint:
         self._unknown: set[str] = set()
 
     async def answer(self, question: Question) -> Reply:
+        """The reply; its cost includes that of tries which broke off once something had come."""
+        lost: list[Usage] = []
+        try:
+            reply = await self._answer(question, lost)
+        except ProviderError as fault:
+            raise (BrokenOff(str(fault), sum(lost, Usage())) if lost else fault) from fault.__cause__
+        return replace(reply, usage=sum(lost, reply.usage))
+
+    async def _answer(self, question: Question, lost: list[Usage]) -> Reply:
         left_out: list[str] = []
         tries = 0
         while True:
-            extras = self._extras.of(question, {*self._unknown, *left_out})
+            unknown = {*self._unknown, *left_out}
+            extras = self._extras.of(question, unknown)
             try:
-                reply = await self._once(question, extras)
+                reply = await self._once(question, extras, lost)
                 self._learn(left_out)
                 return reply
             except self._api.APIStatusError as refusal:
-                if refusal.status_code in (400, 422) and extras:
-                    left_out.append(_refused(refusal.param, extras))
+                if refusal.status_code in (400, 422) and (spare := self._extras.spare(extras, unknown)):
+                    left_out.append(self._refused(refusal.param, extras, spare))
                     continue
                 asked = _retry_after(refusal.response.headers)
                 wait = self._wait(tries) if asked is None else asked
@@ -115,6 +145,16 @@ class Endpoint:
             tries += 1
             await asyncio.sleep(wait)
 
+    def _refused(self, param: str | None, sent: JSON, spare: Sequence[str]) -> str:
+        """The parameter that a refusal names, else the one that is likeliest not to be known."""
+        first = (param or "").partition(".")[0]
+        if first in sent and first not in spare:
+            raise ProviderError(
+                f"{self._name} takes no limit on its replies, so a budget of dollars or tokens cannot be kept: "
+                "choose another model with --model-name, or set no such budget."
+            )
+        return first if first in spare else spare[0]
+
     def _wait(self, tries: int) -> float:
         return self._first_wait_s * float(2**tries) * random.uniform(0.5, 1.5)
 
@@ -124,7 +164,8 @@ class Endpoint:
                 self._unknown.add(name)
                 self._say(f"{self._name} does not take `{name}`: left out from now on.")
 
-    async def _once(self, question: Question, extras: JSON) -> Reply:
+    async def _once(self, question: Question, extras: JSON, lost: list[Usage]) -> Reply:
+        heard: list[str] = []
         messages = [{"role": speaker, "content": text} for speaker, text in question.talk]
         completions: Any = self._client.chat.completions.with_streaming_response
         try:
@@ -132,7 +173,10 @@ class Endpoint:
                 asyncio.timeout(self._timeout_s),
                 completions.create(model=self._model, messages=messages, **extras) as response,
             ):
-                return await self._read(response, question)
+                heard.append("")
+                reply = await self._read(response, question, heard)
+                heard.clear()
+                return reply
         except (TimeoutError, self._api.APITimeoutError) as fault:
             raise ProviderError(
                 f"{self._name} did not answer within {self._timeout_s:g} s: resume later, allow more with "
@@ -144,16 +188,21 @@ class Endpoint:
             raise ProviderError(
                 f"{self._name} cannot be reached at {self._url}: is the address right, and is it up?"
             ) from fault
-        except (ValueError, self._api.APIResponseValidationError) as fault:
+        except (ValueError, RecursionError, self._api.APIResponseValidationError) as fault:
             raise ProviderError(
                 f"{self._name} answered with something that is not JSON: is {self._url} the right address?"
             ) from fault
+        except Strange as fault:
+            raise ProviderError(f"{self._name} answered {fault}: is {self._url} the right address?") from fault
+        finally:
+            if heard:
+                lost.append(_estimate(question, "".join(heard)))
 
-    async def _read(self, response: Any, question: Question) -> Reply:
+    async def _read(self, response: Any, question: Question, heard: list[str]) -> Reply:
         """The reply in whatever form it comes: events where the endpoint streams, else one JSON object."""
         try:
             if "text/event-stream" in response.headers.get("content-type", ""):
-                return self._reply(await self._streamed(await response.parse()), question)
+                return self._reply(await self._streamed(await response.parse(), heard), question)
             body = json.loads(await response.read())
         except _transport_error(response) as fault:
             if "timeout" in type(fault).__name__.lower():
@@ -161,40 +210,43 @@ class Endpoint:
             raise Broken("the reply was cut") from fault
         return self._reply(body, question)
 
-    async def _streamed(self, stream: Any) -> JSON:
-        """The chunks of a stream put together as one completion. Raises Broken where it ends before its end."""
-        parts: list[str] = []
+    async def _streamed(self, stream: Any, parts: list[str]) -> JSON:
+        """The chunks of a stream put together as one completion, which `parts` gets as they come.
+
+        Raises Broken where it ends before its end.
+        """
         finish = model = usage = None
+        left = MOST_READ
         try:
             async for chunk in stream:
-                for choice in chunk.choices or ():
-                    parts.append((choice.delta and choice.delta.content) or "")
-                    finish = choice.finish_reason or finish
-                model, usage = chunk.model or model, chunk.usage or usage
+                choices = getattr(chunk, "choices", None)
+                for choice in choices if isinstance(choices, list) else ():
+                    parts.append(_text(getattr(getattr(choice, "delta", None), "content", None)))
+                    finish = getattr(choice, "finish_reason", None) or finish
+                    left -= len(parts[-1])
+                if left < 0:
+                    raise Strange("without end")
+                model, usage = getattr(chunk, "model", None) or model, getattr(chunk, "usage", None) or usage
         except self._api.APIStatusError:
             raise
         except self._api.APIError as fault:  # an error among the events
             raise Broken(f"it said: {_flat(fault.message, self._key)}") from fault
         if finish is None:
             raise Broken("the stream ended in the middle")
-        used = usage.model_dump() if usage else None
         return {
             "choices": [{"message": {"content": "".join(parts)}, "finish_reason": finish}],
             "model": model,
-            "usage": used,
+            "usage": {name: getattr(usage, name, None) for name in COUNTS},
         }
 
     def _reply(self, body: Any, question: Question) -> Reply:
         try:
             choice = body["choices"][0]
-            text, cut = choice["message"].get("content") or "", choice.get("finish_reason") == "length"
+            said, cut = choice["message"].get("content"), choice.get("finish_reason") == "length"
         except (AttributeError, IndexError, KeyError, TypeError):
-            raise ProviderError(
-                f"{self._name} answered without a completion: is {self._url} the right address?"
-            ) from None
-        if not isinstance(text, str):
-            raise ProviderError(f"{self._name} answered with something else than text.")
-        return Reply(text, str(body.get("model") or self._model), cut, _usage(body.get("usage"), question, text))
+            raise Strange("without a completion") from None
+        text = _text(said)
+        return Reply(text, line(str(body.get("model") or self._model)), cut, _usage(body.get("usage"), question, text))
 
     def _refuse(self, refusal: APIStatusError) -> NoReturn:
         advice = {
@@ -216,20 +268,33 @@ class Endpoint:
         await self._client.close()
 
 
-def _refused(param: str | None, extras: JSON) -> str:
-    """The parameter that a refusal names, else the one that is likeliest not to be known."""
-    first = (param or "").partition(".")[0]
-    return first if first in extras else next(iter(extras))
+def _text(content: Any) -> str:
+    """What is said, be it one text or a list of parts; some models put what they think among the latter."""
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        texts = [part.get("text") for part in content if part.get("type") == "text"]
+        content = "".join(text for text in texts if isinstance(text, str))
+    if content is not None and not isinstance(content, str):
+        raise Strange("with something else than text")
+    return content or ""
 
 
 def _usage(used: Any, question: Question, text: str) -> Usage:
-    """What the endpoint says was used, else what the characters come to."""
+    """What the endpoint says was used, else, and where that cannot be, what the characters come to."""
     if isinstance(used, dict):
-        given, made = used.get("prompt_tokens"), used.get("completion_tokens")
-        if isinstance(given, int) and isinstance(made, int):
+        given, made = (used.get(name) for name in COUNTS)
+        if _counts(given, least=1) and _counts(made, least=1 if text else 0):
             return Usage(prompt_tokens=given, completion_tokens=made)
+    return _estimate(question, text)
+
+
+def _estimate(question: Question, text: str) -> Usage:
+    """What the characters come to."""
     asked = sum(len(said) for _, said in question.talk)
     return Usage(prompt_tokens=-(-asked // CHARACTERS_A_TOKEN), completion_tokens=-(-len(text) // CHARACTERS_A_TOKEN))
+
+
+def _counts(told: Any, least: int) -> TypeGuard[int]:
+    return isinstance(told, int) and not isinstance(told, bool) and least <= told <= MOST_COUNTED
 
 
 def _transport_error(response: Any) -> type[Exception]:
@@ -261,5 +326,6 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def _flat(text: str, key: str | None) -> str:
-    return re.sub(r"\s+", " ", text if key is None else text.replace(key, "<key>")).strip().rstrip(".")[:200]
+def _flat(text: object, key: str | None) -> str:
+    said = str(text)
+    return line(said if key is None else said.replace(key, "<key>")).rstrip(".")

@@ -16,7 +16,7 @@ from types import TracebackType
 from pydantic import TypeAdapter
 
 from kernel_agent.budget import Charge
-from kernel_agent.errors import Unavailable, UsageError
+from kernel_agent.errors import KernelAgentError, Unavailable, UsageError
 from kernel_agent.recorded import grow, row_of, text_of
 from kernel_agent.settings import Settings, load_settings
 from kernel_agent.tree import Record, Run
@@ -50,6 +50,18 @@ SPENDING = (
     "prompt_tokens INTEGER NOT NULL, reply_tokens INTEGER NOT NULL, dollars REAL, seconds REAL NOT NULL)"
 )
 """Made with the first charge, so that a journal of an earlier version can be gone on with."""
+
+PLACE = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+}
+"""Faults of where a journal is, and not of what stands in it."""
 
 SYNCED = "PRAGMA synchronous=NORMAL"
 """With the write-ahead log a run is whole after a kill, and after a power cut too."""
@@ -96,7 +108,7 @@ class Journal:
                     raise UsageError(
                         f"The run directory {directory} holds a run already; resume it, or choose another."
                     )
-        except UsageError:
+        except KernelAgentError:
             journal.close()
             raise
         journal._new = True
@@ -111,7 +123,7 @@ class Journal:
             with _understood(directory):
                 _check(journal._rows, directory)
                 journal._rows.execute(SYNCED)
-        except UsageError:
+        except KernelAgentError:
             journal.close()
             raise
         return journal
@@ -323,14 +335,23 @@ def _require(directory: Path) -> None:
 
 @contextmanager
 def _understood(directory: Path) -> Iterator[None]:
-    """Reading a journal; whatever is wrong with what stands in it becomes one sentence."""
+    """Reading a journal; whatever is wrong with what stands in it, or with the disk it is on, becomes one sentence."""
     try:
         yield
-    except (sqlite3.DatabaseError, KeyError, TypeError, ValueError) as error:
-        why = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UsageError(
-            f"{directory / FILE} is damaged, or not a journal of a run ({why}): start a new run."
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in PLACE:
+            raise _damaged(directory, error) from None
+        raise Unavailable(
+            f"The journal in {directory} cannot be read ({error}); what it holds is safe: "
+            f"see to the disk, which may be full, then resume {directory}."
         ) from None
+    except (sqlite3.DatabaseError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(directory, error) from None
+
+
+def _damaged(directory: Path, error: Exception) -> UsageError:
+    why = next(iter(str(error).splitlines()), type(error).__name__)
+    return UsageError(f"{directory / FILE} is damaged, or not a journal of a run ({why}): start a new run.")
 
 
 def _check(rows: sqlite3.Connection, directory: Path) -> None:

@@ -79,6 +79,14 @@ class NotRecorded(ProviderError):  # noqa: N818
     """A recorded run is played again, and this question was not asked in it."""
 
 
+class BrokenOff(ProviderError):  # noqa: N818
+    """No whole reply came, but parts of one; `lost` is about what they cost."""
+
+    def __init__(self, sentence: str, lost: Usage) -> None:
+        self.lost = lost
+        super().__init__(sentence)
+
+
 class Calls(Protocol):
     """Where calls are kept: the journal. A key is written once; `usage` is what the call cost, as JSON values."""
 

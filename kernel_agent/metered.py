@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernel_agent.budget import MOST_REPLY, Budget, Charge
 from kernel_agent.errors import UsageError
-from kernel_agent.llm import Answers, Question, Reply
+from kernel_agent.llm import Answers, BrokenOff, Question, Reply, Usage
 from kernel_agent.prices import Price, price_of
 from kernel_agent.settings import Settings
 
@@ -31,12 +31,20 @@ class Metered:
         prompt = sum(len(text.encode()) + SPEAKER for _, text in question.talk)  # a token is a byte at least
         worst = self.price.of(prompt, self.most_reply) if self.price else 0.0
         async with self.budget.call(worst, prompt + self.most_reply) as charge:
-            with self.budget.clock.work():
-                began = time.monotonic()
-                reply = await self.answers.answer(question)
-            used = reply.usage.prompt_tokens, reply.usage.completion_tokens
-            dollars = self.price.of(*used) if self.price else None
-            charge(Charge(question.role or "other", self.model, *used, dollars, time.monotonic() - began))
+            began = time.monotonic()
+
+            def pay(used: Usage) -> None:
+                tokens = used.prompt_tokens, used.completion_tokens
+                dollars = self.price.of(*tokens) if self.price else None
+                charge(Charge(question.role or "other", self.model, *tokens, dollars, time.monotonic() - began))
+
+            try:
+                with self.budget.clock.work():
+                    reply = await self.answers.answer(question)
+            except BrokenOff as fault:
+                pay(fault.lost)
+                raise
+            pay(reply.usage)
             return reply
 
     async def close(self) -> None:
@@ -56,5 +64,9 @@ def metered(answers: Answers, model: str, settings: Settings, budget: Budget) ->
 
 def most_reply(settings: Settings) -> int | None:
     """The most tokens of a reply that an endpoint is told: as set, else a bound where a budget needs one."""
-    counted = settings.budget_dollars is not None or settings.budget_tokens is not None
-    return settings.max_tokens or (MOST_REPLY if counted else None)
+    return settings.max_tokens or (MOST_REPLY if counted(settings) else None)
+
+
+def counted(settings: Settings) -> bool:
+    """Whether a budget counts what replies cost."""
+    return settings.budget_dollars is not None or settings.budget_tokens is not None

@@ -14,7 +14,7 @@ from kernel_agent.errors import ProviderError, UsageError
 from kernel_agent.journal import MANUAL
 from kernel_agent.llm import Answers, Calls, Model, Question, Reply, Role
 from kernel_agent.manual import Manual
-from kernel_agent.metered import Metered, metered, most_reply
+from kernel_agent.metered import Metered, counted, metered, most_reply
 from kernel_agent.settings import Settings, variable_of
 
 if TYPE_CHECKING:
@@ -122,7 +122,8 @@ def _endpoint(
     url = url or row.base_url
     if url is None:
         raise UsageError(f"Provider {row.name} has no address of its own: give --base-url.")
-    extras = Extras(settings.temperature, most_reply(settings), settings.reasoning_effort, row.limit_name)
+    bounded = counted(settings)
+    extras = Extras(settings.temperature, most_reply(settings), settings.reasoning_effort, row.limit_name, bounded)
     endpoint = Endpoint(
         row.name,
         name,

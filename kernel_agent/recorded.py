@@ -46,7 +46,8 @@ def row_of(record: Record) -> tuple[str, str, str]:
 
 
 def text_of(value: DataclassInstance) -> str:
-    return json.dumps(asdict(value))
+    """As JSON that can be read back whatever stands in it: a half character, which none can be, becomes a `?`."""
+    return json.dumps(asdict(value), ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
 def grow(run: Run, rows: sqlite3.Connection) -> None:

@@ -100,7 +100,7 @@ class Search:
                 self.stop(reason)
                 return
             if number < self.run.settings.num_rounds:
-                await self.profile((*selection.survivors(self.run, number), *selection.disappointing(self.run, number)))
+                await self.profile(selection.worth_profiling(self.run, number))
 
     def fruitless(self, number: int) -> str | None:
         """Why the search ends with a round that has no ideas at all."""
@@ -311,7 +311,8 @@ class Search:
         key = number, parent.id, mate
         if key not in self._briefs:
             advice = chosen(self._rules, operators_of(self.run.problem, self.run.description), self.run.problem.target)
-            self._briefs[key] = replace(tree.brief(self.run, parent, number, mate), advice=advice)
+            seen = selection.profiled(self.run, number)
+            self._briefs[key] = replace(tree.brief(self.run, parent, number, mate, seen), advice=advice)
         brief = self._briefs[key]
         if taken:
             tried = (Outcome(one.title, None, None) for one in taken)

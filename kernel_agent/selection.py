@@ -6,7 +6,7 @@ import math
 
 from kernel_agent import tree
 from kernel_agent.tree import Run
-from kernel_agent.types import Trial
+from kernel_agent.types import Profile, Trial
 
 SEEDS = 4
 """Ideas of that round."""
@@ -37,6 +37,10 @@ DISAPPOINTING = 2
 """Kernels of a round that are profiled to tell why they are slow."""
 
 
+LEAST = 1e-9
+"""A gain below which none is told from another."""
+
+
 def disappointing(run: Run, round: int) -> tuple[Trial, ...]:
     """What was to be faster than its parent, came out slower and is no parent itself; the furthest off first."""
     left = survivors(run, round)
@@ -48,10 +52,22 @@ def disappointing(run: Run, round: int) -> tuple[Trial, ...]:
     def missed(trial: Trial) -> float:
         idea = run.ideas[trial.idea or ""]
         gain = (run.speedup(trial) or 0.0) / (run.speedup(run.trials[idea.parent]) or 1.0)
-        return (idea.predicted or 0.0) / gain if gain < 1 < (idea.predicted or 0.0) else 0.0
+        return (idea.predicted or 0.0) / (gain or LEAST) if gain < 1 < (idea.predicted or 0.0) else 0.0
 
     slow = [trial for trial in best.values() if trial not in left and missed(trial)]
     return tuple(sorted(slow, key=missed, reverse=True)[:DISAPPOINTING])
+
+
+def worth_profiling(run: Run, round: int) -> tuple[Trial, ...]:
+    """What of a round goes to the profiler before the next one."""
+    return (*survivors(run, round), *disappointing(run, round))
+
+
+def profiled(run: Run, before: int) -> dict[str, Profile]:
+    """The profiles that the briefs of a round may tell, by source: not those that were taken later, of a winner."""
+    rounds = range(tree.SEEDING, before)
+    sources = (trial.source_id for number in rounds for trial in worth_profiling(run, number))
+    return {source: run.profiles[source] for source in sources if source in run.profiles}
 
 
 SWEPT = 2

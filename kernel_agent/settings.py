@@ -216,6 +216,41 @@ def load_settings(**given: Any) -> Settings:
         raise UsageError(_sentence(error)) from None
 
 
+KEYED = ("openai", "gemini", "anthropic", "openrouter")
+"""Providers that `auto` tries, in this order."""
+
+
+def provider_of(settings: Settings) -> str:
+    """The provider that the settings name or, by `auto`, the first whose key is set; templates where none is."""
+    if settings.provider != "auto":
+        return settings.provider
+    if settings.cassette is not None:
+        return "replay"
+    for name in KEYED:
+        if getattr(settings, f"{name}_api_key") is not None:
+            return name
+    return "custom" if settings.base_url else "templates"
+
+
+OF_A_PROVIDER = ("base_url", "model_name", "ideas_model", "code_model", "helper_model", "escalation_model")
+"""Settings that say something of one provider; a model's name may say of which."""
+
+
+def resumed(kept: Settings, given: dict[str, Any]) -> tuple[Settings, tuple[str, ...]]:
+    """The settings of a run with those given in place of what it kept, and the names of what it leaves behind.
+
+    Another provider is asked at its own address, for models of its own, and its key is sent nowhere else.
+    """
+    before = kept.keyless()
+    settings = load_settings(**(before | given))
+    if provider_of(settings) == provider_of(kept):
+        return settings, ()
+    providers = get_args(Provider)
+    left = [name for name in OF_A_PROVIDER if before[name] and before[name].partition(":")[0] not in providers]
+    settings = load_settings(**(before | dict.fromkeys(left) | given))
+    return settings, tuple(name for name in left if name not in given)
+
+
 def _sentence(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     place = str(first["loc"][0]) if first["loc"] else "settings"

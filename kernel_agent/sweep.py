@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from math import log, prod
 from statistics import fmean
+from typing import TypeGuard
 
 Value = int | float | str | bool
 Values = tuple[Value, ...]
@@ -20,6 +21,10 @@ Values = tuple[Value, ...]
 DECLARED = re.compile(r"\s*#\s*tune:\s*(.+?)\s*$")
 MOST = 1024
 """Combinations that are looked at, and values a tunable may list."""
+
+
+LONGEST, LARGEST = 200, 1e300
+"""Characters and size of a value that is still one: Python writes out no integer of thousands of digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,13 @@ def tunables(source: str) -> tuple[Tunable, ...]:
         body = ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    rows = [row.encode() for row in source.split("\n")]
+    rows = _rows(source)
     return tuple(found for node in body if (found := _tunable(node, rows)))
+
+
+def _rows(source: str) -> list[bytes]:
+    """The lines with their ends, as Python counts them."""
+    return [row.encode() for row in re.split(r"(?<=\n)|(?<=\r)(?!\n)", source)]
 
 
 def _tunable(node: ast.stmt, rows: Sequence[bytes]) -> Tunable | None:
@@ -53,21 +63,28 @@ def _tunable(node: ast.stmt, rows: Sequence[bytes]) -> Tunable | None:
         return None
     try:
         now, choices = ast.literal_eval(value), ast.literal_eval(f"[{told[1]}]")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
-    others = tuple(dict.fromkeys(choice for choice in choices[:MOST] if isinstance(choice, Value)))
-    if not isinstance(now, Value) or not others:
+    others = tuple(dict.fromkeys(choice for choice in choices[:MOST] if _is_plain(choice)))
+    if not _is_plain(now) or not others:
         return None
     return Tunable(name, (node.lineno - 1, value.col_offset, end), now, tuple(dict.fromkeys((now, *others))))
 
 
+def _is_plain(value: object) -> TypeGuard[Value]:
+    """Whether a value can be written into a source, and into a journal, and read back."""
+    if isinstance(value, str):
+        return len(value) <= LONGEST and not re.search("[\ud800-\udfff]", value)
+    return isinstance(value, (int, float)) and -LARGEST < value < LARGEST
+
+
 def with_values(source: str, declared: Sequence[Tunable], values: Values) -> str:
     """The source with other values in its declarations."""
-    rows = [row.encode() for row in source.split("\n")]
+    rows = _rows(source)
     for tunable, value in zip(declared, values, strict=True):
         line, start, end = tunable.place
         rows[line] = rows[line][:start] + repr(value).encode() + rows[line][end:]
-    return "\n".join(row.decode() for row in rows)
+    return b"".join(rows).decode()
 
 
 def rungs(limit: int) -> Iterator[int]:

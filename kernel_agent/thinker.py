@@ -8,9 +8,9 @@ import re
 import warnings
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from kernel_agent import prompts
 from kernel_agent.errors import UsageError
@@ -37,7 +37,10 @@ REPAIRS = {
     Status.SUSPECT: "repair_rules",
     Status.REJECTED: "repair_rules",
 }
-FENCE = re.compile(r"^(`{3,}|~{3,})[ \t]*(\w*)[^\n]*\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*(\w*).*")
+LABEL = re.compile(rf"^(?=(?:{'|'.join(PARTS)}): )", re.MULTILINE)
+"""Where a line within a part would begin another one."""
+
 DIAGNOSIS = 2000
 """Characters of a helper's answer that are passed on."""
 
@@ -128,15 +131,29 @@ def _prose(text: str) -> str:
     return shortened(text.strip(), DIAGNOSIS)
 
 
-class Proposed(BaseModel):
-    """An idea as the model's JSON has it."""
+def _words(value: object) -> str:
+    """What stands where a text was asked for; nothing, numbers, lists and objects are told as text too."""
+    try:
+        if isinstance(value, list):
+            return "; ".join(map(_words, value))
+        told = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+        return prompts.clean(told).strip()
+    except RecursionError:
+        raise ValueError("nested too deep") from None
 
-    title: str = Field(min_length=1)
-    bottleneck: str = ""
-    transformation: str = Field(min_length=1)
-    reasoning: str = ""
-    predicted_gain: float | str | None = None
-    risk: str = ""
+
+Words = Annotated[str, BeforeValidator(_words)]
+
+
+class Proposed(BaseModel):
+    """An idea as the model's JSON has it; a title and a transformation make one."""
+
+    title: Words = Field(min_length=1)
+    bottleneck: Words = ""
+    transformation: Words = Field(min_length=1)
+    reasoning: Words = ""
+    predicted_gain: Words = ""
+    risk: Words = ""
 
 
 SCHEMA = {
@@ -161,15 +178,22 @@ SCHEMA = {
 
 
 def read_ideas(text: str) -> list[Proposed]:
-    """The first JSON list of titled objects in the reply, wherever it stands (fenced, after prose, under a key)."""
+    """The first JSON list with titled objects in the reply, wherever it stands (fenced, after prose, under a key).
+
+    Of these what lacks something is passed over: the rest is paid for.
+    """
     rows = next((rows for value in _json_values(text) if (rows := _rows(value))), None)
     if rows is None:
         raise Malformed(f"there is no JSON list of ideas in it ({_json_fault(text)})")
-    try:
-        return [Proposed.model_validate(row) for row in rows]
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise Malformed(f"an idea's {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    found, faults = [], []
+    for row in rows:
+        try:
+            found.append(Proposed.model_validate(row))
+        except ValidationError as error:
+            faults.append(error.errors(include_url=False)[0])
+    if not found:
+        raise Malformed(f"an idea's {'.'.join(map(str, faults[0]['loc']))}: {faults[0]['msg']}")
+    return found
 
 
 def _json_values(text: str) -> Iterator[Any]:
@@ -177,15 +201,15 @@ def _json_values(text: str) -> Iterator[Any]:
     for start in islice(re.finditer(r"[\[{]", text), BRACKETS):
         try:
             yield decoder.raw_decode(text, start.start())[0]
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # which a number of thousands of digits raises too
             continue
 
 
 def _rows(value: Any) -> list[Any] | None:
     if isinstance(value, dict):
         return next((rows for inner in value.values() if isinstance(inner, list) and (rows := _rows(inner))), None)
-    titled = isinstance(value, list) and value and all(isinstance(row, dict) and "title" in row for row in value)
-    return value if titled else None
+    rows = value if isinstance(value, list) else []
+    return [row for row in rows if isinstance(row, dict) and "title" in row] or None
 
 
 def _json_fault(text: str) -> str:
@@ -194,7 +218,7 @@ def _json_fault(text: str) -> str:
         return "no bracket in the reply"
     try:
         json.JSONDecoder().raw_decode(text, start.start())
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         return str(error)
     except RecursionError:
         return "nested too deep"
@@ -203,8 +227,8 @@ def _json_fault(text: str) -> str:
 
 def read_module(text: str, problem: Problem) -> str:
     """The reply's last fenced block that defines ModelNew, under the problem's source where it lacks Model itself."""
-    text = text.replace("\r\n", "\n")
-    blocks = [match[3] for match in FENCE.finditer(text) if match[2].lower() in ("python", "py", "python3", "")]
+    text = re.sub("\r\n?", "\n", text)
+    blocks = [code for language, code in _fenced(text) if language in ("python", "py", "python3", "")]
     if not blocks and re.search(r"^(```|~~~)", text, re.MULTILINE):
         raise Malformed("its ```python block is not closed, as if it was cut off")
     if not blocks and _is_python(text):
@@ -213,6 +237,22 @@ def read_module(text: str, problem: Problem) -> str:
     if not named:
         raise Malformed("there is no ```python block that defines class ModelNew at module level")
     return _whole(named[-1].strip() + "\n", problem)
+
+
+def _fenced(text: str) -> Iterator[tuple[str, str]]:
+    """The blocks between two lines of one fence, each with its language; a fence that nothing closes opens none."""
+    rows = text.split("\n")
+    last = {row.rstrip(" \t"): number for number, row in enumerate(rows)}
+    number = 0
+    while number < len(rows):
+        opened = FENCE.fullmatch(rows[number])
+        number += 1
+        if opened and last.get(opened[1], -1) >= number:
+            start = number
+            while rows[number].rstrip(" \t") != opened[1]:
+                number += 1
+            yield opened[2].lower(), "".join(f"{row}\n" for row in rows[start:number])
+            number += 1
 
 
 def _whole(code: str, problem: Problem) -> str:
@@ -251,22 +291,19 @@ def _parsed(code: str) -> ast.Module:
 
 
 def _plain(title: str) -> str:
-    return " ".join(re.findall(r"[a-z0-9]+", title.casefold())) or title
+    return " ".join(re.findall(r"[^\W_]+", title.casefold())) or title
 
 
 def _idea(brief: Brief, proposed: Proposed) -> Idea:
-    gain = "" if proposed.predicted_gain is None else str(proposed.predicted_gain)
-    said = (proposed.bottleneck, proposed.transformation, proposed.reasoning, gain, proposed.risk)
-    parts = dict(zip(PARTS, said, strict=True))
+    told = (proposed.bottleneck, proposed.transformation, proposed.reasoning, proposed.predicted_gain, proposed.risk)
+    parts = {name: shortened(text, IDEA) for name, text in zip(PARTS, told, strict=True)}
     title = prompts.line(proposed.title, 100)
     return Idea(
         id=digest(brief.problem.id, brief.round, brief.parent.id, _plain(title)),
         round=brief.round,
         parent=brief.parent.id,
         title=title,
-        reasoning="\n".join(
-            f"{name}: {shortened(prompts.clean(text).strip(), IDEA)}" for name, text in parts.items() if text.strip()
-        ),
+        reasoning="\n".join(f"{name}: {LABEL.sub('  ', text)}" for name, text in parts.items() if text),
         passages=tuple(passage.id for passage in brief.passages),
     )
 

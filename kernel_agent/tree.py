@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TypeVar
@@ -290,8 +290,11 @@ def _mate(run: Run, trial: Trial) -> Mate:
     return Mate(trial, run.ideas[trial.idea], evaluation)
 
 
-def outcome(run: Run, idea: Idea) -> Outcome | None:
-    """What became of an idea: its fastest trial, or how its last one failed, or that no code came; None before that."""
+def outcome(run: Run, idea: Idea, seen: Mapping[str, Profile]) -> Outcome | None:
+    """What became of an idea: its fastest trial, or how its last one failed, or that no code came; None before that.
+
+    `seen` are the profiles that may be told, by source.
+    """
     judged = [
         (trial, evaluation)
         for attempt in range(run.settings.implementations_per_idea)
@@ -307,22 +310,26 @@ def outcome(run: Run, idea: Idea) -> Outcome | None:
         return replace(told, status=judged[-1][1].status, remark=_remark(judged[-1][1]))
     speedup, trial = max(passed, key=lambda one: one[0])
     gain = speedup / (run.speedup(run.trials[idea.parent]) or 1.0)
-    return replace(told, status=Status.PASSED, speedup=speedup, gain=gain, remark=_seen(run, trial))
+    return replace(told, status=Status.PASSED, speedup=speedup, gain=gain, remark=_seen(trial, seen))
 
 
-def _seen(run: Run, trial: Trial) -> str:
+def _seen(trial: Trial, seen: Mapping[str, Profile]) -> str:
     """The values that a sweep chose for a trial, and what limits it where it was profiled."""
     parts = [f"with {values(trial)}"] if trial.tuned else []
-    if (profile := run.profiles.get(trial.source_id)) and profile.bound != "unknown":
+    if (profile := seen.get(trial.source_id)) and profile.bound != "unknown":
         parts.append(f"bound by {profile.bound}: {[*profile.findings, profile.why][0]}")
     return "; ".join(parts)
 
 
-def brief(run: Run, parent: Trial, round: int, mate: str | None = None) -> Brief:
+def brief(
+    run: Run, parent: Trial, round: int, mate: str | None = None, seen: Mapping[str, Profile] | None = None
+) -> Brief:
     """What may be known of a parent in a round, from earlier rounds alone, so that a resumed round asks the same.
 
-    Lessons are the ideas that led to the parent, siblings all other ideas of the run; `mate` is a second parent's id.
+    Lessons are the ideas that led to the parent, siblings all other ideas of the run; `mate` is a second parent's id,
+    `seen` the profiles of earlier rounds by source, all where it is None.
     """
+    seen = run.profiles if seen is None else seen
     path = lineage(run, parent)
     own = list(dict.fromkeys(trial.idea for trial in path if trial.idea))
     others = [i for i in run.ideas.values() if i.round < round and i.id not in own]
@@ -333,9 +340,9 @@ def brief(run: Run, parent: Trial, round: int, mate: str | None = None) -> Brief
         parent=parent,
         parent_idea=run.ideas[parent.idea] if parent.idea else None,
         parent_evaluation=run.evaluation(parent),
-        siblings=_outcomes(run, others),
-        lessons=_outcomes(run, (run.ideas[idea] for idea in own)),
-        parent_profile=run.profiles.get(parent.source_id),
+        siblings=_outcomes(run, others, seen),
+        lessons=_outcomes(run, (run.ideas[idea] for idea in own), seen),
+        parent_profile=seen.get(parent.source_id),
         mate=_mate(run, run.trials[mate]) if mate else None,
     )
 
@@ -355,6 +362,6 @@ def _remark(evaluation: Evaluation) -> str:
     return next(iter(evaluation.log.strip().splitlines()), "")
 
 
-def _outcomes(run: Run, ideas: Iterable[Idea]) -> tuple[Outcome, ...]:
-    found = (outcome(run, idea) for idea in ideas)
+def _outcomes(run: Run, ideas: Iterable[Idea], seen: Mapping[str, Profile]) -> tuple[Outcome, ...]:
+    found = (outcome(run, idea, seen) for idea in ideas)
     return tuple(o for o in found if o is not None)

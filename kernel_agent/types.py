@@ -178,6 +178,15 @@ class Profile:
     launches: tuple[str, ...] = ()
 
 
+NUMBER = r"(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:e[+-]?\d+)?"
+GAIN = re.compile(
+    rf"(?P<minus>(?<![\w.])-\s?)?(?P<number>{NUMBER})(?:\s*(?:-|to)\s*{NUMBER})?"
+    r"(?:\s*-?(?:(?P<factor>x\b|fold\b|times\b)|(?P<share>%|per ?cent\b)))?",
+    re.IGNORECASE,
+)
+PLAIN = str.maketrans("×％٪٫−–—", "x%%.---")
+"""A promise in the many ways in which models write one."""
+
 PARTS = ("Bottleneck", "Transformation", "Reasoning", "Predicted gain", "Risk")
 """What an idea's reasoning consists of where a model has it."""
 
@@ -202,12 +211,17 @@ class Idea:
 
     @property
     def predicted(self) -> float | None:
-        """The factor over the parent that the idea promised; a share in percent is one over what was."""
-        told = re.search(r"(\d+(?:\.\d+)?)\s*(%?)", self.part("Predicted gain"))
-        if told is None:
+        """The factor over the parent that the idea promised; a share in percent is one over what was.
+
+        Of several numbers it is the first that says it is a factor, else a share; of a range the lower end.
+        """
+        told = [*GAIN.finditer(self.part("Predicted gain").translate(PLAIN))]
+        first = next((one for kind in ("factor", "share", "number") for one in told if one[kind]), None)
+        if first is None:
             return None
-        value = 1 + float(told[1]) / 100 if told[2] else float(told[1])
-        return value if 0 < value < 1e6 else None
+        value = float(first["number"].replace(",", "."))
+        value = 1 + value / 100 if first["share"] else value
+        return value if 0 < value < 1e6 and not first["minus"] else None
 
 
 @lru_cache(maxsize=1 << 16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from statistics import median
 from typing import Any
@@ -14,6 +15,15 @@ from kernel_agent.types import JSON, Brief, Description, Evaluation, Idea, Outco
 HOT_LINES, RULES, LAUNCHES = 6, 3, 8
 GIST = 240
 """Characters of how an earlier idea was to be carried out."""
+
+TRIED, TITLES = 26_000, 9_000
+"""Characters of all that was tried, and of these kept for what is told by its title alone."""
+
+FASTEST = 8
+"""Earlier ideas that are told whole because nothing was faster."""
+
+KERNELS = 60
+"""Kernels of torch.compile, and rows of a graph, that are named."""
 
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
@@ -31,7 +41,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "operators": operators(known.graph) if known.graph else "",
         "graph_error": known.graph_error,
         "facts": list(_work(known)),
-        "compiled": "\n".join(line(name) for name in known.compiled),
+        "compiled": "\n".join(_first([line(name) for name in known.compiled])),
         "notes": "\n".join(line(note) for note in known.notes),
         "parent_title": idea and idea.title + _written(brief, idea),
         "parent_source": brief.parent.source,
@@ -123,8 +133,27 @@ def _profile(seen: Profile) -> Iterator[str]:
 
 
 def _outcomes(brief: Brief) -> str:
-    groups = (("led to the parent", brief.lessons), ("tried beside it", brief.siblings))
-    return "\n".join(f"{_outcome(one)} ({where})" for where, group in groups for one in group)
+    """What was tried, a line each, in at most TRIED characters: what does not fit is told by its title, then counted.
+
+    This round's own ideas come first, as none may repeat them, then what led to the parent and what was fastest, then
+    the latest; it is told in the order in which it was tried.
+    """
+    tried = [(one, "led to the parent") for one in brief.lessons]
+    tried += [(one, "tried beside it") for one in brief.siblings]
+    fastest = sorted(range(len(tried)), key=lambda at: -(tried[at][0].speedup or 0.0))[:FASTEST]
+    telling = {*range(len(brief.lessons)), *fastest}
+    told: dict[int, str] = {}
+    left = TRIED
+    for at in sorted(range(len(tried)), key=lambda at: (tried[at][0].status is not None, at not in telling, -at)):
+        one, where = tried[at]
+        row = f"{_outcome(one)} ({where})"
+        if len(row) >= left - TITLES:
+            row = f"{_outcome(one if one.status is None else replace(one, gist='', remark=''))} ({where})"
+        if len(row) < left:
+            told[at] = row
+            left -= len(row) + 1
+    missing = len(tried) - len(told)
+    return "\n".join([*(told[at] for at in sorted(told)), *([f"... and {missing} more"] if missing else [])])
 
 
 def outcomes(found: Iterable[Outcome]) -> str:
@@ -135,10 +164,10 @@ def outcomes(found: Iterable[Outcome]) -> str:
 def _outcome(one: Outcome) -> str:
     tried = "refused" if one.remark else "being tried"
     status = tried if one.status is None else one.status.replace("_", " ")
-    found = status if one.speedup is None else f"{one.speedup:.2f}x eager"
+    found = status if one.speedup is None else f"{_factor(one.speedup)} eager"
     if one.gain is not None:
-        promised = f", which promised {one.predicted:.2f}x" if one.predicted else ""
-        found += f" and {one.gain:.2f}x its parent{promised}"
+        promised = f", which promised {_factor(one.predicted)}" if one.predicted else ""
+        found += f" and {_factor(one.gain)} its parent{promised}"
     remark = f"; {line(one.remark)}" if one.remark else ""
     gist = f"; it was: {line(one.gist, GIST)}" if one.gist else ""
     return f"{found}: {line(one.title)}{remark}{gist}"
@@ -154,8 +183,12 @@ def _promises(brief: Brief) -> str:
     promised, measured = (median(one) for one in zip(*checked, strict=True))
     return (
         f"of {len(checked)} predictions that were put to the test {kept} came true; "
-        f"the median promised {promised:.2f}x and {measured:.2f}x was measured"
+        f"the median promised {_factor(promised)} and {_factor(measured)} was measured"
     )
+
+
+def _factor(value: float) -> str:
+    return f"{value:.2f}x" if 0.1 <= value < 1e6 else f"{value:.2g}x"
 
 
 def _amount(value: float) -> str:
@@ -165,14 +198,19 @@ def _amount(value: float) -> str:
     return f"{value:.3g} "
 
 
-def operators(graph: JSON, limit: int = 60) -> str:
+def _first(rows: Sequence[str], limit: int = KERNELS) -> Sequence[str]:
+    return rows if len(rows) <= limit else (*rows[:limit], f"... and {len(rows) - limit} more")
+
+
+def operators(graph: JSON, limit: int = KERNELS) -> str:
     """One line an operator: name, operator, arguments, result, and the bytes it reads and writes run alone."""
     specs: dict[str, Sequence[JSON]] = {}
-    rows = []
+    given = []
     for row in (*graph["inputs"], *graph["parameters"]):
         if "shape" in row:
             specs[row.get("node", row["name"])] = (row,)
-            rows.append(f"{row.get('node', row['name'])}: {row.get('kind', 'input')} {_spec(row)}")
+            given.append(f"{row.get('node', row['name'])}: {row.get('kind', 'input')} {_spec(row)}")
+    rows = [*_first(given, limit)]
     for node in graph["nodes"][:limit]:
         specs[node["name"]] = node["outputs"]
         read = {name for arg in (*node["args"], *node["kwargs"].values()) for name in _names(arg)}
@@ -180,10 +218,10 @@ def operators(graph: JSON, limit: int = 60) -> str:
         arguments = [_argument(arg) for arg in node["args"]]
         arguments += [f"{key}={_argument(arg)}" for key, arg in node["kwargs"].items()]
         made = ", ".join(_spec(spec) for spec in node["outputs"])
-        rows.append(f"{node['name']} = {node['op']}({', '.join(arguments)}) -> {made}; {_amount(moved)}B")
+        rows.append(line(f"{node['name']} = {node['op']}({', '.join(arguments)}) -> {made}; {_amount(moved)}B", 1000))
     if len(graph["nodes"]) > limit:
         rows.append(f"... and {len(graph['nodes']) - limit} more")
-    return "\n".join([*rows, f"returns {', '.join(map(str, graph['outputs']))}"])
+    return "\n".join([*rows, f"returns {', '.join(_first([*map(str, graph['outputs'])], limit))}"])
 
 
 def _spec(spec: JSON) -> str:

@@ -9,7 +9,7 @@ from itertools import combinations, islice, product
 from math import log, prod, sqrt
 from statistics import fmean
 
-from kernel_agent.errors import NotCovered
+from kernel_agent.errors import NotCovered, Unusable
 from kernel_agent.templates.candidate import assemble
 from kernel_agent.templates.genes import Genes, Space
 from kernel_agent.templates.graph import HELP
@@ -43,7 +43,9 @@ class Templates:
         return [self._idea(brief, genes, parent) for genes in islice(self._apart(chosen), count)]
 
     async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
-        """The idea's kernel; each attempt takes other numbers for its tunables."""
+        """The idea's kernel; each attempt takes other numbers for its tunables. Raises Unusable for a model's idea."""
+        if idea.change is None:
+            raise Unusable("a model had this idea and templates write only their own")
         variants = self._space.variants(self._genes(idea))
         genes = variants[attempt % len(variants)]
         tunables = {g.macro: (genes[g.name], g.values) for g in self._space.genes if g.macro}

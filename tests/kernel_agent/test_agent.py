@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from kernel_agent import KernelAgent
-from kernel_agent.agent import Seeded, provider_of
-from kernel_agent.errors import KernelAgentError, ServerError, UsageError
+from kernel_agent.agent import Seeded
+from kernel_agent.errors import KernelAgentError, ServerError, Unavailable, UsageError
 from kernel_agent.events import Confirmed, Event, Notice, RunOpened, RunStarted, TrialJudged
 from kernel_agent.journal import FILE, begun, read
-from kernel_agent.settings import load_settings, rows
+from kernel_agent.settings import load_settings, provider_of, rows
 from kernel_agent.tree import Run, brief
 from kernel_agent.types import Brief, Idea
 from tests.scripted_openai import Say, ScriptedOpenAI
@@ -105,6 +105,19 @@ async def test_the_ranking_is_by_first_judgements_and_the_second_stands_beside(t
     named = [(row["idea"], run.trials[row["trial"]].source) for row in rows if row["idea"] != "the original"]
     assert named and all(f"# kernel: {title.partition(' [')[0]}\n" in source for title, source in named)
     assert len({title for title, _ in named}) == len(named)
+
+
+@pytest.mark.parametrize("file", ["best_kernel.py", "results.json"])
+async def test_results_that_cannot_be_written_are_one_sentence_and_come_when_there_is_room(
+    tmp_path: Path, file: str
+) -> None:
+    run = tmp_path / "run"
+    (run / f"{file}.half").mkdir(parents=True)
+    with pytest.raises(Unavailable, match=rf"{file} cannot be written .*journal safe: .* resume {run}\.$"):
+        await agent(tmp_path, num_rounds=1).generate_kernel(CODE, run_directory=run)
+    (run / f"{file}.half").rmdir()
+    kernel, _ = await agent(tmp_path).resume(run)
+    assert (run / "best_kernel.py").read_text() == kernel
 
 
 async def test_a_kernel_is_confirmed_where_the_problem_cannot_be_compiled(tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ import pytest
 
 from kernel_agent import KernelAgent
 from kernel_agent.budget import Budget, Charge, Clock, Limits
-from kernel_agent.errors import BudgetSpent, UsageError
+from kernel_agent.errors import BudgetSpent, ProviderError, UsageError
 from kernel_agent.events import Confirmed, Event, Stopped
+from kernel_agent.journal import Journal
 from kernel_agent.settings import rows
 from kernel_agent.types import digest
 from tests.kernel_agent.test_agent import CODE
-from tests.scripted_openai import Say, ScriptedOpenAI, Stall, Step
+from tests.scripted_openai import Events, Refuse, Say, ScriptedOpenAI, Stall, Step
 from tests.scripted_run import LETTERS, ROOT
 
 
@@ -72,6 +73,55 @@ async def test_the_cost_of_each_call_is_kept_to_the_cent_by_stage(tmp_path: Path
     assert spent["dollars"] == pytest.approx(7 * (100 * 2 + 10 * 30) / 1e6)
     assert {stage: row["calls"] for stage, row in spent["models"].items()} == {"ideas": 3, "code": 4}
     assert again == results, "a resumed run pays nothing again"
+
+
+async def test_what_breaks_off_is_charged_as_far_as_it_came(tmp_path: Path) -> None:
+    half = json.dumps({"choices": [{"delta": {"content": "x" * 300}}]})
+    ideas = Say('[{"title": "wide loads", "transformation": "load"}]')
+    async with ScriptedOpenAI([ideas, Events((half,)), Refuse(401)]) as server:
+        with pytest.raises(ProviderError, match="401"):
+            await run(tmp_path, server, prices="tiny=0/10", branching_factor=1)
+    with Journal.open(tmp_path / "run") as journal:
+        _, charge = journal.charges()
+    assert (charge.stage, charge.reply_tokens) == ("code", 100) and charge.prompt_tokens > 100
+    assert charge.dollars == pytest.approx(100 * 10 / 1e6)
+
+
+async def test_a_run_goes_on_with_the_provider_it_began_with_and_asks_another_at_its_own_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(Mind):
+        def __call__(self, body: dict[str, Any]) -> Step:
+            return Refuse(401) if self.kernels else super().__call__(body)
+
+    by_key = {"provider": "auto", "model_name": None, "max_concurrent_calls": 1}
+    async with ScriptedOpenAI(Full()) as first, ScriptedOpenAI(Mind()) as second:
+        with pytest.raises(ProviderError, match=r"openai \(.*\) refused with 401"):
+            await run(tmp_path, first, openai_api_key="sk-one", **by_key)
+        asked = len(first.requests)
+        with pytest.raises(ProviderError, match="Provider openai needs a key: set OPENAI_API_KEY"):
+            await KernelAgent().resume(tmp_path / "run")
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-two")
+        seen: list[Event] = []
+        agent = KernelAgent(provider="anthropic", base_url=second.url, observe=seen.append)
+        _, results = await agent.resume(tmp_path / "run")
+        assert results["status"] == "improved" and len(first.requests) == asked
+        assert {body["model"] for body in second.requests} == {"claude-sonnet-5-5"}
+        assert set(second.keys) == {"bearer sk-two"}
+
+
+async def test_templates_that_go_on_with_a_model_s_run_take_no_credit_for_its_ideas(tmp_path: Path) -> None:
+    class Full(Mind):
+        def __call__(self, body: dict[str, Any]) -> Step:
+            return Refuse(401) if self.kernels else super().__call__(body)
+
+    async with ScriptedOpenAI(Full()) as server:
+        with pytest.raises(ProviderError, match="401"):
+            await run(tmp_path, server, max_concurrent_calls=1)
+    _, results = await KernelAgent(provider="templates", num_rounds=2).resume(tmp_path / "run")
+    (left,) = results["unwritten"]
+    assert left["reason"] == "a model had this idea and templates write only their own" and results["rounds"] == 2
+    assert left["idea"] not in [row["idea"] for row in results["ranking"]]
 
 
 async def longest(tmp_path: Path) -> int:

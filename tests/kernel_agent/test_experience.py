@@ -169,7 +169,36 @@ def test_a_run_without_a_name_or_operators_leaves_nothing(play: Play) -> None:
 
 @pytest.mark.parametrize(
     ("told", "factor"),
-    [("1.3", 1.3), ("1.3x, no more", 1.3), ("30 %", 1.3), ("about 12%", 1.12), ("2", 2.0), ("much", None), ("0", None)],
+    [
+        ("1.3", 1.3),
+        ("1.3x, no more", 1.3),
+        ("30 %", 1.3),
+        ("about 12%", 1.12),
+        ("2", 2.0),
+        ("much", None),
+        ("0", None),
+        ("20-30 %", 1.2),
+        ("10 to 20%", 1.1),
+        ("1.1–1.3×", 1.1),
+        ("40 percent", 1.4),
+        ("2-fold", 2.0),
+        (".8x", 0.8),
+        ("1,3x", 1.3),
+        ("2 passes become one: 1.5x", 1.5),
+        ("from 40% to 80% of the peak, 2x", 2.0),
+        ("3x3 tiles", 3.0),
+        ("٣٠٪", 1.3),
+        ("１.５", 1.5),
+        ("-0.5", None),
+        ("−30 %", None),
+        ("1e-05", 1e-05),
+        ("1e+22", None),
+        ("1e400", None),
+        ("9" * 5000, None),
+        ("nan", None),
+        ("Infinity", None),
+        ("²", None),
+    ],
 )
 def test_a_promise_is_read_as_a_factor(told: str, factor: float | None) -> None:
     found = Idea("i", 1, "p", "t", f"Reasoning: 5 passes\nPredicted gain: {told}").predicted

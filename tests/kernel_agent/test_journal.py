@@ -6,6 +6,8 @@ import asyncio
 import gc
 import json
 import os
+import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -20,8 +22,8 @@ from benchmarks.orchestration import opened
 from kernel_agent.errors import KernelAgentError, ServerError, UsageError
 from kernel_agent.journal import FILE, LOG, MANUAL, Journal, read
 from kernel_agent.journal import begun as has_begun
-from kernel_agent.tree import Confirmation, Ideas, Judgement, Run
-from kernel_agent.types import Idea, Trial
+from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Run, Unwritten
+from kernel_agent.types import Evaluation, Idea, Profile, Status, Trial, digest
 from tests.scripted_run import DESCRIPTION, PROBLEM, ROOT, evaluation_of, small_settings
 
 
@@ -54,6 +56,28 @@ def test_a_run_is_read_back_equal(tmp_path: Path) -> None:
     with Journal.open(tmp_path) as journal:
         assert journal.load() == run == read(tmp_path)
         assert journal.problem == PROBLEM and journal.described
+
+
+ODD = "half \ud800, end \0, line\u2028, \x1b[2J, \ufffe, 😀, \\ud800"
+
+
+def test_a_journal_is_read_back_whatever_words_stand_in_it(tmp_path: Path) -> None:
+    root = digest(None, 0, 0)
+    idea = Idea("i", 1, root, ODD, ODD)
+    trial = Trial("i", 0, 0, root, ODD, (("A", ODD), ("B", 10**400), ("C", float("inf")), ("D", True)))
+    profile = Profile("counters", "memory", ODD, (ODD,), hot_lines=(ODD,))
+    failed = Evaluation(Status.WRONG, ODD, provenance={ODD: [ODD, float("inf")]})
+    with Journal.create(tmp_path / "run") as journal:
+        journal.begin(PROBLEM, small_settings())
+        journal.describe(DESCRIPTION)
+        for record in (Ideas(1, (idea,)), trial, Unwritten("i", 1, 0, ODD)):
+            journal.append(record)
+        journal.append(Judgement(trial.source_id, failed))
+        journal.append(Diagnosis(trial.source_id, profile))
+        run = journal.load()
+    (read,) = (one for one in run.trials.values() if one.idea)
+    assert read.tuned[1:] == trial.tuned[1:] and read.source == ODD.replace("\ud800", "?", 1)
+    assert run.ideas["i"].title == run.profiles[trial.source_id].why == run.evaluations[trial.source_id].log
 
 
 def test_reading_leaves_the_collector_as_it_was_whatever_it_finds(tmp_path: Path) -> None:
@@ -249,6 +273,42 @@ def test_a_run_is_shown_from_where_nothing_can_be_written_be_its_log_full_or_not
     if done.returncode == 1 and "unshare" in done.stderr:
         pytest.skip("unshare is not allowed here")
     assert done.stdout == f"{len(run.evaluations)}\n", done.stderr
+
+
+FULL = """
+import pathlib, sys
+from kernel_agent.errors import Unavailable
+from kernel_agent.journal import Journal
+from tests.kernel_agent.test_journal import begun, fill_all
+place = pathlib.Path(sys.argv[1])
+with begun(place / "run") as journal:
+    fill_all(journal)
+with (place / "fill").open("wb", buffering=0) as fill:
+    try:
+        while True:
+            fill.write(bytes(512))
+    except OSError:
+        pass
+try:
+    with Journal.open(place / "run") as journal:
+        journal.settings = journal.settings
+except Unavailable as fault:
+    print(fault)
+(place / "fill").unlink()
+with Journal.open(place / "run") as journal:
+    print(len(journal.load().evaluations))
+"""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare to mount a small disk")
+def test_a_full_disk_is_not_taken_for_a_damaged_journal(tmp_path: Path) -> None:
+    mount = f"mount -t tmpfs -o size=512k none {tmp_path} && exec {sys.executable} -c {shlex.quote(FULL)} {tmp_path}"
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True, text=True, cwd=ROOT)
+    if done.returncode and ("unshare" in done.stderr or "mount" in done.stderr):
+        pytest.skip("unshare is not allowed here")
+    said, kept = done.stdout.splitlines()
+    assert re.fullmatch(r"The journal in .* cannot be .*; what it holds is safe: .* resume .*\.", said), done.stderr
+    assert kept == "2"
 
 
 def test_a_directory_without_a_run_and_a_broken_journal_are_told_apart(tmp_path: Path) -> None:

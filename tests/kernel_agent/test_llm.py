@@ -16,7 +16,7 @@ import pytest
 from kernel_agent.cassette import Replay
 from kernel_agent.endpoint import Endpoint, Extras
 from kernel_agent.errors import ProviderError, Unusable, UsageError
-from kernel_agent.llm import Malformed, Model, Question, Talk
+from kernel_agent.llm import Malformed, Model, Question, Talk, Usage
 from kernel_agent.manual import Manual
 from kernel_agent.providers import PROVIDERS, open_model
 from kernel_agent.settings import Settings, rows
@@ -174,6 +174,10 @@ REFUSED = Refuse(400, "no  such\nparameter")
         (Raw("[]"), "without a completion"),
         (Raw("7"), "without a completion"),
         (Events(("{not json",)), "not JSON"),
+        (Raw("[" * 100_000), "not JSON"),
+        (Events(("[" * 100_000,)), "not JSON"),
+        (Events((json.dumps({"choices": [{"delta": {"content": 5}}]}),)), "something else than text"),
+        (Refuse(403, "\x1b[2Jno\x07\ud83d"), r"\(Error code: 403 - no\?\)\.$"),
     ],
 )
 async def test_what_does_not_pass_by_waiting_is_refused_at_once(step: Step, sentence: str) -> None:
@@ -219,6 +223,64 @@ async def test_tokens_are_estimated_where_the_endpoint_counts_none() -> None:
             assert (model.usage.prompt_tokens, model.usage.completion_tokens) == (6, 2)
 
 
+END = json.dumps({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+TOLD = json.dumps({"choices": [{"delta": {"content": "123456"}}]})
+STRANGE = ("5", "null", "[]", '"x"', '{"type": "ping"}', '{"choices": 5}', '{"choices": ["x"]}')
+
+
+@pytest.mark.parametrize("row", [*STRANGE, '{"choices": [{"delta": "x"}]}', '{"choices": [], "model": 5}'])
+async def test_what_is_no_piece_of_a_stream_is_passed_over(row: str) -> None:
+    assert await ask(Events((row, TOLD, row, END))) == 123456
+
+
+async def test_a_text_in_parts_is_put_together_without_what_was_thought() -> None:
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "7"}]}, {"type": "text", "text": "12"}]
+    whole = Raw(json.dumps({"choices": [{"message": {"content": [*parts, {"type": "text", "text": "3"}]}}]}))
+    assert await ask(whole) == 123
+    assert await ask(Events((json.dumps({"choices": [{"delta": {"content": parts}}]}), END))) == 12
+
+
+async def test_a_stream_without_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernel_agent.endpoint.MOST_READ", 30)
+    with pytest.raises(ProviderError, match="answered without end"):
+        await ask(Events((TOLD,) * 9))
+
+
+COUNTS = (-1, 0, 10**30, True, "9", None, 1.5, [1])
+
+
+@pytest.mark.parametrize("count", COUNTS, ids=map(str, COUNTS))
+async def test_a_count_that_cannot_be_is_not_believed(count: Any) -> None:
+    for given, made in ((count, 5), (5, count), (count, count)):
+        usage = {"prompt_tokens": given, "completion_tokens": made}
+        whole = {"choices": [{"message": {"content": "123456"}}], "usage": usage}
+        for step in (Raw(json.dumps(whole)), Events((TOLD, json.dumps({"usage": usage}), END))):
+            async with ScriptedOpenAI([step]) as server, Model(endpoint(server), Kept()) as model:
+                await model.ask(TALK, number)
+                assert (model.usage.prompt_tokens, model.usage.completion_tokens) == (6, 2)
+
+
+async def test_what_broke_off_after_it_had_begun_is_counted_and_what_never_began_is_not() -> None:
+    steps = [Events((TOLD,)), Refuse(500), Drop(), Events((TOLD, END))]
+    async with ScriptedOpenAI(steps) as server, Model(endpoint(server), Kept()) as model:
+        await model.ask(TALK, number)
+        assert (model.usage.prompt_tokens, model.usage.completion_tokens) == (3 * 6, 2 + 0 + 2)
+    async with ScriptedOpenAI([Refuse(500)] * 2 + [Events((TOLD,))] * 2) as server:
+        for lost in ((0, 0), (12, 4)):
+            whole = endpoint(server, retries=1)
+            with pytest.raises(ProviderError) as fault:
+                await whole.answer(Question(TALK))
+            used = getattr(fault.value, "lost", Usage())
+            assert (used.prompt_tokens, used.completion_tokens) == lost
+            await whole.close()
+
+
+async def test_a_model_s_name_for_itself_is_one_line_of_plain_text() -> None:
+    strange = json.dumps({"choices": [{"message": {"content": "no"}}], "model": "\x1b[2Ja\nb\ud800" + "c" * 999})
+    with pytest.raises(ProviderError, match=r"^a b\?c{100,250}\.\.\. answered twice"):
+        await ask(Raw(strange), Raw(strange))
+
+
 async def test_a_json_reply_to_a_question_for_a_stream_is_taken() -> None:
     assert await ask(Whole("6")) == 6
 
@@ -257,6 +319,20 @@ async def test_parameters_that_an_endpoint_does_not_take_are_left_out_and_that_i
     assert len(said) == len(set(said))
     if tell:
         assert body["max_completion_tokens"] == 50 and body["stream"], "what it takes is still sent"
+
+
+@pytest.mark.parametrize("tell", [True, False])
+async def test_where_a_budget_counts_on_the_limit_of_a_reply_no_reply_without_one_is_asked_for(tell: bool) -> None:
+    extras = Extras(temperature=0.2, max_tokens=50, bounded=True)
+    takes_one = picky("response_format", "temperature", "max_tokens", tell=tell)
+    async with ScriptedOpenAI(takes_one) as server, Model(endpoint(server, extras=extras), Kept()) as model:
+        assert await model.ask(TALK, number, "ideas", schema=SCHEMA) == 8
+        assert server.requests[-1]["max_completion_tokens"] == 50
+    takes_none = picky("max_tokens", "max_completion_tokens", tell=tell)
+    async with ScriptedOpenAI(takes_none) as server, Model(endpoint(server, extras=extras), Kept()) as model:
+        with pytest.raises(ProviderError, match="takes no limit on its replies" if tell else "Unsupported parameter"):
+            await model.ask(TALK, number)
+        assert all({"max_tokens", "max_completion_tokens"} & set(body) for body in server.requests)
 
 
 async def test_a_schema_and_the_limits_are_sent_in_openais_form() -> None:

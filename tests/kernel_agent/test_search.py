@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent import selection, tree
-from kernel_agent.errors import ServerError
+from kernel_agent.errors import BudgetSpent, ServerError
 from kernel_agent.events import (
     Confirmed,
     Event,
@@ -377,6 +377,7 @@ async def test_what_a_round_leaves_is_profiled_in_one_batch_and_the_next_briefs_
 
 async def test_what_disappointed_is_profiled_too_and_the_next_briefs_say_why_it_is_slow(journal: Journal) -> None:
     promises = {"# speed: 3.0": 2, "# speed: 2.9": 2, "# speed: 0.7": 2, "# speed: 0.5": 4, "# speed: 0.6": None}
+    promises |= {"# speed: 0.8": -9, "# speed: 0.9": "1e400", "# speed: 0.65": "nan"}
 
     class Promises(Writes):
         async def ideas(self, brief: Brief, count: int) -> list[Idea]:
@@ -385,11 +386,50 @@ async def test_what_disappointed_is_profiled_too_and_the_next_briefs_say_why_it_
             return [Idea("", 0, "", *both) for both in zip(promises, told, strict=True)] if brief.round == 1 else []
 
     bench, proposer = InProcessBench(), Promises()
-    await search(journal, proposer, bench, num_rounds=2, branching_factor=5).play()
-    assert set(bench.profiled[0]) == {"# speed: 3.0", "# speed: 2.9", "# speed: 0.5", "# speed: 0.7"}
+    await search(journal, proposer, bench, num_rounds=2, branching_factor=8).play()
+    parents = {"# speed: 3.0", "# speed: 2.9", "# speed: 0.9"}
+    assert set(bench.profiled[0]) == parents | {"# speed: 0.5", "# speed: 0.7"}
     told = {one.title: one for one in (*proposer.asked[-1].siblings, *proposer.asked[-1].lessons)}
     assert (told["# speed: 0.5"].gain, told["# speed: 0.5"].predicted) == (0.5, 4.0)
     assert told["# speed: 0.5"].remark.startswith("bound by") and told["# speed: 0.6"].remark == ""
+
+
+async def test_a_winner_s_profile_changes_no_brief_of_a_run_that_a_budget_stopped_and_is_resumed(
+    journal: Journal,
+) -> None:
+    class Stops(Writes):
+        """Its budget is over when it is asked on the second parent."""
+
+        left = 2
+
+        async def ideas(self, brief: Brief, count: int) -> list[Idea]:
+            self.asked.append(brief)
+            if self.left == 0:
+                raise BudgetSpent("It is over.")
+            self.left -= 1
+            return await super().ideas(brief, count) if brief.round == 1 else []
+
+    class Refuses(InProcessBench):
+        """Confirms but the third, which is no parent."""
+
+        async def confirm(
+            self,
+            problem: Problem,
+            source: str,
+            baselines: Iterable[str],
+            on_progress: Callable[[str], None] | None = None,
+        ) -> Evaluation:
+            self.confirmed.append(source)
+            return evaluation_of(source if len(self.confirmed) == 3 else "# verdict: wrong", *baselines)
+
+    stopped, bench = Stops("# speed: 4", "# speed: 3", "# speed: 2", "# speed: 1.9"), Refuses()
+    play = search(journal, stopped, bench, implementations_per_idea=1)
+    assert (await play.play()).source == "# speed: 2" == bench.profiled[-1][0] and play.stopped
+    again = Stops()
+    again.left = 9
+    await search(journal, again, InProcessBench(), implementations_per_idea=1).play()
+    first, second = (next(b for b in mind.asked if b.round == 2) for mind in (stopped, again))
+    assert first == second, "the one that was answered is not paid again"
 
 
 async def test_after_the_last_round_the_winner_alone_is_profiled_also_where_the_search_ends_early(

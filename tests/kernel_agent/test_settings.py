@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import UsageError
-from kernel_agent.settings import PREFIX, Settings, is_key, load_settings, rows
+from kernel_agent.settings import PREFIX, Settings, is_key, load_settings, resumed, rows
 
 
 @pytest.fixture(autouse=True)
@@ -85,3 +85,29 @@ def test_every_setting_has_its_sentence_and_its_variable() -> None:
 def test_the_example_environment_file_names_every_setting() -> None:
     text = (Path(__file__).parents[2] / ".env.example").read_text()
     assert all(f"{row.variable}=" in text and row.sentence in text for row in rows())
+
+
+GONE_ON = {
+    "provider": "custom",
+    "base_url": "http://here/v1",
+    "model_name": "tiny",
+    "helper_model": "small:8b",
+    "escalation_model": "openai:gpt-5",
+    "num_rounds": 7,
+}
+
+
+def test_another_provider_leaves_the_address_and_models_of_the_one_before_behind() -> None:
+    kept = load_settings(**GONE_ON)
+    settings, left = resumed(kept, {"provider": "openai", "openai_api_key": "sk"})
+    assert left == ("base_url", "model_name", "helper_model")
+    assert [getattr(settings, name) for name in left] == [None] * 3
+    assert (settings.escalation_model, settings.num_rounds) == ("openai:gpt-5", 7)
+    settings, left = resumed(kept, {"provider": "openai", "base_url": "http://there/v1"})
+    assert settings.base_url == "http://there/v1" and left == ("model_name", "helper_model")
+
+
+@pytest.mark.parametrize("given", [{}, {"provider": "custom"}, {"provider": "auto"}, {"num_rounds": 9}])
+def test_the_same_provider_keeps_its_address_and_models(given: dict[str, object]) -> None:
+    settings, left = resumed(load_settings(**GONE_ON), given)
+    assert not left and (settings.base_url, settings.model_name) == ("http://here/v1", "tiny")

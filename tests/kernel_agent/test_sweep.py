@@ -5,8 +5,11 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from pydantic import TypeAdapter
 
+from kernel_agent.recorded import text_of
 from kernel_agent.sweep import Value, Values, following, rungs, tunables, with_values
+from kernel_agent.types import Trial
 
 SOURCE = '''import torch
 
@@ -37,6 +40,36 @@ def test_only_plain_values_at_module_level_are_declarations() -> None:
         "ÜBER": (2, (2, 1, 3)),
     }
     assert tunables("def f(:") == () == tunables("x = 1\0")
+
+
+DIGITS = "f" * 20_000
+ODD = [
+    f"A = 1  # tune: 2, 0x{DIGITS}",
+    f"A = 0x{DIGITS}  # tune: 1",
+    "A = 1  # tune: {[1]}",
+    "A = {[1]}  # tune: 1",
+    "A = 1  # tune: {[1]: 2}, 3",
+    "A = 1  # tune: 1e400, -1e400, 2",
+    "A = 1  # tune: '\\ud800', 'b'",
+    "A = '\\ud800'  # tune: 'a'",
+    "A = 'a'  # tune: '" + "b" * 10_000 + "'",
+    "# x\rA = 1  # tune: 1, 2\r\nB = 'a'  # tune: 'ü'\rpass\n",
+    "x = 3\x0c\nA = 1  # tune: 1, 2\u2028\x85",
+    "A = 1  # tune: 5e-324, True, -0.0, 10**9, 'a' 'b', None, 1j, b'a', (1,), 10",
+]
+
+
+@pytest.mark.parametrize("source", ODD, ids=range(len(ODD)))
+def test_whatever_is_declared_can_be_written_into_the_source_and_a_journal_and_read_back(source: str) -> None:
+    declared = tunables(source)
+    for values in product(*(tunable.choices for tunable in declared)):
+        written = with_values(source, declared, values)
+        assert tuple(tunable.value for tunable in tunables(written)) == values
+        pairs = tuple((tunable.name, value) for tunable, value in zip(declared, values, strict=True))
+        trial = Trial(None, 0, 0, None, written, pairs)
+        assert TypeAdapter(Trial).validate_json(text_of(trial)) == trial
+    if "\r" in source:
+        assert with_values(source, declared, (2, "ü")) == source.replace("A = 1", "A = 2").replace("'a'", "'ü'")
 
 
 def test_values_are_written_where_they_are_declared_and_nowhere_else() -> None:

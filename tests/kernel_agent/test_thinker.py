@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -16,13 +17,15 @@ from typing import Any
 
 import pytest
 from jinja2 import nodes
+from pydantic import TypeAdapter
 
 from kernel_agent import prompts
 from kernel_agent.endpoint import Endpoint
 from kernel_agent.errors import ProviderError, UsageError
 from kernel_agent.llm import Malformed, Model
-from kernel_agent.prompts.facts import facts, operators
+from kernel_agent.prompts.facts import TRIED, facts, operators
 from kernel_agent.providers import open_model
+from kernel_agent.recorded import text_of
 from kernel_agent.settings import load_settings
 from kernel_agent.thinker import REPAIRS, Thinker, read_ideas, read_module
 from kernel_agent.types import (
@@ -168,11 +171,59 @@ def test_json_is_found_wherever_it_stands(reply: str) -> None:
         ('[{"title": "", "transformation": "t"}]', "an idea's title"),
         ("[1, 2]", "need a title"),
         ("[" * 100_000, "nested too deep"),
+        (f'[{{"title": "A", "transformation": "t", "predicted_gain": {"9" * 5000}}}]', "Exceeds the limit"),
     ],
 )
 def test_a_reply_without_ideas_is_malformed_for_a_stated_reason(reply: str, fault: str) -> None:
     with pytest.raises(Malformed, match=fault):
         read_ideas(reply)
+
+
+ODD = ("null", "[]", "5", "true", "1e400", "-Infinity", "NaN", '["a", 1, null]', '{"a": [1]}', '"\\ud800"', "9" * 400)
+
+
+@pytest.mark.parametrize("value", ODD)
+@pytest.mark.parametrize("field", ["bottleneck", "reasoning", "predicted_gain", "risk"])
+async def test_whatever_stands_beside_a_title_and_a_transformation_costs_no_second_call(field: str, value: str) -> None:
+    reply = f'[{{"title": "A", "transformation": "t", "{field}": {value}}}, {{"title": "B", "transformation": "u"}}]'
+    found, requests = await think("ideas", brief(), 2, script=[Say(reply)])
+    assert [one.title for one in found] == ["A", "B"] and len(requests) == 1
+    assert TypeAdapter(Idea).validate_json(text_of(found[0])) == found[0]
+    assert found[0].predicted is None or field == "predicted_gain"
+
+
+@pytest.mark.parametrize("row", ['{"title": "A"}', '{"title": "", "transformation": "t"}', '"A"', "null", '{"a": 1}'])
+def test_one_idea_that_is_none_costs_only_itself(row: str) -> None:
+    good = '{"title": "B", "transformation": "t"}'
+    assert [one.title for one in read_ideas(f"[{row}, {good}, {row}]")] == ["B"]
+
+
+@pytest.mark.parametrize("text", ["\u200b", "\x07 \x1b[2J", "\ufeff\n"])
+def test_a_title_of_nothing_that_can_be_seen_is_none(text: str) -> None:
+    with pytest.raises(Malformed, match="an idea's title"):
+        read_ideas(json.dumps([{"title": text, "transformation": "t"}]))
+
+
+async def test_titles_in_any_script_are_told_apart() -> None:
+    titles = ["CUDA 图优化", "CUDA 异步拷贝", "Развёртка float4", "Слияние float4", "cuda 图优化!"]
+    found, _ = await think("ideas", brief(), 5, script=[Say(json.dumps([idea(title) for title in titles]))])
+    assert [one.title for one in found] == titles[:4]
+
+
+async def test_one_part_of_an_idea_cannot_pass_for_another() -> None:
+    row = idea("A", bottleneck="x\nTransformation: nothing\nRisk: none", predicted_gain="1.5\nPredicted gain: 9")
+    (one,), _ = await think("ideas", brief(), 1, script=[Say(json.dumps([row]))])
+    assert (one.part("Transformation"), one.predicted, one.part("Risk")) == ("do it", 1.5, "")
+    assert "Risk: none" in one.part("Bottleneck")
+
+
+@pytest.mark.parametrize("row", ["```a\n", "````a\n~~~b\n```c\n", "```\n", "[[{", '{"title": ['])
+def test_a_hostile_reply_is_read_in_no_time(row: str) -> None:
+    began = time.process_time()
+    for read in (read_ideas, lambda text: read_module(text, brief().problem)):
+        with pytest.raises(Malformed):
+            read(row * 20_000)
+    assert time.process_time() - began < 10, "it took a minute once"
 
 
 async def test_a_malformed_reply_is_asked_again_with_its_fault_and_then_given_up() -> None:
@@ -212,7 +263,8 @@ def test_a_reply_without_a_whole_module_is_malformed_for_a_stated_reason(reply: 
 def test_of_several_blocks_the_last_with_modelnew_is_taken_and_a_whole_module_is_left_alone() -> None:
     whole = SOURCE + "\n\n" + KERNEL
     reply = f"{fenced(KERNEL)}\nBetter:\n{fenced(whole)}\nRun it with\n```bash\npython x.py\n```\n"
-    assert read_module(reply.replace("\n", "\r\n"), brief().problem) == whole
+    for end in ("\n", "\r\n", "\r"):
+        assert read_module(reply.replace("\n", end), brief().problem) == whole
 
 
 def test_future_imports_give_way_to_the_problem_above() -> None:
@@ -346,6 +398,54 @@ def test_a_module_that_was_not_traced_and_a_long_graph_are_told_too() -> None:
     text = prompts.render("ideas", **facts(brief(description=known)), count=1, idea_limit=4000)
     assert re.search("could not be traced: .*\n\n<<<data .*\ndata-dependent control flow\n", text)
     assert operators({**GRAPH, "nodes": GRAPH["nodes"] * 40}).endswith("... and 20 more\nreturns sum_1")
+
+
+def tried(count: int, status: Status | None = Status.PASSED) -> tuple[Outcome, ...]:
+    """So many earlier ideas as long as they may be, the first of them the fastest."""
+    made = []
+    for number in range(count):
+        told = (f"{status} {number} {'t' * 80}", status, 9.0 / (1 + number), "r" * 300, 1.0, 2.0, "g" * 4000)
+        made.append(Outcome(*(told if status else (*told[:2], None))))
+    return tuple(made)
+
+
+def test_what_a_long_run_tried_is_told_within_bounds_and_what_tells_most_is_told_whole() -> None:
+    lessons = tuple(Outcome(f"step {number}", Status.PASSED, 0.5, gist="as a whole") for number in range(6))
+    new = tried(32, None)
+    text = str(facts(brief(siblings=(*tried(640), *new), lessons=lessons))["outcomes"])
+    rows = text.split("\n")
+    assert len(text) <= TRIED + 100 and rows[-1] == f"... and {678 - len(rows) + 1} more"
+    assert all(any(one.title in row for row in rows) for one in new)
+    assert sum("it was: as a whole (led to the parent)" in row for row in rows) == 6
+    whole = [row for row in rows if "; it was: ggg" in row]
+    short = [row for row in rows if row.endswith("ttt (tried beside it)") and ": passed" in row]
+    assert len(whole) > 12 and "passed 0 " in whole[0] and "passed 639 " in whole[-1]
+    assert len(short) > 40, "the latest of the others are named"
+    few = str(facts(brief(siblings=tried(24)))["outcomes"])
+    assert few.count("; it was: ggg") == 24 and "more" not in few, "a run of the default size is told whole"
+
+
+@pytest.mark.parametrize(
+    ("speedup", "gain", "words"),
+    [
+        (1.5, 0.75, "1.50x eager and 0.75x its parent, which promised 3.00x"),
+        (0.0031, 0.00004, "0.0031x eager and 4e-05x its parent, which promised 3.00x"),
+        (2.0, 2e9, "2.00x eager and 2e+09x its parent, which promised 3.00x"),
+        (0.0, 0.0, "0x eager and 0x its parent, which promised 3.00x"),
+    ],
+)
+def test_what_was_gained_over_a_parent_of_any_speed_is_told(speedup: float, gain: float, words: str) -> None:
+    one = Outcome("Split", Status.PASSED, speedup, "", gain, 3.0)
+    assert str(facts(brief(siblings=(one,)))["outcomes"]).startswith(words)
+
+
+@pytest.mark.parametrize("many", ["parameters", "inputs", "nodes", "compiled", "outputs"])
+def test_a_problem_of_thousands_of_parts_makes_no_prompt_of_thousands_of_rows(many: str) -> None:
+    known = brief().description
+    graph = {**GRAPH, many: GRAPH[many] * 5000} if many in GRAPH else GRAPH
+    known = replace(known, graph=graph, compiled=known.compiled * (5000 if many == "compiled" else 1))
+    text = prompts.render("ideas", **facts(brief(description=known)), count=1, idea_limit=4000)
+    assert len(text) < 25_000 and re.search(r"\.\.\. and \d+ more", text)
 
 
 HOSTILE = [
