@@ -15,7 +15,7 @@ from kernel_agent import tree
 from kernel_agent.advice import rules
 from kernel_agent.built import Kernel
 from kernel_agent.costs import budget_of, spent
-from kernel_agent.errors import NotCovered, UsageError
+from kernel_agent.errors import NotCovered, Unavailable, UsageError
 from kernel_agent.events import Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.intake import taken
 from kernel_agent.journal import Journal
