@@ -279,21 +279,31 @@ class Search:
             self.observe(Profiled(trial, profile))
 
     async def confirm(self) -> Trial:
-        """Judge the fastest again, then the next, until one is confirmed as faster than the original."""
+        """Judge the fastest again, then the next, until one is confirmed as faster than the original; then those that
+        the first judgement did not tell apart from it, while there is time."""
+        first: Trial | None = None
         for trial in tree.contenders(self.run):
-            evaluation = self.run.confirmations.get(trial.source_id)
-            if evaluation is None:
-                self.observe(Confirming(trial))
-                rivals = self.run.description.rivals
-                with self.budget.clock.work() as tell:
-                    progress = self.progress(trial, tell)
-                    evaluation = await self.bench.confirm(self.run.problem, trial.source, rivals, progress)
-                self.record(Confirmation(trial.source_id, evaluation))
+            if first and not tree.level(self.run, first, trial):
+                break
+            try:
+                evaluation = await (self.budget.within(self.again(trial)) if first else self.again(trial))
+            except BudgetSpent:
+                break
             accepted = tree.accepted(self.run, evaluation)
             self.observe(Confirmed(trial, evaluation, accepted))
-            if accepted:
-                break
+            first = first or (trial if accepted else None)
         return tree.winner(self.run)
+
+    async def again(self, trial: Trial) -> Evaluation:
+        """A trial's second judgement: new secret inputs, fresh processes, beside the fastest of PyTorch."""
+        if (known := self.run.confirmations.get(trial.source_id)) is not None:
+            return known
+        self.observe(Confirming(trial))
+        rivals = self.run.description.rivals
+        with self.budget.clock.work() as tell:
+            evaluation = await self.bench.confirm(self.run.problem, trial.source, rivals, self.progress(trial, tell))
+        self.record(Confirmation(trial.source_id, evaluation))
+        return evaluation
 
     async def brief(
         self,

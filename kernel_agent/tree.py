@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TypeVar
@@ -275,13 +275,17 @@ def accepted(run: Run, confirmation: Evaluation) -> bool:
     return passed and speedup is not None and speedup.low > 1 + NOISE.get(run.problem.target, 0.01)
 
 
+def level(run: Run, trial: Trial, other: Trial) -> bool:
+    """Whether the first judgements of two trials leave open which is the faster: their intervals overlap."""
+    one, two = (found.against("eager") for found in map(run.evaluation, (trial, other)) if found)
+    return bool(one and two and one.low <= two.high and two.low <= one.high)
+
+
 def winner(run: Run) -> Trial:
-    """The fastest trial whose second judgement was accepted; the reference where there is none."""
-    for trial in contenders(run):
-        confirmation = run.confirmations.get(trial.source_id)
-        if confirmation and accepted(run, confirmation):
-            return trial
-    return run.reference
+    """The fastest by its second judgement of those where that was accepted; the reference where there is none."""
+    again = {trial: run.confirmations.get(trial.source_id) for trial in contenders(run)}
+    found = {trial: word.speedup or 0.0 for trial, word in again.items() if word and accepted(run, word)}
+    return max(found, key=lambda trial: found[trial], default=run.reference)
 
 
 def _mate(run: Run, trial: Trial) -> Mate:
@@ -309,13 +313,16 @@ def outcome(run: Run, idea: Idea, seen: Mapping[str, Profile]) -> Outcome | None
     if not passed:
         return replace(told, status=judged[-1][1].status, remark=_remark(judged[-1][1]))
     speedup, trial = max(passed, key=lambda one: one[0])
-    gain = speedup / (run.speedup(run.trials[idea.parent]) or 1.0)
-    return replace(told, status=Status.PASSED, speedup=speedup, gain=gain, remark=_seen(trial, seen))
+    parent = run.trials[idea.parent]
+    gain = speedup / (run.speedup(parent) or 1.0) if parent.idea else None
+    others = [f"{values(one)} {found:.2f}x" for found, one in passed if one.tuned and one is not trial]
+    return replace(told, status=Status.PASSED, speedup=speedup, gain=gain, remark=_seen(trial, others, seen))
 
 
-def _seen(trial: Trial, seen: Mapping[str, Profile]) -> str:
-    """The values that a sweep chose for a trial, and what limits it where it was profiled."""
+def _seen(trial: Trial, others: Sequence[str], seen: Mapping[str, Profile]) -> str:
+    """The values that a sweep chose for a trial, the `others` that it tried, and what a profiler saw limit it."""
     parts = [f"with {values(trial)}"] if trial.tuned else []
+    parts += [f"swept to no gain: {', '.join(others)}"] if others else []
     if (profile := seen.get(trial.source_id)) and profile.bound != "unknown":
         parts.append(f"bound by {profile.bound}: {[*profile.findings, profile.why][0]}")
     return "; ".join(parts)

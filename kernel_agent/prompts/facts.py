@@ -104,9 +104,15 @@ def _by_bytes(known: Description) -> str:
 
 
 def _time(timing: Timing, known: Description) -> str:
-    reached = known.reached(timing.median_us)
-    share = f", {100 * reached:.0f} % of the limit reached" if reached else ""
-    return f"{timing.median_us:,.1f} us [{timing.low_us:,.1f}, {timing.high_us:,.1f}]{share}"
+    return f"{timing.median_us:,.1f} us [{timing.low_us:,.1f}, {timing.high_us:,.1f}]{_share(timing.median_us, known)}"
+
+
+def _share(time_us: float, known: Description) -> str:
+    """How far a time is from the limit, which exact algebra can pass where operations make it."""
+    if known.limit_us and known.bytes_us and time_us < known.limit_us:
+        return f", less than the operations as counted allow; the bytes alone would take {known.bytes_us:,.1f} us"
+    reached = known.reached(time_us)
+    return f", {100 * reached:.0f} % of the limit reached" if reached else ""
 
 
 def _measured(evaluation: Evaluation, known: Description) -> str:
@@ -166,15 +172,16 @@ def _outcome(one: Outcome) -> str:
     status = tried if one.status is None else one.status.replace("_", " ")
     found = status if one.speedup is None else f"{_factor(one.speedup)} eager"
     if one.gain is not None:
-        promised = f", which promised {_factor(one.predicted)}" if one.predicted else ""
-        found += f" and {_factor(one.gain)} its parent{promised}"
+        found += f" and {_factor(one.gain)} its parent"
+    if one.speedup is not None and one.predicted:
+        found += f", which promised {_factor(one.predicted)}"
     remark = f"; {line(one.remark)}" if one.remark else ""
     gist = f"; it was: {line(one.gist, GIST)}" if one.gist else ""
     return f"{found}: {line(one.title)}{remark}{gist}"
 
 
 def _promises(brief: Brief) -> str:
-    """How the gains that were predicted in this run compare with those that were measured."""
+    """How the gains over a kernel that were predicted in this run compare with those that were measured."""
     told = ((one.predicted, one.gain) for one in (*brief.lessons, *brief.siblings))
     checked = [(promise, gain) for promise, gain in told if promise and gain]
     if not checked:

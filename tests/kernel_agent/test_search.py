@@ -206,6 +206,19 @@ async def test_a_sweep_that_is_broken_off_goes_the_same_way_when_resumed(journal
     assert resumed.run.trials == whole.run.trials
 
 
+async def test_later_briefs_tell_what_a_sweep_tried_to_no_gain(journal: Journal) -> None:
+    asked: list[Brief] = []
+
+    class Remembers(Tuned):
+        async def ideas(self, brief: Brief, count: int) -> list[Idea]:
+            asked.append(brief)
+            return await super().ideas(brief, count)
+
+    await search(journal, Remembers(), Tuning(), num_rounds=2, branching_factor=1, implementations_per_idea=1).play()
+    remarks = [one.remark for one in (*asked[-1].lessons, *asked[-1].siblings)]
+    assert any("swept to no gain: " in remark and remark.startswith("with ") for remark in remarks), remarks
+
+
 async def test_an_idea_in_other_words_is_refused_before_its_code_is_asked_for_and_another_asked_for(
     journal: Journal,
 ) -> None:
@@ -304,6 +317,26 @@ async def test_the_next_best_is_delivered_where_the_second_judgement_refuses_the
     assert len(bench.confirmed) == 2, "a recorded confirmation was repeated"
 
 
+async def test_those_that_the_first_judgement_did_not_tell_apart_are_all_judged_again_and_the_best_wins(
+    journal: Journal,
+) -> None:
+    class Second(InProcessBench):
+        async def confirm(
+            self,
+            problem: Problem,
+            source: str,
+            baselines: Iterable[str],
+            on_progress: Callable[[str], None] | None = None,
+        ) -> Evaluation:
+            await super().confirm(problem, source, baselines)
+            return evaluation_of("# speed: 3.5" if source == "# speed: 3" else "# speed: 2.9", *baselines)
+
+    speeds = ["# speed: 3.01", "# speed: 3", "# speed: 2.5"]
+    bench = Second()
+    play = search(journal, Writes(*speeds), bench, num_rounds=1, branching_factor=3, implementations_per_idea=1)
+    assert (await play.play()).source == "# speed: 3" and bench.confirmed == ["# speed: 3.01", "# speed: 3"]
+
+
 async def test_the_original_wins_where_nothing_is_faster_and_nothing_is_confirmed(journal: Journal) -> None:
     bench = InProcessBench()
     play = search(journal, Writes("# speed: 0.9", "# speed: 1.01", "# verdict: wrong"), bench, num_rounds=2)
@@ -390,7 +423,7 @@ async def test_what_disappointed_is_profiled_too_and_the_next_briefs_say_why_it_
     parents = {"# speed: 3.0", "# speed: 2.9", "# speed: 0.9"}
     assert set(bench.profiled[0]) == parents | {"# speed: 0.5", "# speed: 0.7"}
     told = {one.title: one for one in (*proposer.asked[-1].siblings, *proposer.asked[-1].lessons)}
-    assert (told["# speed: 0.5"].gain, told["# speed: 0.5"].predicted) == (0.5, 4.0)
+    assert (told["# speed: 0.5"].speedup, told["# speed: 0.5"].predicted) == (0.5, 4.0)
     assert told["# speed: 0.5"].remark.startswith("bound by") and told["# speed: 0.6"].remark == ""
 
 
