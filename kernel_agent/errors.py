@@ -77,7 +77,11 @@ class ProviderError(Unavailable):
 
 
 class Unusable(ProviderError):  # noqa: N818
-    pass
+    """`fault` is what happened without what to do about it: what a brief tells, the same on every machine."""
+
+    def __init__(self, fault: str, remedy: str = "") -> None:
+        self.fault = fault
+        super().__init__(f"{fault}: {remedy}" if remedy else fault)
 
 
 class Unprofiled(Unavailable):
