@@ -20,6 +20,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+THEIRS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    NameError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What a caller's own code, such as a module's constructor, may raise."""
+
+
+def shown(value: object, limit: int = 200) -> str:
+    """What somebody handed over as it stands in a sentence: one short line, also where it cannot be shown at all."""
+    try:
+        text = " ".join(repr(value).split())
+    except THEIRS:
+        text = f"an object of type {type(value).__name__}"
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
 
 class KernelAgentError(Exception):
     """The root of all faults that are ours; `exit_code` is what the command line returns."""
@@ -52,7 +77,11 @@ class ProviderError(Unavailable):
 
 
 class Unusable(ProviderError):  # noqa: N818
-    pass
+    """`fault` is what happened without what to do about it: what a brief tells, the same on every machine."""
+
+    def __init__(self, fault: str, remedy: str = "") -> None:
+        self.fault = fault
+        super().__init__(f"{fault}: {remedy}" if remedy else fault)
 
 
 class Unprofiled(Unavailable):

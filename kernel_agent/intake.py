@@ -15,13 +15,17 @@ import sysconfig
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from kernel_agent.errors import ProblemError
+from kernel_agent.errors import THEIRS, ProblemError, shown
 
 FORMS = "source text, a path, a torch.nn.Module, its class, or a function"
+MOST = 2**63 - 1
+"""Where `torch.randint` ends."""
+
 HEAD = "import torch  # noqa: E402\n"
 HELD = """import torch
 
@@ -69,7 +73,7 @@ def taken(
     elif _is_module_class(type(code)):
         found = _of_instance(code, name, init_inputs)
     else:
-        raise ProblemError(f"A problem is {FORMS}, not {code!r}.")
+        raise ProblemError(f"A problem is {FORMS}, not {shown(code)}.")
     if inputs is not None:
         if "\ndef get_inputs(" in f"\n{found.code}":
             raise ProblemError(f"{found.name} defines `get_inputs` itself; leave inputs out.")
@@ -88,6 +92,8 @@ def _text(code: str | Path, name: str | None) -> Taken:
         raise ProblemError(f"{path} cannot be read ({error.strerror}).") from None
     except UnicodeDecodeError:
         raise ProblemError(f"{path} is not text in UTF-8.") from None
+    except ValueError as error:
+        raise ProblemError(f"{shown(str(code))} cannot be read ({error}).") from None
 
 
 def _is_module_class(kind: type) -> bool:
@@ -120,16 +126,17 @@ def _of_instance(module: Any, name: str | None, init_inputs: Sequence[Any] | Non
     if kind.__module__.startswith("torch."):
         return Taken(HELD.format(call=_built(module)), name or kind.__name__, [])
     arguments = list(_arguments(module)) if init_inputs is None else list(init_inputs)
+    call = f"`{kind.__name__}{shown(tuple(arguments))}`"
     try:
         with _same_random_numbers():
-            made = _shapes(kind(*arguments))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ProblemError(f"`{kind.__name__}{tuple(arguments)!r}` fails ({error}): give init_inputs.") from None
-    if (own := _shapes(module)) != made:
-        differs = next(iter(sorted(set(own.items()) ^ set(made.items()))))[0]
+            made = kind(*arguments)
+        differs = _difference(module, made)
+    except THEIRS as error:
+        raise ProblemError(f"{call} fails ({shown(error)}): give init_inputs.") from None
+    if differs:
         raise ProblemError(
-            f"`{kind.__name__}{tuple(arguments)!r}` has other parameters than the module given ({differs}): "
-            "give init_inputs, and convert no parameters."
+            f"{call} has other parameters or attributes than the module given ({differs}): "
+            "give init_inputs, and change nothing after it is constructed."
         )
     return Taken(_of_class(kind), name or kind.__name__, arguments)
 
@@ -147,8 +154,30 @@ def _arguments(module: Any) -> Iterator[Any]:
             raise ProblemError(f"What `{kind.__name__}` was given as `{one.name}` is not known: give init_inputs.")
 
 
+def _difference(one: Any, other: Any) -> str | None:
+    """The first parameter, or plain value that either of two modules keeps, in which they differ."""
+    for seen in (_shapes, _values):
+        own, made = seen(one), seen(other)
+        if own != made:
+            return next(name for name in sorted(own.keys() | made.keys()) if own.get(name) != made.get(name))
+    return None
+
+
 def _shapes(module: Any) -> dict[str, str]:
-    return {name: f"{value.dtype}{tuple(value.shape)}" for name, value in module.state_dict().items()}
+    return {
+        name: f"{getattr(value, 'dtype', type(value).__name__)}{tuple(getattr(value, 'shape', ()))}"
+        for name, value in module.state_dict().items()
+    }
+
+
+def _values(module: Any) -> dict[str, str]:
+    """The plain values that a module and those in it keep; whether it is trained does not count."""
+    return {
+        f"{place}.{name}".lstrip("."): repr(value)
+        for place, inner in module.named_modules()
+        for name, value in vars(inner).items()
+        if name != "training" and not name.startswith("_") and _is_literal(value)
+    }
 
 
 def _built(module: Any) -> str:
@@ -202,6 +231,11 @@ class Gathered:
         if type(value).__module__ == "torch" and repr(value).startswith("torch."):
             self._take("torch", sys.modules["torch"])
             return f"{name} = {value!r}\n"
+        if f"{type(value).__module__}.{type(value).__name__}" == "torch.device":
+            self._take("torch", sys.modules["torch"])
+            return f"{name} = torch.device({str(value)!r})\n"
+        if isinstance(value, float):  # of which some are no literals
+            return f"{name} = {value!r}\n" if isfinite(value) else f"{name} = float({str(value)!r})\n"
         if _is_literal(value):
             return f"{name} = {value!r}\n"
         kind = type(value).__name__
@@ -262,7 +296,7 @@ def _is_installed(module: ModuleType) -> bool:
 def _is_literal(value: object) -> bool:
     try:
         return bool(ast.literal_eval(repr(value)) == value)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+    except (SyntaxError, *THEIRS):
         return False
 
 
@@ -278,6 +312,13 @@ def _like(example: Any) -> str:
         return repr(example)
     if not all(hasattr(example, part) for part in ("shape", "dtype", "min", "max", "float")):
         raise ProblemError(f"An example input is a tensor, a number or a string, not {type(example).__name__}.")
+    try:
+        return _drawn_like(example)
+    except THEIRS as error:
+        raise ProblemError(f"An example input cannot be drawn again ({shown(error)}): write get_inputs.") from None
+
+
+def _drawn_like(example: Any) -> str:
     shape, dtype = tuple(example.shape), str(example.dtype)
     if dtype == "torch.bool":
         share = float(example.float().mean()) if example.numel() else 0.5
@@ -286,10 +327,13 @@ def _like(example: Any) -> str:
         if example.dtype.is_complex:
             return f"torch.randn({shape}, dtype={dtype})"
         least, most = (int(example.min()), int(example.max())) if example.numel() else (0, 1)
-        return f"torch.randint({least}, {most + 1}, {shape}, dtype={dtype})"
+        end = min(most + 1, MOST)
+        return f"torch.randint({min(least, end - 1)}, {end}, {shape}, dtype={dtype})"
     cast = "" if dtype == "torch.float32" else f".to({dtype})"
     values = example.detach().double()
     low, high = (float(values.min()), float(values.max())) if example.numel() else (-1.0, 1.0)
+    if not isfinite(high - low):
+        raise ValueError("it holds infinities or NaN")
     if low >= 0 and high > 0:
         return f"(torch.rand({shape}) * {high - low:.4g} + {low:.4g}){cast}"
     mean, spread = (float(values.mean()), float(values.std(correction=0))) if example.numel() else (0.0, 1.0)

@@ -162,7 +162,7 @@ class Model:
         except Malformed as fault:
             cut = ", and was cut off at its token limit" if reply.cut else ""
             raise Unusable(
-                f"{reply.model} answered twice in a form that cannot be used ({fault}{cut}): {self._answers.remedy}"
+                f"{reply.model} answered twice in a form that cannot be used ({fault}{cut})", self._answers.remedy
             ) from fault
 
     async def _asked(self, question: Question) -> Reply:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,11 +85,17 @@ def _mark(prompt: Path) -> dict[str, str]:
 
 
 def _size(reply: Path) -> int:
-    return reply.stat().st_size if reply.exists() else 0
+    try:
+        return reply.stat().st_size
+    except OSError:  # not there, or not any more: an editor puts a new file in its place
+        return 0
 
 
 def _read(reply: Path) -> str:
+    """In UTF-8, or as some shells write what is sent to a file: in UTF-16."""
     try:
-        return reply.read_text("utf-8-sig", "replace")
+        held = reply.read_bytes()
     except OSError as error:
         raise ProviderError(f"The reply {reply} cannot be read ({error.strerror}).") from None
+    text = held.decode("utf-16" if held.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig", "replace")
+    return re.sub("\r\n?", "\n", text)

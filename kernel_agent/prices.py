@@ -98,10 +98,16 @@ PRICES: Mapping[str, Price] = {**OPENAI, **GEMINI, **ANTHROPIC}
 
 
 def price_of(model: str, overrides: str | None = None) -> Price | None:
-    """The price of a model by its name, that of the overrides first; without its date, and its maker before a slash."""
+    """The price of a model by its name, that of the overrides first; without its date, and its maker before a slash.
+
+    An override may name the provider too, as a setting does: `PROVIDER:NAME`.
+    """
+    own = read_prices(overrides or "")
+    if given := own.get(model) or next((own[name] for name in own if name.partition(":")[2] == model), None):
+        return given
     plain = re.sub(r"-\d{4}-?\d{2}-?\d{2}$", "", model.rpartition("/")[2]).replace(".", "-")
     known = {name.replace(".", "-"): price for name, price in PRICES.items()}
-    return read_prices(overrides or "").get(model, known.get(plain))
+    return known.get(plain)
 
 
 def read_prices(text: str) -> dict[str, Price]:

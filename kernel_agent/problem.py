@@ -9,7 +9,7 @@ import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kernel_agent.errors import ProblemError
+from kernel_agent.errors import THEIRS, ProblemError, shown
 from kernel_agent.types import Problem
 
 Shapes = Sequence[Sequence[int]]
@@ -33,7 +33,7 @@ def load_problem(
     texts: dict[str, object] = {"code": code, "name": name}
     for what, given in texts.items():
         if not isinstance(given, str):
-            raise ProblemError(f"`{what}` is text, not {given!r}.")
+            raise ProblemError(f"`{what}` is text, not {shown(given)}.")
         if re.search("[\ud800-\udfff]", given):
             raise ProblemError(f"`{what}` holds half a character, which no file can: write it as an escape.")
     try:
@@ -158,7 +158,7 @@ def _get_inputs(module: ast.ClassDef, name: str, shapes: Shapes | Sequence[Shape
     functions = []
     for number, one in enumerate(sets, 1):
         if not isinstance(one, (list, tuple)) or not all(_is_shape(shape) for shape in one):
-            raise ProblemError(f"input_shapes is a list of shapes such as [(16, 1024), (1024,)], not {one!r}.")
+            raise ProblemError(f"input_shapes is a list of shapes such as [(16, 1024), (1024,)], not {shown(one)}.")
         _match(module, "forward", len(one), "input_shapes")
         inputs = ", ".join(f"torch.randn({tuple(shape)!r})" for shape in one)
         suffix = "" if number == 1 else f"_{number}"
@@ -184,11 +184,11 @@ def _get_init_inputs(module: ast.ClassDef, name: str, values: Sequence[Any] | No
     listed = values is None or isinstance(values, (list, tuple))
     given = list(values or ()) if listed else []
     try:
-        literal = ast.literal_eval(repr(given)) == given
-    except (ValueError, SyntaxError):
+        literal = bool(ast.literal_eval(repr(given)) == given)
+    except (SyntaxError, *THEIRS):
         literal = False
     if not listed or not literal:
-        raise ProblemError(f"init_inputs is a list of numbers, strings, lists and the like, not {values!r}.")
+        raise ProblemError(f"init_inputs is a list of numbers, strings, lists and the like, not {shown(values)}.")
     _match(module, "__init__", len(given), "init_inputs")
     return f"def get_init_inputs():\n    return {given!r}\n"
 

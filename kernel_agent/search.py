@@ -195,7 +195,7 @@ class Search:
         try:
             source = await self.source(idea, attempt, step, failed)
         except Unusable as reason:
-            self.record(replace(nothing, reason=str(reason)))
+            self.record(replace(nothing, reason=reason.fault))
             self.observe(NothingWritten(idea, attempt, step, str(reason)))
             return None
         if source is None or any(trial.source == source for trial in tree.chain(self.run, idea, attempt)):

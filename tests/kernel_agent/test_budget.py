@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernel_agent import KernelAgent
+from kernel_agent import KernelAgent, cassette
 from kernel_agent.budget import Budget, Charge, Clock, Limits
 from kernel_agent.errors import BudgetSpent, ProviderError, UsageError
 from kernel_agent.events import Confirmed, Event, Stopped
-from kernel_agent.journal import Journal
+from kernel_agent.journal import Journal, read
+from kernel_agent.prices import Price
+from kernel_agent.providers import PROVIDERS
 from kernel_agent.settings import rows
 from kernel_agent.types import digest
 from tests.kernel_agent.test_agent import CODE
@@ -85,6 +89,56 @@ async def test_what_breaks_off_is_charged_as_far_as_it_came(tmp_path: Path) -> N
         _, charge = journal.charges()
     assert (charge.stage, charge.reply_tokens) == ("code", 100) and charge.prompt_tokens > 100
     assert charge.dollars == pytest.approx(100 * 10 / 1e6)
+
+
+class Crew(Mind):
+    """Some of its kernels are wrong, some replies useless, most kernels declare tunables; all by hash."""
+
+    def __call__(self, body: dict[str, Any]) -> Step:
+        asked = body["messages"][1]["content"]
+        if asked.rstrip().endswith("No code beyond single expressions."):
+            return Say("It is line 3.")
+        if re.search("^Propose", asked, re.MULTILINE):
+            return super().__call__(body)
+        number = int(digest(asked), 16)
+        order = "verdict: wrong" if number % 3 == 0 else f"speed: {1 + number % 100 / 50}"
+        tunables = "A = 1  # tune: 1, 2, 3\n" if number % 2 else ""
+        return Say(
+            "no"
+            if number % 7 == 1
+            else f"```python\n# {order}\n{tunables}class ModelNew(Model):\n    n = {number}\n```"
+        )
+
+
+CREW = {"branching_factor": 5, "implementations_per_idea": 2, "num_rounds": 3, "flat_rounds": 0, "max_repairs": 2}
+CREW |= {"helper_model": "anthropic:claude-haiku-4-5", "escalation_model": "gemini:gemini-3.5-flash"}
+CREW |= {"anthropic_api_key": "sk-a", "gemini_api_key": "sk-g", "prices": "custom:tiny=2/30", "seeds": True}
+
+
+async def test_models_of_several_providers_are_charged_to_the_cent_and_their_run_is_played_again_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ScriptedOpenAI(Crew()) as server, ScriptedOpenAI(Crew()) as others:
+        for name in ("anthropic", "gemini"):
+            monkeypatch.setitem(PROVIDERS, name, replace(PROVIDERS[name], base_url=others.url))  # type: ignore[arg-type]
+        results = await run(tmp_path, server, record=tmp_path / "tape.jsonl", **CREW)
+    asked = Counter(body["model"] for body in (*server.requests, *others.requests))
+    prices = {"tiny": Price(2, 30), "claude-haiku-4-5": Price(1, 5), "gemini-3.5-flash": Price(1.5, 9)}
+    assert set(asked) == set(prices) and set(others.keys) == {"bearer sk-a", "bearer sk-g"}
+    spent = sum(calls * prices[model].of(100, 10) for model, calls in asked.items())
+    assert results["spent"]["dollars"] == pytest.approx(spent, abs=1e-9) and results["spent"]["calls"] == asked.total()
+    first = read(tmp_path / "run")
+    assert any(idea.mate for idea in first.ideas.values()) and any(trial.tuned for trial in first.trials.values())
+    assert first.unwritten and {"repair", "escalation"} <= set(results["spent"]["models"])
+    bench = f"python {ROOT / 'tests' / 'scripted_bench.py'} --log {tmp_path / 'other.log'}"
+    for number, tape in enumerate(("tape.jsonl", "again0", "tape1.jsonl")):
+        player = KernelAgent(mcp_server_path=bench, cassette=tmp_path / tape, record=tmp_path / f"tape{number}.jsonl")
+        await player.generate_kernel(CODE, run_directory=tmp_path / f"again{number}")
+        again = read(tmp_path / f"again{number}")
+        assert (again.ideas, again.trials, again.evaluations) == (first.ideas, first.trials, first.evaluations)
+        assert again.unwritten == first.unwritten
+        calls = {(call.key, call.place, call.reply) for call in cassette.read(tmp_path / f"tape{number}.jsonl").calls}
+        assert calls == {(call.key, call.place, call.reply) for call in cassette.read(tmp_path / "tape.jsonl").calls}
 
 
 async def test_a_run_goes_on_with_the_provider_it_began_with_and_asks_another_at_its_own_address(

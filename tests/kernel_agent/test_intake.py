@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 import subprocess
 import sys
@@ -150,6 +151,57 @@ class Hidden(nn.Module):
         self.lin = nn.Linear(width, 2)
 
 
+class Doubled(nn.Module):
+    """Keeps something else than it was given, under the same name."""
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.scale = scale * 2
+
+    def forward(self, x: Any) -> Any:
+        return x * self.scale
+
+
+class Named(nn.Module):
+    def __init__(self, a: int, *, b: int = 2):
+        super().__init__()
+        self.a, self.b = a, b
+
+
+def changed(module: nn.Module, place: str, value: object) -> nn.Module:
+    inner, _, name = place.rpartition(".")
+    setattr(module.get_submodule(inner), name, value)
+    return module
+
+
+class Raising(nn.Module):
+    """Raises what it is told to once `on`."""
+
+    on = False
+
+    def __init__(self, kind: str):
+        super().__init__()
+        self.kind = kind
+        if Raising.on:
+            raise getattr(builtins, kind)("no\nway")
+
+
+RAISED = ("AssertionError", "KeyError", "ZeroDivisionError", "OSError", "NotImplementedError", "ImportError")
+
+
+class Unshowable:
+    def __repr__(self) -> str:
+        raise ValueError
+
+
+UNDRAWN = [
+    torch.tensor([1.0, float("nan")]),
+    torch.tensor([float("-inf"), 0.0]),
+    torch.ones(2, device="meta"),
+    torch.ones(2).to_sparse(),
+    torch.tensor([1], dtype=torch.uint64),
+]
+
 BAD: list[tuple[Any, dict[str, Any], str]] = [
     (5, {}, "A problem is source text, a path"),
     (partial(halved), {}, "A problem is source text, a path"),
@@ -159,19 +211,60 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
     (starred, {}, "only plain arguments"),
     (nn.Linear, {}, "is torch's own: give an instance"),
     (Hidden(4), {}, "was given as `width` is not known: give init_inputs"),
-    (Tower(8).half(), {}, "has other parameters than the module given"),
-    (Tower(8), {"init_inputs": [9]}, "has other parameters than the module given"),
+    (Tower(8).half(), {}, "other parameters or attributes than the module given"),
+    (Tower(8), {"init_inputs": [9]}, "other parameters or attributes than the module given"),
     (Tower(8), {"init_inputs": ["a"]}, "give init_inputs"),
+    (Doubled(3.0), {}, r"`Doubled\(6\.0,\)` has other .*\(scale\): give init_inputs"),
+    (Named(2, b=9), {}, r"has other .*\(b\): give init_inputs"),
+    (changed(Tower(8), "blocks.1.width", 9), {}, r"has other .*\(blocks\.1\.width\)"),
+    *((Raising(kind), {}, rf"`Raising\('{kind}',\)` fails \({kind}\(.*\): give init_inputs") for kind in RAISED),
+    (Unshowable(), {}, "not an object of type Unshowable"),
+    (torch.ones(40, 40), {}, "A problem is source text"),
+    ("a\0.py", {}, "cannot be read"),
+    ("x" * 5000 + ".py", {}, "cannot be read"),
     (softly, {"inputs": [object()]}, "An example input is a tensor"),
+    *((softly, {"inputs": [odd]}, "An example input cannot be drawn again .*: write get_inputs") for odd in UNDRAWN),
     ("def get_inputs(): ...\n", {"inputs": [1]}, "leave inputs out"),
 ]
 
 
 @pytest.mark.parametrize(("code", "more", "words"), BAD)
-def test_what_cannot_be_taken_is_said_in_one_sentence(code: Any, more: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_taken_is_said_in_one_sentence(
+    code: Any, more: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Raising, "on", True)
     with pytest.raises(ProblemError, match=words) as fault:
         taken(code, **more)
-    assert "\n" not in str(fault.value)
+    assert "\n" not in str(fault.value) and len(str(fault.value)) < 6000
+
+
+@pytest.mark.parametrize("value", [Unshowable(), [Unshowable()], torch.ones(9, 9), {"x": "y" * 5000}, 5, "4x4"])
+def test_shapes_and_arguments_that_are_none_are_shown_in_short(value: Any) -> None:
+    code = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): ...\n"
+    for given in ((value, None), ([value], None), ([(4,)], value), ([(4,)], [value, torch.ones(9, 9)])):
+        with pytest.raises(ProblemError) as fault:
+            load_problem(code, "m", "cpu", *given)
+        assert "\n" not in str(fault.value) and len(str(fault.value)) < 400
+
+
+def test_the_largest_integers_are_drawn_again() -> None:
+    for example in (torch.full((3,), 2**63 - 1), torch.tensor([-(2**63), 2**63 - 1]), torch.tensor([255]).byte()):
+        assert played(taken(ident, inputs=example))[2][0][0] == str(example.dtype)
+
+
+def ident(x: Any) -> Any:
+    return x
+
+
+PLACE, LEAST = torch.device("cpu"), float("-inf")
+
+
+def placed(x: Any) -> Any:
+    return x.to(PLACE).clamp(min=LEAST)
+
+
+def test_devices_and_infinities_can_be_written_as_source() -> None:
+    assert played(taken(placed, inputs=torch.ones(2)))[0] == [2]
 
 
 def test_the_best_kernel_is_built_at_its_first_call(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -15,7 +15,7 @@ import pytest
 
 from kernel_agent.cassette import Replay
 from kernel_agent.endpoint import Endpoint, Extras
-from kernel_agent.errors import ProviderError, Unusable, UsageError
+from kernel_agent.errors import ProviderError, Unusable, UsageError, Waiting
 from kernel_agent.llm import Malformed, Model, Question, Talk, Usage
 from kernel_agent.manual import Manual
 from kernel_agent.providers import PROVIDERS, open_model
@@ -406,6 +406,34 @@ async def test_a_person_answers_in_a_file_and_a_resumed_run_keeps_the_number(tmp
     assert await model.ask(TALK, number) == 12
     (tmp_path / "manual" / "002.reply.md").write_text("13")
     assert await model.ask((("user", "another?"),), number) == 13
+
+
+TEXT = "```python\nx = 'ä'\n```\n"
+WRITTEN = {
+    "a mark": TEXT.encode("utf-8-sig"),
+    "other line ends": TEXT.replace("\n", "\r\n").encode(),
+    "what PowerShell writes": b"\xff\xfe" + TEXT.replace("\n", "\r\n").encode("utf-16-le"),
+    "UTF-16 the other way": b"\xfe\xff" + TEXT.encode("utf-16-be"),
+}
+
+
+@pytest.mark.parametrize("held", WRITTEN.values(), ids=WRITTEN)
+async def test_a_reply_is_read_as_whatever_text_it_was_written(tmp_path: Path, held: bytes) -> None:
+    (tmp_path / "001.reply.md").write_bytes(held)
+    assert (await Manual(tmp_path, poll_s=0.01).answer(Question(TALK))).text == TEXT
+
+
+@pytest.mark.parametrize("make", [lambda reply: reply.touch(), lambda reply: reply.symlink_to(reply.name)])
+async def test_a_reply_with_nothing_in_it_is_none(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "001.reply.md")
+    with pytest.raises(Waiting, match="1 prompt waits"):
+        await Manual(tmp_path, poll_s=0.01, wait=False).answer(Question(TALK))
+
+
+async def test_a_folder_in_the_place_of_a_reply_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "001.reply.md").mkdir()
+    with pytest.raises(ProviderError, match=r"001\.reply\.md cannot be read \(Is a directory\)\.$"):
+        await Manual(tmp_path, poll_s=0.01, wait=False).answer(Question(TALK))
 
 
 async def test_replay_knows_only_what_was_recorded() -> None:

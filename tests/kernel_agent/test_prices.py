@@ -30,6 +30,8 @@ def test_a_price_is_found_by_the_model_s_name(name: str, price: Price | None) ->
 
 def test_a_price_that_is_given_wins() -> None:
     assert price_of("gpt-5", "gpt-5=0/0") == Price(0, 0)
+    assert price_of("gpt-5", "openai:gpt-5=0/3, gpt-5-mini=1/1") == Price(0, 3)
+    assert price_of("llama3:8b", "ollama:llama3:8b=0/3") == price_of("llama3:8b", "llama3:8b=0/3") == Price(0, 3)
     assert read_prices("") == {}
 
 
