@@ -104,6 +104,23 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True)
+class Loop:
+    """An innermost loop of machine code."""
+
+    instructions: int
+    vector: int = 0
+    scalar: int = 0
+    spills: int = 0
+    calls: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts = [f"{self.vector} on vectors", f"{self.scalar} on single floats"]
+        parts += [f"{self.spills} moves of vectors to or from the stack"] if self.spills else []
+        parts += [f"calls {', '.join(self.calls)}"] if self.calls else []
+        return f"an inner loop of {self.instructions} instructions: arithmetic {', '.join(parts)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Compiled:
     """What the compiler made of one kernel."""
 
@@ -113,6 +130,10 @@ class Compiled:
     stack_bytes: float | None = None
     tensor_instructions: float | None = None
     local_instructions: float | None = None
+    loops: tuple[Loop, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}: {', '.join([*_numbers(_fields(self)), *map(str, self.loops)])}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +178,7 @@ def profile(answer: Answer) -> Profile:
             report.rung,
             "unknown",
             next(iter(report.notes), "no counters"),
-            metrics=tuple(f"{kernel.name}: {', '.join(_numbers(_fields(kernel)))}" for kernel in report.static),
+            metrics=tuple(map(str, report.static)),
         )
     return _told(report, report.digest)
 

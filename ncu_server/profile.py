@@ -29,10 +29,7 @@ LADDER = (
     *(Code.NO_PROFILER, Code.NO_READER, Code.READER_TOO_OLD, Code.NO_DEVICE),
 )
 """Refusals that leave the lower rungs standing."""
-NOT_HERE = {
-    "cpu": "the cpu target has no kernel counters to read; evaluate_kernel's timing beside describe_problem's limit_us "
-    "says how far from the limit a kernel is"
-}
+NO_COUNTERS = "the cpu target has no counters to read and no timeline; look at the inner loops, and at the times"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +48,6 @@ async def profile(rig: Rig, request: Request, report: Report) -> ProfileResult:
     """Profile candidates. Raises Refusal for faults that are not theirs and that no lower rung helps with."""
     if not 1 <= len(request.candidates) <= MOST_CANDIDATES:
         raise Refusal(Code.BAD_ARGUMENT, f"{len(request.candidates)} candidates; give one to {MOST_CANDIDATES}")
-    if request.target in NOT_HERE:
-        raise Refusal(Code.NO_PROFILER, NOT_HERE[request.target])
     began = time.monotonic()
     target, probe, refused = _device(rig, request)
     await rig.require_room()
@@ -123,9 +118,10 @@ class Batch:
 
 
 def _device(rig: Rig, request: Request) -> tuple[Target, Probe, Refusal | None]:
-    """The device; where there is none but a compiler, an imagined one of the asked architecture and the refusal."""
+    """The device, with a refusal where it has no profiler; where there is none but a compiler, an imagined one."""
     try:
-        return *rig.target(request.target), None
+        none = Refusal(Code.NO_PROFILER, NO_COUNTERS) if request.target == "cpu" else None
+        return *rig.target(request.target), none
     except Refusal as refusal:
         imagined = rungs.imagined(request.target, request.arch)
         if refusal.code is not Code.NO_DEVICE or imagined is None:
@@ -190,7 +186,7 @@ async def _climb(batch: Batch, jobs: list[harness.Job], refused: Refusal | None)
 
 async def _compiled(batch: Batch, jobs: list[harness.Job]) -> dict[int, Profiled]:
     try:
-        return await rungs.static(batch.probe.arch, jobs)
+        return await rungs.static(batch.target, batch.probe.arch, jobs)
     except Refusal:
         first = batch.refused[0]  # what would help most
         raise Refusal(Code(first.code), f"{first.reason}; {first.fix}") from None

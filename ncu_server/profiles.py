@@ -158,8 +158,21 @@ class KernelRow(BaseModel):
     bound: Bound
 
 
+class Loop(BaseModel):
+    """An innermost loop of machine code: its instructions, arithmetic on vectors and on single floats among them."""
+
+    instructions: int
+    vector: int
+    scalar: int
+    spills: int = Field(description="moves of vector registers to or from the stack")
+    calls: list[str] = []
+
+
 class StaticKernel(BaseModel):
-    """What the compiler made of a kernel, and how many blocks an SM could hold. `instructions` is a mix of SASS."""
+    """What the compiler made of a kernel, and how many blocks an SM could hold. `instructions` is a mix of SASS.
+
+    Of a function for the CPU there are `loops` alone.
+    """
 
     name: str
     registers_per_thread: float | None = None
@@ -170,6 +183,7 @@ class StaticKernel(BaseModel):
     instructions: dict[str, float] = {}
     tensor_instructions: float | None = None
     local_instructions: float | None = None
+    loops: list[Loop] = []
 
 
 class Report(BaseModel):

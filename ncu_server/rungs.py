@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ncu_server import binaries, collect, harness, occupancy, profiles, told
+from ncu_server import binaries, collect, harness, inner_loops, occupancy, profiles, told
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.leash import Leash
@@ -143,11 +143,15 @@ def _digest(event: Mapping[str, Any]) -> KernelDigest:
     )
 
 
-async def static(arch: str, jobs: list[harness.Job]) -> dict[int, Profiled]:
+async def static(target: Target, arch: str, jobs: list[harness.Job]) -> dict[int, Profiled]:
     """What the compiler made of each candidate's kernels. Raises Refusal NO_PROFILER where nothing can read it."""
     found = {}
     for job in jobs:
-        kernels = [k for library in job.build.libraries for k in await binaries.kernels(Path(library["path"]), arch)]
+        libraries = [Path(library["path"]) for library in job.build.libraries]
+        if target.device == "cpu":
+            kernels = [k for library in libraries for k in await inner_loops.functions(library)]
+        else:
+            kernels = [k for library in libraries for k in await binaries.kernels(library, arch)]
         found[job.number] = _compiled(job, arch, kernels)
     return found
 
@@ -160,5 +164,5 @@ def _compiled(job: harness.Job, arch: str, kernels: list[StaticKernel]) -> Profi
     report = profiles.Report(report_id=None, rung="static", arch=arch, static=by_size, notes=notes)
     name = told.RANGE.format(job.number)
     if not kernels:
-        return Profiled(target=name, status="no_kernel", log="no library of the candidate holds a CUDA kernel")
+        return Profiled(target=name, status="no_kernel", log="no library of the candidate holds a kernel")
     return Profiled(target=name, status="profiled", report=report)

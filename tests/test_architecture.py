@@ -41,7 +41,7 @@ LAYERS = {
         {"rungs", "compiling"},
         {"collect"},
         {"rig"},
-        {"telling", "harness", "binaries"},
+        {"telling", "harness", "binaries", "inner_loops"},
         {"reports", "names"},
         {"leash"},
         {"race"},

@@ -1,6 +1,6 @@
 """The profiler's answers in words, whatever rung of the ladder they come from."""
 
-from kernel_agent.diagnosis import Answer, Compiled, Digest, Launch, Report, profile
+from kernel_agent.diagnosis import Answer, Compiled, Digest, Launch, Loop, Report, profile
 
 
 def test_below_counters_the_profile_says_what_it_is_and_claims_no_bound() -> None:
@@ -8,6 +8,13 @@ def test_below_counters_the_profile_says_what_it_is_and_claims_no_bound() -> Non
     static = profile(Answer("profiled", "", Report(None, "static", None, (kernel,), ("nothing was run",))))
     assert (static.rung, static.bound, static.why) == ("static", "unknown", "nothing was run")
     assert static.metrics == ("k: 64 registers a thread, 12 local memory instructions, 288 bytes of stack",)
+    loops = (Loop(34, 24, 0, 2, ("powf",)), Loop(5, 0, 1))
+    processor = profile(Answer("profiled", "", Report(None, "static", None, (Compiled("run", loops=loops),))))
+    assert processor.metrics == (
+        "run: an inner loop of 34 instructions: arithmetic 24 on vectors, 0 on single floats, "
+        "2 moves of vectors to or from the stack, calls powf, "
+        "an inner loop of 5 instructions: arithmetic 0 on vectors, 1 on single floats",
+    )
     timeline = profile(Answer("profiled", "", Report(None, "timeline", Digest("k", "unknown", "times only", 5.5))))
     assert timeline.bound == "unknown" and "5.5 us at the profiler's clocks" in timeline.metrics
 

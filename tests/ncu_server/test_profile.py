@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import platform
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,35 @@ async def test_where_no_rung_holds_the_first_refusal_is_told(nsight: Server) -> 
         assert found["profiles"][0]["status"] == "no_kernel"
 
 
+SUMS = """
+import tvm_ffi.cpp
+SOURCE = r'''
+#include <cmath>
+void run(tvm::ffi::TensorView x, tvm::ffi::TensorView y, tvm::ffi::TensorView o) {
+  const float *a = static_cast<float*>(x.data_ptr()), *b = static_cast<float*>(y.data_ptr());
+  float* d = static_cast<float*>(o.data_ptr());
+  for (int64_t i = 0, n = x.numel(); i < n; ++i) d[i] = BODY;
+}
+'''
+kernel = tvm_ffi.cpp.load_inline("sums", cpp_sources=SOURCE, functions=["run"], extra_cflags=["-O3", "-mavx2"])
+class ModelNew: pass
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="inner loops are read off x86-64's instructions")
+async def test_for_the_cpu_the_inner_loops_are_told(nsight: Server) -> None:
+    sums = [SUMS.replace("BODY", body) for body in ("a[i] * 2.0f + b[i]", "powf(a[i], b[i]) * 2.0f")]
+    found = await profiled(nsight, candidates=[*sums, "import ("], problem=SCALE_ADD, target="cpu")
+    fast, slow, broken = found["profiles"]
+    assert broken["status"] == "build_error"
+    assert [refused["rung"] for refused in found["refused"]] == ["counters", "timeline"]
+    assert (fast["report"]["rung"], slow["report"]["rung"]) == ("static", "static")
+    loop = fast["report"]["static"][0]["loops"][0]
+    assert (loop["vector"], loop["scalar"], loop["calls"]) == (2, 0, [])
+    loop = slow["report"]["static"][0]["loops"][0]
+    assert (loop["vector"], loop["scalar"], loop["calls"]) == (0, 1, ["powf"])
+
+
 @pytest.mark.parametrize(
     ("given", "code"),
     [
@@ -162,7 +192,6 @@ async def test_where_no_rung_holds_the_first_refusal_is_told(nsight: Server) -> 
         ({"candidates": [], "problem": SCALE_ADD}, "BAD_ARGUMENT"),
         ({"candidates": [QUICK]}, "BAD_ARGUMENT"),
         ({"candidates": [QUICK] * 9, "problem": SCALE_ADD}, "BAD_ARGUMENT"),
-        ({"candidates": [QUICK], "problem": SCALE_ADD, "target": "cpu"}, "NO_PROFILER"),
         ({"candidates": [QUICK], "problem": SCALE_ADD, "target": "tpu"}, "UNKNOWN_TARGET"),
         ({"command": ["a", "b\0c"]}, "BAD_ARGUMENT"),
         ({"command": ["/bin/true", "launches"], "detail": "--mode=attach"}, "BAD_ARGUMENT"),
