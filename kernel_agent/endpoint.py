@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from kernel_agent.errors import ProviderError
 from kernel_agent.llm import BrokenOff, Question, Reply, Usage
-from kernel_agent.prompts import line
+from kernel_agent.plain import line
 from kernel_agent.types import JSON
 
 if TYPE_CHECKING:

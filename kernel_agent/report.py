@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from kernel_agent import tree
+from kernel_agent import plain, tree
 from kernel_agent.events import (
     Confirmed,
     Confirming,
@@ -38,6 +38,10 @@ SHOWN, FINDINGS = 12, 3
 """Rows of the final table; the journal holds them all."""
 
 
+WORDS = 400
+"""Characters of a line that a profiler says; source text of a kernel is in it."""
+
+
 def short(trial: Trial) -> str:
     """A trial's name on the screen."""
     return trial.id[:4] if trial.idea else "original"
@@ -56,7 +60,7 @@ def times(interval: Interval | None) -> str:
 def found(evaluation: Evaluation) -> str:
     """An evaluation in a few words: the time and speed-up, or the status and the log's first line."""
     if evaluation.timing is None:
-        said = next(iter(evaluation.log.strip().splitlines()), "")[:100]
+        said = plain.line(next(iter(evaluation.log.strip().splitlines()), ""), 100)
         return f"{evaluation.status}{': ' if said else ''}{said}"
     return f"{ms(evaluation.timing.median_us)} {evaluation.speedup or 0:.2f}x"
 
@@ -77,7 +81,9 @@ def line(event: Event) -> str | None:
         case NothingWritten(idea, _, step, reason):
             return f"r{idea.round} no code{' for a repair' if step else ''}  {idea.title}: {reason}"
         case Profiled(trial, profile):
-            return f"profiled {short(trial)}: {_bound(profile)}; {next(iter(profile.findings), profile.why)}"
+            return (
+                f"profiled {short(trial)}: {_bound(profile)}; {plain.line(next(iter(profile.findings), profile.why))}"
+            )
         case Confirming(trial):
             return f"confirming {short(trial)} with new inputs in fresh processes"
         case Confirmed(trial, evaluation, accepted):
@@ -306,11 +312,9 @@ def diagnosed(run: Run) -> Iterator[str]:
     if not seen:
         return
     profile = run.profiles[seen[0].source_id]
-    yield f"{short(seen[0])} is {_bound(profile)}: {profile.why}"
-    for finding in profile.findings[:FINDINGS]:
-        yield f"    {finding}"
-    for hot in profile.hot_lines[:FINDINGS]:
-        yield f"    {hot}"
+    yield plain.line(f"{short(seen[0])} is {_bound(profile)}: {profile.why}", WORDS)
+    for words in (*profile.findings[:FINDINGS], *profile.hot_lines[:FINDINGS]):
+        yield f"    {plain.line(words, WORDS)}"
     if profile.report:
         yield f"    whole report: read_report {profile.report}, of the measuring server"
     yield ""

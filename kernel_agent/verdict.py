@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from kernel_agent.plain import clean
 from kernel_agent.report import ms, times
 from kernel_agent.settings import Settings
 from kernel_agent.types import Against, Problem, Status, Timing, Verdict, baseline_title
@@ -81,7 +82,7 @@ def _device(verdict: Verdict) -> str:
 
 def _log(log: str) -> list[str]:
     """The log's lines; of a long one the beginning, where a compiler speaks, and the end, where a traceback does."""
-    rows = log.strip().splitlines()
+    rows = clean(log).strip().splitlines()
     if len(rows) <= LOG_LINES:
         return rows
     half = LOG_LINES // 2

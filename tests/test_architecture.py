@@ -30,7 +30,7 @@ LAYERS = {
         {"tree"},
         {"settings", "events"},
         {"types"},
-        {"errors"},
+        {"errors", "plain"},
     ],
     "ncu_server": [
         {"__main__"},

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from kernel_agent.plain import clean as clean
+from kernel_agent.plain import line as line
 from kernel_agent.types import digest
 
 HERE = Path(__file__).parent
-BREAKS = re.compile("\r\n|[\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
-UNSEEN = re.compile(
-    "\x1b\\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
-)
-
-
-def clean(text: str) -> str:
-    """The text with plain line ends and without terminal colours, control, direction and zero-width characters."""
-    text = text.encode("utf-8", "replace").decode()
-    return UNSEEN.sub("", BREAKS.sub("\n", text))
-
-
-def line(text: str, limit: int = 200) -> str:
-    """The text as one line of at most `limit` characters."""
-    flat = " ".join(clean(text).split())
-    return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 
 
 def data(text: str, label: str) -> str:

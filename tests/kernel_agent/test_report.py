@@ -191,6 +191,18 @@ def test_what_the_profiler_says_of_the_best_is_told(tmp_path: Path) -> None:
     assert report.line(Profiled(good, profile)) == f"profiled {report.short(good)}: bound by memory; {words}"
 
 
+def test_what_a_kernel_says_for_itself_does_not_reach_the_terminal_as_orders(tmp_path: Path) -> None:
+    run, _ = started(tmp_path)
+    good, bad = list(run.trials.values())[1:]
+    evil = "\x1b]0;mine\x07\x1b[2Jgone\u202e\x9b\ud800\x08"
+    run.record(Diagnosis(good.source_id, Profile("counters", "memory", evil, (), (evil,), hot_lines=(evil,))))
+    idea = run.ideas[bad.idea or ""]
+    rows = [report.line(TrialJudged(idea, bad, Evaluation(Status.RUN_ERROR, evil)))]
+    rows += [report.line(Profiled(good, run.profiles[good.source_id])), told(run, tmp_path)]
+    for row in rows:
+        assert row and "gone" in row and row.replace("\n", "").isprintable()
+
+
 def test_where_nothing_is_faster_the_original_is_delivered(tmp_path: Path) -> None:
     run = Run(PROBLEM, Settings(_env_file=None), KNOWN)
     (tmp_path / "best_kernel.py").write_text(PROBLEM.source)

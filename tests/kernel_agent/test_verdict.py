@@ -215,6 +215,12 @@ def test_a_verdict_in_a_person_s_words() -> None:
     ]
 
 
+def test_a_log_orders_a_terminal_nothing() -> None:
+    log = "\x1b[2Jgone\x07\nsecond\r\x9b"
+    rows = said(status="run_error", timing=None, versus=[], log=log, provenance={}, error=None)
+    assert [row.strip() for row in rows[1:3]] == ["gone", "second"] and all(row.isprintable() for row in rows)
+
+
 def test_of_a_long_log_the_beginning_and_the_end_are_shown() -> None:
     log = "\n".join(f"row {number}" for number in range(100))
     rows = said(status="build_error", timing=None, versus=[], log=log, provenance={}, error=None)
