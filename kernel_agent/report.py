@@ -81,9 +81,7 @@ def line(event: Event) -> str | None:
         case NothingWritten(idea, _, step, reason):
             return f"r{idea.round} no code{' for a repair' if step else ''}  {idea.title}: {reason}"
         case Profiled(trial, profile):
-            return (
-                f"profiled {short(trial)}: {_bound(profile)}; {plain.line(next(iter(profile.findings), profile.why))}"
-            )
+            return f"profiled {short(trial)}: {plain.line(limits(profile, next(iter(profile.findings), profile.why)))}"
         case Confirming(trial):
             return f"confirming {short(trial)} with new inputs in fresh processes"
         case Confirmed(trial, evaluation, accepted):
@@ -302,8 +300,11 @@ def _verdict(run: Run, directory: Path) -> Iterator[str]:
         yield "it is for inference: it gives no gradients"
 
 
-def _bound(profile: Profile) -> str:
-    return f"bound by {profile.bound}" if profile.bound.isalpha() else profile.bound
+def limits(profile: Profile, why: str) -> str:
+    """What limits a kernel, with a reason; where that is not known what its profile has to say."""
+    if profile.bound == "unknown":
+        return next(iter(profile.metrics), profile.why)
+    return f"{f'bound by {profile.bound}' if profile.bound.isalpha() else profile.bound}: {why}"
 
 
 def diagnosed(run: Run) -> Iterator[str]:
@@ -312,7 +313,7 @@ def diagnosed(run: Run) -> Iterator[str]:
     if not seen:
         return
     profile = run.profiles[seen[0].source_id]
-    yield plain.line(f"{short(seen[0])} is {_bound(profile)}: {profile.why}", WORDS)
+    yield plain.line(f"{short(seen[0])}: {limits(profile, profile.why)}", WORDS)
     for words in (*profile.findings[:FINDINGS], *profile.hot_lines[:FINDINGS]):
         yield f"    {plain.line(words, WORDS)}"
     if profile.report:
@@ -338,7 +339,7 @@ def measured(run: Run, retrieval: str | None) -> Iterator[str]:
     if run.confirmations:
         yield (
             "confirmed: the speed-up when judged a second time, with new inputs in fresh processes; "
-            "the best is the first that was faster beyond the noise again"
+            "the best is the fastest by it that was faster beyond the noise again"
         )
     if retrieval:
         yield f"retrieval: {retrieval}"

@@ -279,8 +279,10 @@ class Search:
             self.observe(Profiled(trial, profile))
 
     async def confirm(self) -> Trial:
-        """Judge the fastest again, then the next, until one is confirmed as faster than the original; then those that
-        the first judgement did not tell apart from it, while there is time."""
+        """Judge the fastest again, then the next, until one is confirmed as faster than the original.
+
+        Then one more that the first judgement did not tell apart from it, while there is time.
+        """
         first: Trial | None = None
         for trial in tree.contenders(self.run):
             if first and not tree.level(self.run, first, trial):
@@ -291,7 +293,9 @@ class Search:
                 break
             accepted = tree.accepted(self.run, evaluation)
             self.observe(Confirmed(trial, evaluation, accepted))
-            first = first or (trial if accepted else None)
+            if first:
+                break
+            first = trial if accepted else None
         return tree.winner(self.run)
 
     async def again(self, trial: Trial) -> Evaluation:

@@ -186,9 +186,9 @@ def test_what_the_profiler_says_of_the_best_is_told(tmp_path: Path) -> None:
     )
     run.record(Diagnosis(good.source_id, profile))
     text = told(run, tmp_path)
-    for part in ("is bound by memory: DRAM is busy", words, "90 % [x]", "read_report ab12"):
+    for part in (": bound by memory: DRAM is busy", words, "90 % [x]", "read_report ab12"):
         assert part in text
-    assert report.line(Profiled(good, profile)) == f"profiled {report.short(good)}: bound by memory; {words}"
+    assert report.line(Profiled(good, profile)) == f"profiled {report.short(good)}: bound by memory: {words}"
 
 
 def test_what_a_kernel_says_for_itself_does_not_reach_the_terminal_as_orders(tmp_path: Path) -> None:
