@@ -333,6 +333,14 @@ async def test_a_helper_diagnoses_first_and_the_last_try_belongs_to_another_mode
     assert "All attempts to mend" in said(escalate) and "The tail is skipped." not in said(escalate)
 
 
+async def test_what_was_tried_is_told_to_who_has_ideas_and_not_to_who_writes_their_code() -> None:
+    here = brief(siblings=(Outcome("Two rows a block", Status.PASSED, 2.0),))
+    one = Idea("i", 1, "p", "Vector loads", "Transformation: float4")
+    _, asked = await think("ideas", here, 1, script=[Say(json.dumps([idea("A")]))])
+    _, written = await think("write", here, one, 0, script=[Say(fenced(KERNEL))])
+    assert "Two rows a block" in said(asked[0]) and "Two rows a block" not in said(written[0])
+
+
 async def test_the_brief_is_told_in_numbers() -> None:
     parent = Evaluation(Status.PASSED, "", FUSED, (Versus("eager", EAGER, Interval(3.8, 4.0, 4.1)),), error=2.5)
     here = brief(
