@@ -309,8 +309,8 @@ class Description:
 class Outcome:
     """A sibling's or ancestor's idea and what became of it; the status is None while it is being tried.
 
-    `speedup` is over eager PyTorch; `gain` is over the idea's parent, as is the `predicted` one. `gist` says how it was
-    to be done, `remark` why it failed or what limits it.
+    `speedup` is over eager PyTorch, `gain` over the kernel that the idea departs from, if any; `predicted` was promised
+    over the latter, else the former. `gist` says how it was to be done, `remark` why it failed or what limits it.
     """
 
     title: str
