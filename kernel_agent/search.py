@@ -40,7 +40,7 @@ from kernel_agent.query import operators_of, situation
 from kernel_agent.sweep import Tunable
 from kernel_agent.together import together
 from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run, Unwritten
-from kernel_agent.types import Brief, Evaluation, Idea, Outcome, Status, Trial
+from kernel_agent.types import Brief, Evaluation, Idea, Outcome, Profile, Status, Trial
 from rag import Situation
 
 REFUSED = "proposed already; say something that differs in mechanism"
@@ -65,6 +65,7 @@ class Search:
     _spent: BudgetSpent | None = None
     _unusable: Unusable | None = None
     _briefs: dict[tuple[int, str, str | None], Brief] = field(default_factory=dict)
+    _seen: dict[int, dict[str, Profile]] = field(default_factory=dict)
     _kept: frozenset[str] = field(init=False)
     _rules: tuple[Rule, ...] = field(init=False)
     _profiled: bool = True
@@ -325,8 +326,7 @@ class Search:
         key = number, parent.id, mate
         if key not in self._briefs:
             advice = chosen(self._rules, operators_of(self.run.problem, self.run.description), self.run.problem.target)
-            seen = selection.profiled(self.run, number)
-            self._briefs[key] = replace(tree.brief(self.run, parent, number, mate, seen), advice=advice)
+            self._briefs[key] = replace(tree.brief(self.run, parent, number, mate, self.seen(number)), advice=advice)
         brief = self._briefs[key]
         if taken:
             tried = (Outcome(one.title, None, None) for one in taken)
@@ -336,6 +336,13 @@ class Search:
             return brief
         answer = await asyncio.to_thread(self.library.consult, known(brief))
         return replace(brief, passages=answer.passages, retrieval_mode=answer.mode)
+
+    def seen(self, number: int) -> dict[str, Profile]:
+        """The profiles, by source, that the briefs of a round may tell."""
+        known = max((earlier for earlier in self._seen if earlier <= number), default=tree.SEEDING)
+        for later in range(known, number):
+            self._seen[later + 1] = self._seen.get(later, {}) | selection.profiled(self.run, later)
+        return self._seen.get(number, {})
 
     def record(self, record: Record) -> None:
         """First on disk, then in memory: what the run holds is never lost."""

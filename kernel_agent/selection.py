@@ -63,10 +63,9 @@ def worth_profiling(run: Run, round: int) -> tuple[Trial, ...]:
     return (*survivors(run, round), *disappointing(run, round))
 
 
-def profiled(run: Run, before: int) -> dict[str, Profile]:
-    """The profiles that the briefs of a round may tell, by source: not those that were taken later, of a winner."""
-    rounds = range(tree.SEEDING, before)
-    sources = (trial.source_id for number in rounds for trial in worth_profiling(run, number))
+def profiled(run: Run, round: int) -> dict[str, Profile]:
+    """The profiles that were taken after a round, by source, for later briefs: not a winner's, taken at the end."""
+    sources = (trial.source_id for trial in worth_profiling(run, round))
     return {source: run.profiles[source] for source in sources if source in run.profiles}
 
 
