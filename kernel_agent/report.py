@@ -253,6 +253,7 @@ def ranking(run: Run) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("rank", "trial", "idea", "speed-up", "confirmed", "error", "lineage"):
         table.add_column(name, justify="right" if name in ("rank", "error") else "left", no_wrap=name == "speed-up")
+    winner = tree.winner(run)
     for rank, trial in enumerate(tree.ranking(run)[:SHOWN], 1):
         second = run.confirmations.get(trial.source_id)
         sure = second is not None and tree.accepted(run, second)
@@ -263,10 +264,10 @@ def ranking(run: Run) -> Table:
             short(trial),
             tree.title(run, trial) if trial.idea else "PyTorch, eager",
             times(evaluation.against("eager")) if trial.idea else "1.00x",
-            _confirmed(second, sure) if second else "",
+            _confirmed(second, sure) + (", best" if trial == winner else "") if second else "",
             "" if evaluation.error is None else f"{evaluation.error:.3g}",
             " > ".join(map(short, tree.lineage(run, trial))),
-            style="bold green" if sure else "" if trial.idea else "dim",
+            style="bold green" if trial.idea and trial == winner else "" if trial.idea else "dim",
         )
     return table
 
@@ -339,7 +340,7 @@ def measured(run: Run, retrieval: str | None) -> Iterator[str]:
     if run.confirmations:
         yield (
             "confirmed: the speed-up when judged a second time, with new inputs in fresh processes; "
-            "the best is the fastest by it that was faster beyond the noise again"
+            "the best is surely the fastest by it: its interval has the highest lower end"
         )
     if retrieval:
         yield f"retrieval: {retrieval}"

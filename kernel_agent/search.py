@@ -43,7 +43,7 @@ from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record,
 from kernel_agent.types import Brief, Evaluation, Idea, Outcome, Profile, Status, Trial
 from rag import Situation
 
-REFUSED = "proposed already; say something that differs in mechanism"
+REFUSED = "says what another says; say something that differs in mechanism"
 
 
 @dataclass(slots=True)
@@ -148,8 +148,9 @@ class Search:
         proposed = await self.proposed(brief, count)
         fresh = (await self.new(parent, number, proposed, taken))[:count]
         if len(fresh) < min(count, len(proposed)):
-            refused = (Outcome(idea.title, None, None, REFUSED) for idea in proposed)
-            again = replace(brief, siblings=(*brief.siblings, *refused))
+            kept = {idea.title for idea in fresh}
+            told = (Outcome(one.title, None, None, "" if one.title in kept else REFUSED) for one in proposed)
+            again = replace(brief, siblings=(*brief.siblings, *told))
             others = await self.proposed(again, count - len(fresh))
             fresh += (await self.new(parent, number, others, (*taken, *fresh)))[: count - len(fresh)]
         return tuple(replace(idea, passages=idea.passages or _ids(brief), mate=crossed) for idea in fresh)

@@ -282,10 +282,14 @@ def level(run: Run, trial: Trial, other: Trial) -> bool:
 
 
 def winner(run: Run) -> Trial:
-    """The fastest by its second judgement of those where that was accepted; the reference where there is none."""
+    """The surest by its second judgement of those where that was accepted: by the lower end of its speed-up's interval.
+
+    The reference where there is none.
+    """
     again = {trial: run.confirmations.get(trial.source_id) for trial in contenders(run)}
-    found = {trial: word.speedup or 0.0 for trial, word in again.items() if word and accepted(run, word)}
-    return max(found, key=lambda trial: found[trial], default=run.reference)
+    found = {trial: word.against("eager") for trial, word in again.items() if word and accepted(run, word)}
+    sure = {trial: speedup.low for trial, speedup in found.items() if speedup}
+    return max(sure, key=lambda trial: sure[trial], default=run.reference)
 
 
 def _mate(run: Run, trial: Trial) -> Mate:

@@ -31,7 +31,7 @@ async def measured(
     """The times of the named baselines, and notes: which do not run, what came from the cache. Raises Refusal."""
     kept = cache / "baselines" / f"{_key(session, probe)}.json"
     known = _read(kept)
-    notes = ["baselines' times are from the cache"] if known else []
+    notes = ["PyTorch's times were measured earlier on this machine and kept"] if known else []
     if missing := [n for n in names if n not in known]:
         fresh, said = await _measure(session, missing)
         if uncertain(fresh):

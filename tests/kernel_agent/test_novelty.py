@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from kernel_agent.novelty import repeats, techniques
+from kernel_agent.novelty import ALIKE, ALIKE_OF_ONE_TECHNIQUE, alike, repeats, said, techniques
 from kernel_agent.types import Idea
 
 
@@ -59,6 +61,26 @@ def test_the_same_in_other_words_is_found(one: Idea, other: Idea) -> None:
 @pytest.mark.parametrize(("one", "other"), OTHER)
 def test_what_only_sounds_alike_is_new(one: Idea, other: Idea) -> None:
     assert repeats(one, [other]) is None and repeats(other, [one]) is None
+
+
+def test_long_ideas_on_one_problem_are_not_one_for_the_words_that_they_share() -> None:
+    task = (
+        "Rows of 16384 floats of which the 64 largest are kept in descending order: load eight with AVX2, compare with "
+        "a bound, compress those above by a table of permutations, store them to a buffer on the stack, sort its "
+        "values and write the softmax of the first. Guard ties and infinities by a plain fallback that selects the slow way. "
+    )
+    first = (
+        "The bound is the least of the maxima of groups, found while the row is still warm; no guess is needed, and "
+        "whoever comes above it belongs to few blocks. "
+    )
+    second = (
+        "Quarters advance together, so that four misses stay open; each has its own pointer and end, and what they "
+        "gather is merged before sorting. "
+    )
+    one, two = idea("Guaranteed bound from maxima", task + first), idea("Four streams", task + second)
+    assert ALIKE_OF_ONE_TECHNIQUE < alike(said(one), said(two)) < ALIKE
+    assert techniques(said(one)) == techniques(said(two))
+    assert repeats(one, [two]) is None and repeats(one, [replace(one, id="again")]) is not None
 
 
 def test_templates_are_told_apart_by_their_genes_alone() -> None:

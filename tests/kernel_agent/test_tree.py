@@ -10,7 +10,7 @@ import pytest
 
 from kernel_agent import novelty, selection, tree
 from kernel_agent.tree import Confirmation, Ideas, Judgement, Record, Run
-from kernel_agent.types import Idea, Status, Trial, digest
+from kernel_agent.types import Idea, Interval, Status, Trial, digest
 from tests.scripted_run import DESCRIPTION, PROBLEM, evaluation_of, small_settings
 
 
@@ -160,6 +160,21 @@ def test_the_winner_is_the_fastest_that_was_confirmed_beyond_the_noise() -> None
     run.record(Confirmation(fast.source_id, evaluation_of("# verdict: wrong")))
     assert tree.winner(run) == run.reference
     run.record(Confirmation(second.source_id, evaluation_of(second.source, "eager", "compile")))
+    assert tree.winner(run) == second
+
+
+def test_of_two_that_were_confirmed_the_surer_wins() -> None:
+    run = fresh()
+    ideas = [idea(n, 1, run.reference) for n in range(2)]
+    run.record(Ideas(1, tuple(ideas)))
+    for one, speed in zip(ideas, (3.01, 3.0), strict=True):
+        run.record(trial := Trial(one.id, 0, 0, run.reference.id, f"# speed: {speed}"))
+        run.record(Judgement(trial.source_id, evaluation_of(trial.source, "eager")))
+    first, second = tree.contenders(run)
+    sure = evaluation_of("# speed: 3.0", "eager", "compile")
+    wide = replace(sure, versus=(replace(sure.versus[0], speedup=Interval(2.0, 3.1, 5.0)), *sure.versus[1:]))
+    run.record(Confirmation(first.source_id, wide))
+    run.record(Confirmation(second.source_id, sure))
     assert tree.winner(run) == second
 
 
