@@ -67,7 +67,8 @@ def test_long_ideas_on_one_problem_are_not_one_for_the_words_that_they_share() -
     task = (
         "Rows of 16384 floats of which the 64 largest are kept in descending order: load eight with AVX2, compare with "
         "a bound, compress those above by a table of permutations, store them to a buffer on the stack, sort its "
-        "values and write the softmax of the first. Guard ties and infinities by a plain fallback that selects the slow way. "
+        "values and write the softmax of the first. Guard ties and infinities by a plain fallback that selects the "
+        "slow way. "
     )
     first = (
         "The bound is the least of the maxima of groups, found while the row is still warm; no guess is needed, and "
