@@ -107,7 +107,7 @@ async def test_the_ranking_is_by_first_judgements_and_the_second_stands_beside(t
     assert len({title for title, _ in named}) == len(named)
 
 
-@pytest.mark.parametrize("file", ["best_kernel.py", "results.json"])
+@pytest.mark.parametrize("file", [pytest.param("best_kernel.py", marks=pytest.mark.long), "results.json"])
 async def test_results_that_cannot_be_written_are_one_sentence_and_come_when_there_is_room(
     tmp_path: Path, file: str
 ) -> None:

@@ -115,6 +115,7 @@ CREW |= {"helper_model": "anthropic:claude-haiku-4-5", "escalation_model": "gemi
 CREW |= {"anthropic_api_key": "sk-a", "gemini_api_key": "sk-g", "prices": "custom:tiny=2/30", "seeds": True}
 
 
+@pytest.mark.long
 async def test_models_of_several_providers_are_charged_to_the_cent_and_their_run_is_played_again_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +165,7 @@ async def test_a_run_goes_on_with_the_provider_it_began_with_and_asks_another_at
         assert set(second.keys) == {"bearer sk-two"}
 
 
+@pytest.mark.long
 async def test_templates_that_go_on_with_a_model_s_run_take_no_credit_for_its_ideas(tmp_path: Path) -> None:
     class Full(Mind):
         def __call__(self, body: dict[str, Any]) -> Step:
