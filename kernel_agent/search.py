@@ -283,11 +283,12 @@ class Search:
     async def confirm(self) -> Trial:
         """Judge the fastest again, then the next, until one is confirmed as faster than the original.
 
-        Then one more that the first judgement did not tell apart from it, while there is time.
+        Then one more that the first judgement did not tell apart from it, while there is time; templates' variants that
+        are level are alike, and not worth it.
         """
         first: Trial | None = None
         for trial in tree.contenders(self.run):
-            if first and not tree.level(self.run, first, trial):
+            if first and (tree.by_template(self.run, trial) or not tree.level(self.run, first, trial)):
                 break
             try:
                 evaluation = await (self.budget.within(self.again(trial)) if first else self.again(trial))

@@ -275,6 +275,11 @@ def accepted(run: Run, confirmation: Evaluation) -> bool:
     return passed and speedup is not None and speedup.low > 1 + NOISE.get(run.problem.target, 0.01)
 
 
+def by_template(run: Run, trial: Trial) -> bool:
+    """Whether a template wrote a trial's idea."""
+    return trial.idea is not None and run.ideas[trial.idea].change is not None
+
+
 def level(run: Run, trial: Trial, other: Trial) -> bool:
     """Whether the first judgements of two trials leave open which is the faster: their intervals overlap."""
     one, two = (found.against("eager") for found in map(run.evaluation, (trial, other)) if found)
