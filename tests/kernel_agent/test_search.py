@@ -299,15 +299,8 @@ async def test_a_sweep_can_be_switched_off(journal: Journal) -> None:
 
 async def test_the_next_best_is_delivered_where_the_second_judgement_refuses_the_best(journal: Journal) -> None:
     class Stern(InProcessBench):
-        async def confirm(
-            self,
-            problem: Problem,
-            source: str,
-            baselines: Iterable[str],
-            on_progress: Callable[[str], None] | None = None,
-        ) -> Evaluation:
-            await super().confirm(problem, source, baselines)
-            return evaluation_of("# verdict: wrong" if source == "# speed: 3" else source, "eager", "compile")
+        def second(self, source: str) -> str:
+            return "# verdict: wrong" if source == "# speed: 3" else source
 
     bench = Stern()
     play = search(journal, Writes("# speed: 2", "# speed: 3"), bench, num_rounds=1, implementations_per_idea=1)
@@ -321,15 +314,8 @@ async def test_those_that_the_first_judgement_did_not_tell_apart_are_all_judged_
     journal: Journal,
 ) -> None:
     class Second(InProcessBench):
-        async def confirm(
-            self,
-            problem: Problem,
-            source: str,
-            baselines: Iterable[str],
-            on_progress: Callable[[str], None] | None = None,
-        ) -> Evaluation:
-            await super().confirm(problem, source, baselines)
-            return evaluation_of("# speed: 3.5" if source == "# speed: 3" else "# speed: 2.9", *baselines)
+        def second(self, source: str) -> str:
+            return "# speed: 3.5" if source == "# speed: 3" else "# speed: 2.9"
 
     speeds = ["# speed: 3.01", "# speed: 3", "# speed: 2.5"]
     bench = Second()
@@ -445,15 +431,8 @@ async def test_a_winner_s_profile_changes_no_brief_of_a_run_that_a_budget_stoppe
     class Refuses(InProcessBench):
         """Confirms but the third, which is no parent."""
 
-        async def confirm(
-            self,
-            problem: Problem,
-            source: str,
-            baselines: Iterable[str],
-            on_progress: Callable[[str], None] | None = None,
-        ) -> Evaluation:
-            self.confirmed.append(source)
-            return evaluation_of(source if len(self.confirmed) == 3 else "# verdict: wrong", *baselines)
+        def second(self, source: str) -> str:
+            return source if len(self.confirmed) == 3 else "# verdict: wrong"
 
     stopped, bench = Stops("# speed: 4", "# speed: 3", "# speed: 2", "# speed: 1.9"), Refuses()
     play = search(journal, stopped, bench, implementations_per_idea=1)
