@@ -110,13 +110,14 @@ class Builds:
 async def _warm(child: Child, practice: Practice, lease: Lease, timeout_s: float, report: Report) -> None:
     """Let the child call what it built, on the device but never beside a timing; alone where others left no room.
 
-    What else befalls it befalls the run as well, and is judged there.
+    What else befalls it befalls the run as well, and is judged there: the build stands.
     """
     for held in (lease.shared, lease.alone):
         async with held(report):
             with contextlib.suppress(ChildDied):
                 if not await child.ask("warm", practice.fds, timeout_s, **practice.wire()):
                     continue
+            child.scrap = []
             child.close()
             await asyncio.wait({child.ended}, timeout=GONE_S)  # leaving the device takes its time too
             return

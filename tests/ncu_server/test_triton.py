@@ -257,10 +257,10 @@ class Bench:
     async def fill(self) -> None:
         with closing(await self.zygote.spawn("reference")) as child:
             opened = await child.ask(
-                "open", [self.arguments.fd], source=SCALE_ADD, device="cpu", parameter_seed=7, compiled=False
+                "open", [self.arguments.fd], source=SCALE_ADD, device="cpu", parameter_seed=7, mode=None
             )
             self.arguments.seal(opened["arguments"])
-            self.inputs.seal(await child.ask("draw", [self.inputs.fd], input_seed=1))
+            self.inputs.seal(await child.ask("draw", [self.inputs.fd], variant="get_inputs", input_seed=1))
 
     async def build(self, source: str) -> Build | BuildFault:
         async def report(words: str) -> None:
