@@ -96,7 +96,7 @@ async def against_itself(rig: Rig, target_name: str, text: str) -> schema.Versus
                 trial = Trial(session, child, request, built, stages, reached, probe.uuid)
                 await opened(trial)
                 raced = await timed(trial)
-    return raced.runs[0].samples.versus("eager", CANDIDATE, target.tie)
+    return raced.runs[0].samples.versus("eager", CANDIDATE)
 
 
 async def references(target: str, runs: int, shrink: int) -> list[Trials]:

@@ -82,7 +82,9 @@ async def _measure(session: Session, names: Sequence[str]) -> tuple[dict[str, sc
             sides = await session.sides(wanted, case)
             notes += [note for note in sides.notes if note not in notes]
             wanted = list(sides.children)
-            taken.append(await alternate(sides.children, wanted[-1], sides.rotation, session.target.tie, SAMPLING_S))
+            taken.append(
+                await alternate(sides.children, wanted[-1], sides.rotation, session.target.resolution, SAMPLING_S)
+            )
         except ChildError as error:
             raise ours(error) from error
     samples = combined(taken)

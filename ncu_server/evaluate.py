@@ -119,13 +119,13 @@ async def _run(trial: Trial, target: Target, probe: Probe, report: Report) -> sc
         author = await _attribute(trial)
     if refusal := author.refusal(trial.request.rules == "strict"):
         raise Objection("rejected", refusal, error, author.facts())
-    shapes = [_shape(one, target.tie) for one in raced.runs]
+    shapes = [_shape(one) for one in raced.runs]
     whole = combined([one.samples for one in raced.runs])
     return schema.EvaluateResult(
         status="passed",
         error=error,
         timing=whole.timing(CANDIDATE),
-        versus=_versus(whole, target.tie),
+        versus=_versus(whole),
         shapes=shapes if len(shapes) > 1 else [],
         limit_us=statistics.geometric_mean(shape.limit_us for shape in shapes),
         provenance=provenance(target, probe) | author.facts() | {"walls": trial.child.walls},
@@ -134,17 +134,17 @@ async def _run(trial: Trial, target: Target, probe: Probe, report: Report) -> sc
     )
 
 
-def _shape(run: Run, tie: float) -> schema.ShapeResult:
+def _shape(run: Run) -> schema.ShapeResult:
     return schema.ShapeResult(
         inputs=run.case.variant,
         timing=run.samples.timing(CANDIDATE),
-        versus=_versus(run.samples, tie),
+        versus=_versus(run.samples),
         limit_us=run.limit_us,
     )
 
 
-def _versus(samples: Samples, tie: float) -> list[schema.Versus]:
-    return [samples.versus(name, CANDIDATE, tie) for name in samples.blocks if name != CANDIDATE]
+def _versus(samples: Samples) -> list[schema.Versus]:
+    return [samples.versus(name, CANDIDATE) for name in samples.blocks if name != CANDIDATE]
 
 
 @contextlib.contextmanager
@@ -222,5 +222,5 @@ def provenance(target: Target, probe: Probe) -> dict[str, str | float]:
         "python": platform.python_version(),
         **({"toolkit": probe.toolkit} if probe.toolkit else {}),
         "protocol": "alternating blocks of at least 5 ms in separate processes, fresh values for each call",
-        "tie": target.tie,
+        "tie": target.resolution.tie,
     }

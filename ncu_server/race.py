@@ -71,7 +71,7 @@ async def _time_case(trial: Trial, case: Case, sides: Sides, gauge: Gauge) -> Sa
             everyone,
             CANDIDATE,
             sides.rotation,
-            session.target.tie,
+            session.target.resolution,
             SAMPLING_S[session.target.device],
             timeout_s,
             between=gauge,

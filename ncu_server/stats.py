@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 CONFIDENCE = 0.95
+QUANTILE = statistics.NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,18 @@ class Interval:
     def width(self) -> float:
         """Width relative to the median."""
         return (self.high - self.low) / self.median
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What timings on a device cannot tell apart.
+
+    `tie` is the half-width of the band around 1 in which a speed-up counts as a tie. `apart_us`: by how much a
+    call's time differs from process to process, as a standard deviation, which no repetition inside one process shows.
+    """
+
+    tie: float
+    apart_us: float = 0.0
 
 
 def median_interval(values: Sequence[float]) -> Interval:
@@ -47,9 +60,17 @@ def _rank(n: int) -> int:
     return k
 
 
-def paired(reference: Sequence[float], candidate: Sequence[float]) -> Interval:
-    """Speed-up of the candidate: the median of reference over candidate, block by block in the order they ran."""
-    return median_interval([r / c for r, c in zip(reference, candidate, strict=True)])
+def paired(reference: Sequence[float], candidate: Sequence[float], apart_us: float = 0.0) -> Interval:
+    """Speed-up of the candidate: the median of reference over candidate, block by block in the order they ran.
+
+    The interval is widened by `apart_us` of either side: independent errors, of which a ratio takes the relative ones,
+    add in quadrature.
+    """
+    inside = median_interval([r / c for r, c in zip(reference, candidate, strict=True)])
+    relative = apart_us * math.hypot(1 / statistics.median(reference), 1 / statistics.median(candidate))
+    outside = QUANTILE * relative * inside.median
+    low, high = math.hypot(inside.median - inside.low, outside), math.hypot(inside.high - inside.median, outside)
+    return Interval(max(0.0, inside.median - low), inside.median, inside.median + high)
 
 
 def verdict(speedup: Interval, tie: float) -> Literal["faster", "slower", "inconclusive"]:

@@ -59,6 +59,7 @@ class Samples:
     `warm` are blocks in which every call had the same inputs and nothing was flushed.
     """
 
+    resolution: stats.Resolution
     blocks: dict[str, list[float]] = field(default_factory=dict)
     warm: dict[str, list[float]] = field(default_factory=dict)
     cache: schema.Cache = "cold"
@@ -78,23 +79,26 @@ class Samples:
 
     def speedup(self, baseline: str, side: str) -> schema.Interval:
         """How many times faster `side` is, paired block by block."""
-        i = stats.paired(self.blocks[baseline], self.blocks[side])
+        i = self._ratio(baseline, side)
         return schema.Interval(low=i.low, median=i.median, high=i.high)
 
-    def versus(self, baseline: str, side: str, tie: float) -> schema.Versus:
-        ratio = stats.paired(self.blocks[baseline], self.blocks[side])
+    def versus(self, baseline: str, side: str) -> schema.Versus:
         return schema.Versus(
             baseline=baseline,
             timing=self.timing(baseline),
             speedup=self.speedup(baseline, side),
-            verdict=stats.verdict(ratio, tie),
+            verdict=stats.verdict(self._ratio(baseline, side), self.resolution.tie),
         )
+
+    def _ratio(self, baseline: str, side: str) -> stats.Interval:
+        return stats.paired(self.blocks[baseline], self.blocks[side], self.resolution.apart_us)
 
 
 def combined(taken: Sequence[Samples]) -> Samples:
     """The geometric mean over input shapes, block by block, of the sides that were timed on all of them."""
     sides = [name for name in taken[0].blocks if all(name in s.blocks for s in taken)]
     return Samples(
+        taken[0].resolution,
         {n: _means([s.blocks[n] for s in taken]) for n in sides},
         {n: _means([s.warm[n] for s in taken]) for n in sides},
         "cold" if all(s.cache == "cold" for s in taken) else "resident",
@@ -110,12 +114,12 @@ async def alternate(
     sides: Mapping[str, Child],
     candidate: str,
     rotation: Rotation,
-    tie: float,
+    resolution: stats.Resolution,
     seconds: float,
     timeout_s: float = BLOCK_TIMEOUT_S,
     between: Callable[[], None] = lambda: None,
 ) -> Samples:
-    """Sample until every paired interval against `candidate` is narrower than `tie`, or `seconds` are over.
+    """Sample until every paired interval against `candidate` is narrower than the tie, or `seconds` are over.
 
     Sampling stops on the interval's width, never on significance. Every side gets the same nonces in the same order, so
     that after the last block all hold the output for the same values. `between` is called after each pair of blocks.
@@ -123,7 +127,7 @@ async def alternate(
     """
     pace = await _pace(sides, rotation, timeout_s)
     group = next(iter(pace.values())).group
-    samples = Samples({n: [] for n in sides}, {n: [] for n in sides}, rotation.cache(group))
+    samples = Samples(resolution, {n: [] for n in sides}, {n: [] for n in sides}, rotation.cache(group))
     spare: dict[str, list[float]] = {n: [] for n in sides}  # of warm blocks, in which nothing but the calls takes time
     longer = {name: one.longer() for name, one in pace.items()}
     for pair in range(WARM_PAIRS):
@@ -140,7 +144,7 @@ async def alternate(
             if done.overclaims:
                 samples.overclaimed.add(name)
         between()
-        if pair + 1 >= MIN_PAIRS and (_narrow(samples, candidate, tie) or time.monotonic() - began > seconds):
+        if pair + 1 >= MIN_PAIRS and (_narrow(samples, candidate) or time.monotonic() - began > seconds):
             break
     # Where a device computes, the main thread may well be busy for longer than the device.
     if not rotation.flushes and _computes_untold(spare, candidate, fmean(samples.warm[candidate]) * group, longer):
@@ -211,9 +215,9 @@ def _turn(sides: Mapping[str, Child], pair: int) -> list[str]:
     return list(sides) if pair % 2 == 0 else list(sides)[::-1]
 
 
-def _narrow(samples: Samples, candidate: str, tie: float) -> bool:
+def _narrow(samples: Samples, candidate: str) -> bool:
     return all(
-        stats.paired(blocks, samples.blocks[candidate]).width < tie
+        stats.paired(blocks, samples.blocks[candidate]).width < samples.resolution.tie
         for name, blocks in samples.blocks.items()
         if name != candidate
     )

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from ncu_server.stats import Resolution
 from ncu_server.targets.target import Probe, Target
 
 # Timing with every core busy measures the neighbours; below four cores one is used, the same for both sides.
@@ -73,4 +74,6 @@ def _cpuinfo() -> tuple[str, set[str]]:
     return fields.get("model name", platform.machine()), flags
 
 
-TARGET = Target("cpu", "cpu", tie=0.06, builds_disturb=True, probe=probe, environment=environment, baselines=BASELINES)
+TARGET = Target(
+    "cpu", "cpu", Resolution(0.06), builds_disturb=True, probe=probe, environment=environment, baselines=BASELINES
+)

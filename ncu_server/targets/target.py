@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ncu_server.stats import Resolution
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
@@ -29,15 +31,15 @@ class Probe:
 class Target:
     """One language on one device.
 
-    `device` names the class in ncu_server.worker.devices; `tie` is the half-width of the band around 1 in which a
-    speed-up counts as a tie; `builds_disturb` says that compiling must not overlap with timing; `baselines` are those
-    that differ from each other there. `warms` says that a first call compiles, so that the build is a call.
+    `device` names the class in ncu_server.worker.devices; `resolution` is what timings there cannot tell apart;
+    `builds_disturb` says that compiling must not overlap with timing; `baselines` are those that differ from each
+    other there. `warms` says that a first call compiles, so that the build is a call.
     `environment` holds for all processes of the target.
     """
 
     name: str
     device: str
-    tie: float
+    resolution: Resolution
     builds_disturb: bool
     probe: Callable[[], Probe]
     environment: Callable[[Probe], dict[str, str]]

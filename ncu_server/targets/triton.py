@@ -65,7 +65,7 @@ def _libcuda() -> bool:
 TARGET = Target(
     "triton",
     "cuda",
-    tie=0.01,
+    cuda.RESOLUTION,
     builds_disturb=False,
     probe=probe,
     environment=environment,

@@ -1,3 +1,4 @@
+import math
 import random
 
 import pytest
@@ -24,6 +25,16 @@ def test_pairing_removes_drift_that_both_sides_share() -> None:
     drift = [1 + 0.5 * i / 20 for i in range(20)]
     i = paired([2 * d for d in drift], drift)
     assert (i.low, i.median, i.high) == (2, 2, 2)
+
+
+def test_what_differs_between_processes_widens_a_ratio_of_short_times_and_leaves_one_of_long_times() -> None:
+    def width(us: float) -> float:
+        return paired([us] * 9, [us] * 9, apart_us=0.1).width
+
+    assert width(10) == pytest.approx(2 * 1.96 * math.sqrt(2) * 0.01, rel=1e-3)
+    assert width(1000) == pytest.approx(width(10) / 100)
+    noisy = paired([9.0, 10.0, 11.0] * 3, [10.0] * 9, apart_us=0.1)
+    assert noisy.low == pytest.approx(1 - math.hypot(0.1, width(10) / 2))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import torch
 
 from ncu_server.limit import floor_us, limit_us
 from ncu_server.schema import Peaks
+from ncu_server.stats import Resolution
 from ncu_server.telemetry import CpuGauge
 from ncu_server.timing import Rotation, Samples, combined
 from ncu_server.worker.devices import Cpu
@@ -116,8 +117,8 @@ def test_the_floor_leaves_out_what_a_cache_can_hold_and_what_an_algebraic_rewrit
 
 
 def test_shapes_are_combined_by_geometric_means_of_the_sides_that_ran_on_all() -> None:
-    one = Samples({"eager": [10.0, 20.0], "compile": [1.0, 1.0], "candidate": [1.0, 2.0]})
-    other = Samples({"eager": [40.0, 20.0, 5.0], "candidate": [4.0, 2.0, 5.0]}, cache="resident")
+    one = Samples(Resolution(0.01), {"eager": [10.0, 20.0], "compile": [1.0, 1.0], "candidate": [1.0, 2.0]})
+    other = Samples(Resolution(0.01), {"eager": [40.0, 20.0, 5.0], "candidate": [4.0, 2.0, 5.0]}, cache="resident")
     one.warm, other.warm = ({name: [1.0] for name in ("eager", "compile", "candidate")} for _ in range(2))
     whole = combined([one, other])
     assert {n: pytest.approx(b) for n, b in whole.blocks.items()} == {"eager": [20, 20], "candidate": [2, 2]}
