@@ -131,6 +131,7 @@ class Library:
         for slot in plan(situation):
             asked = [query for query in slot.queries if any(words(query.text)) or query.families or query.bottleneck]
             every = fused([self.search(query).passages for query in asked])
+            every = [passage for passage in every if not slot.families or slot.families & self._families(passage.page)]
             ranked = [passage for passage in every if passage.page not in taken]
             if slot.fresh:
                 ranked = freshest(ranked, tried, served)
@@ -144,6 +145,11 @@ class Library:
                 best = every[skip if len(every) > skip else 0].page
                 taken |= {best: self._whole(taken[best])} if best in taken else {}
         return Answer(self.mode, within(tuple(taken.values()), budget))
+
+    def _families(self, page: str) -> set[str]:
+        return {
+            name for shelf in self._shelves if page in shelf.index.cards for name in shelf.index.cards[page].families
+        }
 
     def _whole(self, passage: Passage) -> Passage:
         """The page that a passage is of, where it is short enough to be kept as it is."""

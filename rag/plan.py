@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rag.passage import Kind, Query
@@ -75,6 +75,14 @@ CORE = {
 }
 """What makes a kernel of each family fast at all, as questions."""
 
+PRODUCTS = frozenset({"gemm", "conv", "attention"})
+SPLIT = "float32 products on tensor cores by splitting operands"
+TENSOR_CORES = "matrix multiply instruction of the tensor cores, descriptors or fragments, one whole kernel"
+"""For products that arithmetic bounds: what decides how fast a kernel can be; the best page on each is given whole."""
+
+FEEDING = "tensor cores fed by asynchronous copies: stages of a pipeline, warp specialization, order of the tiles"
+"""What the bottleneck `compute` asks of such a product, instead of fewer instructions."""
+
 TECHNIQUES, OPERATORS, STALLS, PITFALLS, EXAMPLES, OWN, ERRORS = 3, 2, 2, 1, 1, 1, 3
 """Passages for each slot. A stall that no profile names leaves its place to a technique, then to an operator."""
 
@@ -121,6 +129,7 @@ class Slot:
     `fresh` slots leave out what the lineage tried and take what siblings were not given, while there is any; `skip`
     passes over as many of the best. `up_to` fills the answer to as many pages of the corpus. Of a
     `whole` slot the best page is given as it is, and not the passage of it that was found: half a kernel is of no use.
+    Where there are `families`, pages of others are left out.
     """
 
     name: str
@@ -130,6 +139,7 @@ class Slot:
     skip: int = 0
     up_to: int | None = None
     whole: bool = False
+    families: frozenset[str] = frozenset()
 
 
 def plan(known: Situation) -> tuple[Slot, ...]:
@@ -144,11 +154,14 @@ def plan(known: Situation) -> tuple[Slot, ...]:
     work = " ".join((*known.operators, *known.families, *_narrow(known.dtypes)))
     techniques = [_query(known, known.idea)] if known.idea else []
     techniques += [_query(known, signal, main) for signal in signals]
-    techniques += [_query(known, WORDS.get(name, ""), name) for name in bottlenecks[:3]]
+    decisive = tuple(_decisive(known, bottlenecks))
+    asked = WORDS | ({"compute": FEEDING} if decisive else {})
+    techniques += [_query(known, asked.get(name, ""), name) for name in bottlenecks[:3]]
     core = [_query(known, work, main)]
     core += [_query(known, text, main) for kind in _kinds(known) for text in CORE.get(kind, ())]
     named = min(len(stalls), STALLS)
     slots = [
+        *(Slot("operator", (_query(known, text),), 1, whole=True) for text in decisive),
         Slot("technique", tuple(techniques), TECHNIQUES + (named < 2), fresh=True),
         Slot("operator", tuple(core), OPERATORS + (named < 1), whole=True),
         Slot("stall", tuple(_query(known, f"stall {stall}", limit=2) for stall in stalls), named),
@@ -158,12 +171,27 @@ def plan(known: Situation) -> tuple[Slot, ...]:
             EXAMPLES,
             skip=known.turn,
             whole=True,
+            families=_telling(known.families),
         ),
         Slot("pitfall", (_query(known, f"trap {work} {known.idea}", main),), PITFALLS),
         Slot("technique", (*techniques, *core), PLACES, fresh=True, up_to=PLACES),
         Slot("own", (_query(known, f"{work} {known.idea}", main, ("own",)),), OWN),
     ]
     return tuple(slot for slot in slots if any(query.text.strip() for query in slot.queries))
+
+
+def _decisive(known: Situation, bottlenecks: Sequence[str]) -> Iterator[str]:
+    on_chip = known.arch is not None and known.arch.startswith("sm_") and known.language == "cuda"
+    if on_chip and PRODUCTS & set(_kinds(known)) and {"compute", "tensor"} & set(bottlenecks):
+        if not set(_narrow(known.dtypes)):
+            yield SPLIT
+        yield TENSOR_CORES
+
+
+def _telling(families: Iterable[str]) -> frozenset[str]:
+    """The families without pointwise operators, which stand around nearly everything; with them where they are all."""
+    every = frozenset(families)
+    return every - {"pointwise"} or every
 
 
 def _kinds(known: Situation) -> Iterator[str]:
