@@ -17,9 +17,10 @@ TITLES = {
     "waves": "{:.3g} waves",
     "compute_pct": "compute {:.0f} % of peak",
     "memory_pct": "memory {:.0f} % of peak",
+    "tensor_pct": "tensor pipe {:.0f} % of peak",
     "dram_pct": "DRAM {:.0f} % of peak",
     "dram_gbps": "DRAM {:.0f} GB/s",
-    "flops_per_byte": "{:.3g} FLOP a byte of DRAM",
+    "flops_per_byte": "{:.3g} float32 FLOP a byte of DRAM, without the tensor cores'",
     "load_sectors_per_request": "{:.3g} sectors a global load",
     "bank_conflict_ways": "{:.3g} turns a shared memory access",
     "l1_hit_pct": "L1 hit rate {:.0f} %",
@@ -185,7 +186,12 @@ def profile(answer: Answer) -> Profile:
 
 def _told(report: Report, found: Digest) -> Profile:
     time = [f"{found.duration_us:,.1f} us at the profiler's clocks"] if found.duration_us is not None else []
-    groups = (found.speed_of_light, found.roofline, found.occupancy, found.memory)
+    groups = (
+        found.speed_of_light | {"tensor_pct": found.tensor_pct},
+        found.roofline,
+        found.occupancy,
+        found.memory,
+    )
     numbers = [text for group in groups for text in _numbers(group)]
     return Profile(
         rung=report.rung,
@@ -199,7 +205,14 @@ def _told(report: Report, found: Digest) -> Profile:
         metrics=(f"longest kernel: {found.name}", *time, *numbers),
         report=report.report_id,
         launches=tuple(map(_launch, report.kernels)),
+        unit=_unit(found),
     )
+
+
+def _unit(found: Digest) -> str | None:
+    """The busiest unit of the kind that binds."""
+    unit = found.speed_of_light.get(f"{found.bound}_unit")
+    return unit if isinstance(unit, str) else None
 
 
 def _launch(launch: Launch) -> str:

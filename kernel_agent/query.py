@@ -42,6 +42,17 @@ MEASURED = {
 }
 """The corpus's words for what the profiler names: a trouble, or what a kernel is bound by."""
 
+UNITS = {
+    "L2": "l2-bw",
+    "L1": "smem",
+    "load/store pipe": "smem",
+    "shared memory and L1 banks": "smem",
+    "shared memory and L1 data": "smem",
+    "shared memory queue": "smem",
+    "tensor pipe": "tensor",
+}
+"""The same for the unit that binds, where it says more than that memory or arithmetic does."""
+
 
 def bottleneck(brief: Brief) -> str:
     """What limits the parent as the profiler saw it, else what the counted work says, in the corpus's words."""
@@ -51,9 +62,9 @@ def bottleneck(brief: Brief) -> str:
 def limited_by(work: Description, seen: Profile | None) -> str:
     """The same of any kernel for this work and what the profiler saw of it."""
     if seen is not None:
-        for name in (*seen.troubles, seen.bound):
-            if name in MEASURED:
-                return MEASURED[name]
+        for name in (*seen.troubles, seen.unit, seen.bound):
+            if word := UNITS.get(name or "") or MEASURED.get(name or ""):
+                return word
     if work.device.target != "cpu" and work.bytes < SMALL:
         return "launch"
     return "compute" if work.flops > BALANCE * work.bytes else "dram-bw"
@@ -72,7 +83,7 @@ def situation(brief: Brief, idea: Idea | None = None, attempt: int = 0, log: str
         dtypes=tuple(dict.fromkeys(_dtypes(known.graph))),
         arch=known.device.arch,
         language=LANGUAGES.get(target, target),
-        bottlenecks=(bottleneck(brief),),
+        bottlenecks=tuple(dict.fromkeys((bottleneck(brief), limited_by(known, None)))),
         signals=seen.findings if seen else (),
         stalls=seen.stalls if seen else (),
         errors=log,

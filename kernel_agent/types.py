@@ -160,9 +160,9 @@ class Verdict:
 class Profile:
     """What a profiler says of one source, in words. `rung` is what they were read off: counters, timeline, static.
 
-    `bound` is `unknown` where it could not say; `why` then says why not. `troubles` are the server's names of what is
-    wrong, `findings` their words; `report` is the server's name of the report. All of it is of the longest launch;
-    `launches` tell of each where there are several.
+    `bound` is `unknown` where it could not say; `why` then says why not; `unit` is the busiest one, such as `L2`, where
+    one binds. `troubles` are the server's names of what is wrong, `findings` their words; `report` is the server's name
+    of the report. All of it is of the longest launch; `launches` tell of each where there are several.
     """
 
     rung: str
@@ -176,6 +176,7 @@ class Profile:
     metrics: tuple[str, ...] = ()
     report: str | None = None
     launches: tuple[str, ...] = ()
+    unit: str | None = None
 
 
 NUMBER = r"(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:e[+-]?\d+)?"

@@ -1,5 +1,7 @@
 """The profiler's answers in words, whatever rung of the ladder they come from."""
 
+from dataclasses import replace
+
 from kernel_agent.diagnosis import Answer, Compiled, Digest, Launch, Loop, Report, profile
 
 
@@ -30,3 +32,12 @@ def test_of_several_launches_each_is_told_in_a_line() -> None:
     rows = (Launch("sums", "memory", 1200.5, 92.4), Launch("finish", "launch"))
     told = profile(Answer("profiled", "", Report("r", digest=Digest("sums", "memory", "DRAM is busy"), kernels=rows)))
     assert told.launches == ("sums, 1,200.5 us, 92 % of all launches, bound: memory", "finish, bound: launch")
+
+
+def test_the_unit_that_binds_is_told_and_how_busy_the_tensor_cores_are() -> None:
+    light = {"compute_pct": 71.0, "memory_pct": 73.0, "compute_unit": "tensor pipe", "memory_unit": "L2"}
+    asked = Digest("gemm", "memory", "busiest: L2", speed_of_light=light, tensor_pct=68.2)
+    told = profile(Answer("profiled", "", Report("r", digest=asked)))
+    assert told.unit == "L2" and "tensor pipe 68 % of peak" in told.metrics
+    assert profile(Answer("profiled", "", Report("r", digest=replace(asked, bound="compute")))).unit == "tensor pipe"
+    assert profile(Answer("profiled", "", Report("r", digest=replace(asked, bound="latency")))).unit is None

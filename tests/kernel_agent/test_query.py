@@ -1,11 +1,12 @@
 """What the library is told."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from kernel_agent.query import situation
-from kernel_agent.types import Brief, Description, Device, Idea, Outcome, Problem, Status, Trial
+from kernel_agent.types import Brief, Description, Device, Idea, Outcome, Problem, Profile, Status, Trial
 from rag.page import LANGUAGES
 
 
@@ -31,6 +32,16 @@ def test_ideas_leave_out_what_was_tried_and_served_and_code_asks_for_the_idea_it
     assert (situation(known).tried, situation(known).served, situation(known).idea) == (("Fuse",), ("p1",), "")
     written = situation(known, Idea("i", 1, "p", "Tile", "reuse"), attempt=1)
     assert (written.tried, written.idea, written.turn) == ((), "Tile reuse", 1)
+
+
+def test_the_unit_that_binds_decides_the_question_and_what_the_work_is_bound_by_stays_one() -> None:
+    known = brief("cuda")
+    product = replace(known, description=replace(known.description, bytes=3e8, flops=1e11))
+    assert situation(product).bottlenecks == ("compute",)
+    seen = partial(Profile, "counters", "memory", "compute 71 %, memory 73 % of peak")
+    for unit, word in (("L2", "l2-bw"), ("shared memory queue", "smem"), ("DRAM", "dram-bw"), (None, "dram-bw")):
+        assert situation(replace(product, parent_profile=seen(unit=unit))).bottlenecks == (word, "compute")
+    assert situation(replace(product, parent_profile=seen(("spills",), unit="L2"))).bottlenecks[0] == "occupancy"
 
 
 def test_a_repair_asks_for_the_log() -> None:

@@ -389,7 +389,7 @@ async def test_what_a_round_leaves_is_profiled_in_one_batch_and_the_next_briefs_
     for brief in proposer.asked:
         if brief.parent.idea:
             assert brief.parent_profile == play.run.profiles[brief.parent.source_id]
-            assert situation(brief).bottlenecks == ("occupancy",)
+            assert situation(brief).bottlenecks[0] == "occupancy"
     assert any(brief.parent.idea for brief in proposer.asked)
     assert journal.load().profiles == play.run.profiles
 

@@ -114,3 +114,25 @@ def test_the_best_page_on_the_operator_and_the_example_are_given_whole(
             assert all(passage.text.strip() in (CORPUS / passage.source).read_text() for passage in whole)
             assert all(len(passage.text) > 2000 for passage in whole), [len(passage.text) for passage in whole]
             assert len(given) >= 8, "the others are passages, and there is room for them"
+
+
+@pytest.mark.parametrize(
+    ("arch", "dtype", "whole"),
+    [
+        ("sm_90", "float32", ["split-precision-products", "wgmma-hopper"]),
+        ("sm_80", "float32", ["split-precision-products", "tensor-core-mma"]),
+        ("sm_90", "bfloat16", ["wgmma-hopper"]),
+    ],
+)
+def test_a_product_that_arithmetic_bounds_gets_the_pages_that_decide_first_and_whole(
+    arch: str, dtype: str, whole: list[str], tmp_path: Path
+) -> None:
+    about = Situation(("gemm", "pointwise"), ("linear", "relu"), (dtype,), arch, "cuda", ("compute",))
+    with Library.open(tmp_path, "lexical") as library:
+        given = library.consult(about).passages
+        moved = library.consult(replace(about, bottlenecks=("dram-bw",))).passages
+    assert [passage.page for passage in given[: len(whole)]] == whole
+    assert all(passage.text.strip() in (CORPUS / passage.source).read_text() for passage in given[: len(whole)])
+    assert all(len(passage.text) > 2000 for passage in given[: len(whole)])
+    assert not any(passage.kind == "kernel" for passage in given), "there is none of a product"
+    assert moved[0].page != whole[0]
