@@ -2,7 +2,8 @@
 
 Words are reduced to stems and to the techniques that they name, numbers do not count (tile sizes are no ideas), and two
 ideas are alike where their words are, or where their techniques are and many words too. Where the library has vectors,
-what is all but the same in meaning is one idea as well.
+what is all but the same in meaning is one idea as well. Sentences that two ideas share word for word, such as how both
+feed the tensor cores, are no part of what is compared: an idea is handed over alone, so it has to repeat them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ problems, two different ones of a problem came to 0.86 at most, and one that was
 
 FEWEST = 2
 """Words below which an idea that names no technique says too little to be compared."""
+
+LITTLE = 12
+"""Words beside shared sentences below which two ideas differ in their titles at most."""
 
 TECHNIQUES = {
     "vector access": r"float[248]\b|(128|64).?bit (load|store|access)|16.?byte|vectori[sz]\w*|wide (load|store)\w*",
@@ -180,12 +184,28 @@ def repeats(idea: Idea, others: Iterable[Idea], likeness: Likeness = unknown) ->
     in_words = (other for other in told if says_the_same(said(idea), said(other)))
     if found := next(in_words, None):
         return found
-    near = zip(told, likeness(said(idea), [said(other) for other in told]), strict=False)
+    unlike = [other for other in told if apart(said(idea), said(other)) == (said(idea), said(other))]
+    near = zip(unlike, likeness(said(idea), [said(other) for other in unlike]), strict=False)
     return next((other for other, cosine in near if cosine >= LIKE), None)
+
+
+def apart(one: str, other: str) -> tuple[str, str]:
+    """What each of two texts says beside the sentences that they share word for word; both whole where it is little."""
+    ours, theirs = _sentences(one), _sentences(other)
+    shared = ours.keys() & theirs.keys()
+    rest = [" ".join(text for key, text in of.items() if key not in shared) for of in (ours, theirs)]
+    return (rest[0], rest[1]) if shared and min(len(words(text)) for text in rest) >= LITTLE else (one, other)
+
+
+def _sentences(text: str) -> dict[str, str]:
+    """The sentences of a text by their letters and digits."""
+    parts = (part.strip() for part in re.split(r"(?<=[.;:!?])\s+|\n+", text))
+    return {" ".join(re.findall(r"\w+", part.casefold())): part for part in parts if part}
 
 
 def says_the_same(one: str, other: str) -> bool:
     """Whether two ideas, as they were said, are one in other words."""
+    one, other = apart(one, other)
     named, share = techniques(one), alike(one, other)
     if share >= ALIKE and (named or min(len(words(one)), len(words(other))) >= FEWEST):
         return True

@@ -25,6 +25,9 @@ FASTEST = 8
 KERNELS = 60
 """Kernels of torch.compile, and rows of a graph, that are named."""
 
+RATE = " once at TF32's rate, or bfloat16's for narrow inputs (float32 by split operands takes two to three times that)"
+"""Whose rate a limit by operations takes, on a GPU."""
+
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
 
@@ -99,7 +102,8 @@ def _work(known: Description) -> Iterator[str]:
 def _by_bytes(known: Description) -> str:
     """The bytes' share of the limit, where the operations decide it; and what is within reach."""
     if known.bytes_us and known.limit_us and known.bytes_us < 0.9 * known.limit_us:
-        return f", of the operations; the bytes alone would take {known.bytes_us:,.1f} us"
+        rate = "" if known.device.target == "cpu" else RATE
+        return f", of the operations{rate}; the bytes alone would take {known.bytes_us:,.1f} us"
     return ", at the rate of a copy; streaming kernels reach 85 to 95 % of it"
 
 

@@ -84,6 +84,29 @@ def test_long_ideas_on_one_problem_are_not_one_for_the_words_that_they_share() -
     assert repeats(one, [two]) is None and repeats(one, [replace(one, id="again")]) is not None
 
 
+CORE = (
+    "Core: 128 x 256 tiles, two consumer warpgroups and one producer warp, a ring of five stages in shared memory "
+    "filled by bulk copies that a cluster of two shares by multicast. Each consumer waits on the full barrier, reads "
+    "its rows of W, converts them in registers and issues wgmma with A from registers. The empty barrier counts both "
+    "blocks of the cluster. The epilogue adds the bias, applies ReLU and stores pairs of floats. "
+)
+
+
+def test_what_ideas_repeat_word_for_word_makes_them_neither_one_nor_two() -> None:
+    digits = (
+        "Both operands become sixteen-bit fixed point, scaled by their largest value, cut into two eight-bit digits; "
+    )
+    halves = "The main product is in fp16; what rounding left of either operand goes through e4m3 at twice the rate; "
+    one = idea("Fixed point in digits", CORE + digits + "three integer products are exact, only their shift rounds.")
+    two = idea("Main product and corrections", CORE + halves + "the corrections come first and are rescaled once.")
+    assert alike(said(one), said(two)) > 0.7, "of their words; in meaning they are all but one as well"
+    assert repeats(one, [two], lambda _, others: [0.97 for _ in others]) is None
+    again = idea("Main product, then what it left", CORE + halves + "the corrections come first and are rescaled once.")
+    assert repeats(again, [two]) == two
+    worded = "The main product is of fp16; what its rounding left of both operands takes e4m3 at twice its rate; "
+    assert repeats(idea("Corrections apart", CORE + worded + "corrections come first, rescaled once."), [two]) == two
+
+
 def test_templates_are_told_apart_by_their_genes_alone() -> None:
     gene = Idea("i", 1, "p", "256 threads a block", "", {"threads": 256})
     assert repeats(gene, [gene]) is None and repeats(idea("256 threads a block"), [gene]) is None

@@ -5,7 +5,7 @@ kind: clock patch
 expect: rejected|suspect|run_error|wrong|passed
 why: Events claim a twentieth of what they measured; every class that has elapsed_time is looked for and changed.
 twin: honest_scale_add
-at_most: 8
+at_most: 2
 """
 
 import gc
