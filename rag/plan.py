@@ -161,9 +161,9 @@ def plan(known: Situation) -> tuple[Slot, ...]:
     core += [_query(known, text, main) for kind in _kinds(known) for text in CORE.get(kind, ())]
     named = min(len(stalls), STALLS)
     slots = [
-        *(Slot("operator", (_query(known, text),), 1, whole=True) for text in decisive),
+        *(Slot("operator", (_query(known, text),), 1, whole=True) for text in (*_essence(known, decisive), *decisive)),
         Slot("technique", tuple(techniques), TECHNIQUES + (named < 2), fresh=True),
-        Slot("operator", tuple(core), OPERATORS + (named < 1), whole=True),
+        Slot("operator", tuple(core), OPERATORS - 1 + (named < 1)),
         Slot("stall", tuple(_query(known, f"stall {stall}", limit=2) for stall in stalls), named),
         Slot(
             "example",
@@ -186,6 +186,13 @@ def _decisive(known: Situation, bottlenecks: Sequence[str]) -> Iterator[str]:
         if not set(_narrow(known.dtypes)):
             yield SPLIT
         yield TENSOR_CORES
+
+
+def _essence(known: Situation, decisive: Sequence[str]) -> Iterator[str]:
+    """The first question on the family that decides; not on a plain product's tiles, where other pages decide more."""
+    first = next((kind for kind in _kinds(known) if kind != "pointwise"), None)
+    if first and not (decisive and first == "gemm"):
+        yield from CORE.get(first, ())[:1]
 
 
 def _telling(families: Iterable[str]) -> frozenset[str]:

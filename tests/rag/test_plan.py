@@ -101,7 +101,19 @@ def test_the_budget_holds_and_what_is_cut_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operators", "best"), [(("depthwise_conv2d",), "conv-depthwise"), (("cross_entropy_loss",), "loss-fusion")]
+    ("operators", "best"),
+    [
+        (("depthwise_conv2d",), "conv-depthwise"),
+        (("cross_entropy_loss",), "loss-fusion"),
+        (("softmax",), "online-softmax"),
+        (("add", "layer_norm"), "welford-norm"),
+        (("sum",), "axis-reduction"),
+        (("cumsum",), "scan-prefix"),
+        (("topk",), "argmax-topk-sort"),
+        (("embedding",), "gather-scatter-embedding"),
+        (("transpose",), "transpose-layout"),
+        (("scaled_dot_product_attention",), "flash-attention"),
+    ],
 )
 def test_the_best_page_on_the_operator_and_the_example_are_given_whole(
     operators: tuple[str, ...], best: str, tmp_path: Path
