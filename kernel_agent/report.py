@@ -30,6 +30,7 @@ from kernel_agent.events import (
     TrialJudged,
     TrialStarted,
 )
+from kernel_agent.excerpt import excerpt
 from kernel_agent.tree import Run
 from kernel_agent.types import Description, Evaluation, Idea, Interval, Profile, Status, Trial, baseline_title
 
@@ -58,9 +59,10 @@ def times(interval: Interval | None) -> str:
 
 
 def found(evaluation: Evaluation) -> str:
-    """An evaluation in a few words: the time and speed-up, or the status and the log's first line."""
+    """An evaluation in a few words: the time and speed-up, or the status and the first line of the log that matters."""
     if evaluation.timing is None:
-        said = plain.line(next(iter(evaluation.log.strip().splitlines()), ""), 100)
+        log = excerpt(evaluation.log, "") if evaluation.status is Status.BUILD_ERROR else evaluation.log
+        said = plain.line(next(iter(log.strip().splitlines()), ""), 100)
         return f"{evaluation.status}{': ' if said else ''}{said}"
     return f"{ms(evaluation.timing.median_us)} {evaluation.speedup or 0:.2f}x"
 

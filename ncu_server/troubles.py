@@ -17,7 +17,7 @@ LOW_PCT, POOR_ISSUE_PCT = 35.0, 60.0
 FMA_PCT, IDLE_TENSOR_PCT, FLOP_SHARE, MUCH_REUSE = 40.0, 1.0, 0.15, 10.0
 BUSY_MEMORY_PCT, WAITING_PCT = 30.0, 25.0
 FULL_LANES, FEW_LANES = 32, 20.0
-BARRIER_PCT = 30.0
+BARRIER_PCT, FED_PCT = 30.0, 50.0  # beside busy tensor cores it is one role's warps that wait, and nothing is lost
 SECTOR, IDEAL_SECTORS = 32, 16.0
 
 Where = Callable[[str], int | None]
@@ -197,8 +197,8 @@ def _divergence(known: Metrics, lines: list[LineFact], where: Where) -> Iterator
 
 def _barriers(known: Metrics, lines: list[LineFact], where: Where) -> Iterator[Finding]:
     waits, all_of = number(known, f"{metrics.STALL}barrier{metrics.PER_ISSUE}"), found(known, "latency")
-    share = ratio(waits, all_of)
-    if share is not None and 100 * share >= BARRIER_PCT:
+    share, fed = ratio(waits, all_of), (found(known, "tensor_pct") or 0.0) >= FED_PCT
+    if share is not None and 100 * share >= BARRIER_PCT and not fed:
         worst = _worst(lines, lambda r: r.stalls.get("barrier", 0))
         words = f"warps wait {100 * share:.0f} % of their time for others at a barrier"
         yield Finding(trouble="barriers", words=words, place=_place(worst, where))

@@ -25,8 +25,8 @@ FASTEST = 8
 KERNELS = 60
 """Kernels of torch.compile, and rows of a graph, that are named."""
 
-RATE = " once at TF32's rate, or bfloat16's for narrow inputs (float32 by split operands takes two to three times that)"
-"""Whose rate a limit by operations takes, on a GPU."""
+RATE = "of the operations at TF32's rate (bfloat16's for narrow inputs); float32 of split operands takes longer"
+"""What a limit by operations counts on a GPU."""
 
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
@@ -92,19 +92,24 @@ def _parent_time(brief: Brief) -> str:
 def _work(known: Description) -> Iterator[str]:
     yield f"counted work: {_amount(known.flops)}FLOP; inputs, parameters and outputs once: {_amount(known.bytes)}B"
     if known.limit_us:
-        yield f"limit from these and the device's measured peaks: {known.limit_us:,.1f} us{_by_bytes(known)}"
+        yield f"limit from these and the device's measured peaks: {known.limit_us:,.1f} us, {_of(known)}"
+    if known.bytes_us and _by_operations(known):
+        yield f"the bytes alone would take {known.bytes_us:,.1f} us"
     for name, timing in known.baselines.items():
         yield f"{baseline_title(name)}: {_time(timing, known)}"
     fastest = min(known.baselines, key=lambda name: known.baselines[name].median_us)
     yield f"to beat: {baseline_title(fastest)}, {known.baselines[fastest].median_us:,.1f} us"
 
 
-def _by_bytes(known: Description) -> str:
-    """The bytes' share of the limit, where the operations decide it; and what is within reach."""
-    if known.bytes_us and known.limit_us and known.bytes_us < 0.9 * known.limit_us:
-        rate = "" if known.device.target == "cpu" else RATE
-        return f", of the operations{rate}; the bytes alone would take {known.bytes_us:,.1f} us"
-    return ", at the rate of a copy; streaming kernels reach 85 to 95 % of it"
+def _by_operations(known: Description) -> bool:
+    return bool(known.bytes_us and known.limit_us and known.bytes_us < 0.9 * known.limit_us)
+
+
+def _of(known: Description) -> str:
+    """What the limit counts, and what is within reach."""
+    if not _by_operations(known):
+        return "at the rate of a copy; streaming kernels reach 85 to 95 % of it"
+    return "of the operations" if known.device.target == "cpu" else RATE
 
 
 def _time(timing: Timing, known: Description) -> str:

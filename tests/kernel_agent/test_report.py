@@ -243,3 +243,12 @@ def test_a_broken_run_says_how_to_go_on(tmp_path: Path) -> None:
 )
 def test_times_are_milliseconds_of_three_digits(us: float, text: str) -> None:
     assert report.ms(us) == text
+
+
+def test_of_a_build_that_failed_the_compilers_error_is_told_and_no_warning() -> None:
+    log = (
+        "nvcc warning : incompatible redefinition for option 'optimize', the last value of this option was used\n"
+        "ptxas fatal   : (C7602) Insufficient registers (128) to compile instruction at line 8476\n"
+    )
+    told = report.found(Evaluation(Status.BUILD_ERROR, log))
+    assert told.startswith("build_error: ptxas fatal   : (C7602)".replace("   ", " ")), told

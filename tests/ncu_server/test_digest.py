@@ -36,6 +36,13 @@ def test_a_recorded_launch_is_told_by_its_disease(which: str, bound: str, troubl
     assert found.duration_us and found.clock_ghz and found.why
 
 
+def test_warps_that_wait_at_a_barrier_beside_busy_tensor_cores_are_no_trouble() -> None:
+    seen = launch("barriers_sm_86")
+    busy = {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": 68.0}
+    fed = seen.model_copy(update={"metrics": {**seen.metrics, **busy}})
+    assert "barriers" not in {finding.trouble for finding in digest(fed).findings}
+
+
 @pytest.mark.parametrize("which", LAUNCHES)
 def test_no_digest_holds_what_is_no_number_or_costs_too_much(which: str) -> None:
     text = digest(launch(which)).model_dump_json()
