@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 REMEMBERED = 1000
 """Questions whose vectors are kept: the briefs of a round ask much the same."""
 
-BUDGET = 18_000
+BUDGET = 22_000
 """Characters of the passages for one brief: about 5,000 tokens."""
 
 

@@ -77,6 +77,7 @@ CORE = {
 
 PRODUCTS = frozenset({"gemm", "conv", "attention"})
 SPLIT = "float32 products on tensor cores by splitting operands"
+DIGITS = "float32 products as int8 products of fixed-point digits, what each way measured"
 TENSOR_CORES = "matrix multiply instruction of the tensor cores, descriptors or fragments, one whole kernel"
 """For products that arithmetic bounds: what decides how fast a kernel can be; the best page on each is given whole."""
 
@@ -185,6 +186,7 @@ def _decisive(known: Situation, bottlenecks: Sequence[str]) -> Iterator[str]:
     if on_chip and PRODUCTS & set(_kinds(known)) and {"compute", "tensor"} & set(bottlenecks):
         if not set(_narrow(known.dtypes)):
             yield SPLIT
+            yield from [DIGITS] if known.arch == "sm_90" else []  # the one that has the page
         yield TENSOR_CORES
 
 

@@ -131,7 +131,7 @@ def test_the_best_page_on_the_operator_and_the_example_are_given_whole(
 @pytest.mark.parametrize(
     ("arch", "dtype", "whole"),
     [
-        ("sm_90", "float32", ["split-precision-products", "wgmma-hopper"]),
+        ("sm_90", "float32", ["split-precision-products", "fixed-point-products", "wgmma-hopper"]),
         ("sm_80", "float32", ["split-precision-products", "tensor-core-mma"]),
         ("sm_90", "bfloat16", ["wgmma-hopper"]),
     ],
