@@ -50,6 +50,7 @@ UNITS = {
     "shared memory and L1 data": "smem",
     "shared memory queue": "smem",
     "tensor pipe": "tensor",
+    "tensor and FP64 pipes": "tensor",
 }
 """The same for the unit that binds, where it says more than that memory or arithmetic does."""
 

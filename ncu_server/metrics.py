@@ -125,7 +125,7 @@ FLOP_PEAK = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained"
 FLOP_PEAK_CLOCK = "sm__cycles_elapsed.avg.per_second"
 BYTE_PEAK, BYTE_PEAK_CLOCK = "dram__bytes.sum.peak_sustained", "dram__cycles_elapsed.avg.per_second"
 
-ARITHMETIC = ("tensor pipe", "FMA pipe", "FP64 pipe", "special function pipe")
+ARITHMETIC = ("tensor pipe", "tensor and FP64 pipes", "FMA pipe", "FP64 pipe", "special function pipe")
 """The units that a kernel cannot do without work for: busy, they are the limit."""
 
 UNITS: dict[str, str] = {
@@ -136,6 +136,7 @@ UNITS: dict[str, str] = {
     "l1tex": "L1",
     "idc": "constant cache",
     "sm__pipe_tensor": "tensor pipe",
+    "sm__pipe_shared": "tensor and FP64 pipes",
     "sm__inst_executed_pipe_tensor": "tensor pipe",
     "sm__pipe_fma": "FMA pipe",
     "sm__inst_executed_pipe_fma": "FMA pipe",
