@@ -92,7 +92,10 @@ async def test_what_breaks_off_is_charged_as_far_as_it_came(tmp_path: Path) -> N
 
 
 class Crew(Mind):
-    """Some of its kernels are wrong, some replies useless, most kernels declare tunables; all by hash."""
+    """Some of its kernels are wrong, some replies useless, most kernels declare tunables, by hash; what is written for
+    the first idea is wrong until another is asked."""
+
+    first = f"try {digest(0).translate(LETTERS)} instead"
 
     def __call__(self, body: dict[str, Any]) -> Step:
         asked = body["messages"][1]["content"]
@@ -101,11 +104,12 @@ class Crew(Mind):
         if re.search("^Propose", asked, re.MULTILINE):
             return super().__call__(body)
         number = int(digest(asked), 16)
-        order = "verdict: wrong" if number % 3 == 0 else f"speed: {1 + number % 100 / 50}"
+        stubborn = self.first in asked and "you are the last one asked" not in asked
+        order = "verdict: wrong" if stubborn or number % 3 == 0 else f"speed: {1 + number % 100 / 50}"
         tunables = "A = 1  # tune: 1, 2, 3\n" if number % 2 else ""
         return Say(
             "no"
-            if number % 7 == 1
+            if number % 7 == 1 and not stubborn
             else f"```python\n# {order}\n{tunables}class ModelNew(Model):\n    n = {number}\n```"
         )
 
