@@ -92,6 +92,7 @@ class Digest:
     bound: str
     why: str
     duration_us: float | None = None
+    clock_ghz: float | None = None
     findings: tuple[Finding, ...] = ()
     speed_of_light: Numbers = field(default_factory=dict)
     roofline: Numbers = field(default_factory=dict)
@@ -185,7 +186,8 @@ def profile(answer: Answer) -> Profile:
 
 
 def _told(report: Report, found: Digest) -> Profile:
-    time = [f"{found.duration_us:,.1f} us at the profiler's clocks"] if found.duration_us is not None else []
+    clock = f"{found.clock_ghz:.2f} GHz, " if found.clock_ghz is not None else ""
+    time = [f"{found.duration_us:,.1f} us at {clock}the profiler's clock"] if found.duration_us is not None else []
     groups = (
         found.speed_of_light | {"tensor_pct": found.tensor_pct},
         found.roofline,

@@ -57,7 +57,7 @@ async def test_candidates_are_profiled_in_one_call_and_their_reports_read_in_ful
     assert first.findings == ("half is not needed (line 4: y[i] = x[i];)",)
     assert first.hot_lines == ("90 % of samples at line 4: y[i] = x[i]; [long_scoreboard 80 %]",)
     assert first.rules == ("Coalesce (up to 30 % of the time): Do.",)
-    assert first.metrics == ("longest kernel: relu", "12.5 us at the profiler's clocks", "occupancy 50 %")
+    assert first.metrics == ("longest kernel: relu", "12.5 us at the profiler's clock", "occupancy 50 %")
     assert second.bound == "unknown" and second.why == "not profiled (run error): RuntimeError: no"
     rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [row["profiled"] for row in rows] == [["a", "# crashes"]]

@@ -18,7 +18,7 @@ def test_below_counters_the_profile_says_what_it_is_and_claims_no_bound() -> Non
         "an inner loop of 5 instructions: arithmetic 0 on vectors, 1 on single floats",
     )
     timeline = profile(Answer("profiled", "", Report(None, "timeline", Digest("k", "unknown", "times only", 5.5))))
-    assert timeline.bound == "unknown" and "5.5 us at the profiler's clocks" in timeline.metrics
+    assert timeline.bound == "unknown" and "5.5 us at the profiler's clock" in timeline.metrics
 
 
 def test_a_candidate_that_could_not_be_profiled_says_why() -> None:
@@ -36,8 +36,9 @@ def test_of_several_launches_each_is_told_in_a_line() -> None:
 
 def test_the_unit_that_binds_is_told_and_how_busy_the_tensor_cores_are() -> None:
     light = {"compute_pct": 71.0, "memory_pct": 73.0, "compute_unit": "tensor pipe", "memory_unit": "L2"}
-    asked = Digest("gemm", "memory", "busiest: L2", speed_of_light=light, tensor_pct=68.2)
+    asked = Digest("gemm", "memory", "busiest: L2", 378.5, 1.412, speed_of_light=light, tensor_pct=68.2)
     told = profile(Answer("profiled", "", Report("r", digest=asked)))
     assert told.unit == "L2" and "tensor pipe 68 % of peak" in told.metrics
+    assert "378.5 us at 1.41 GHz, the profiler's clock" in told.metrics
     assert profile(Answer("profiled", "", Report("r", digest=replace(asked, bound="compute")))).unit == "tensor pipe"
     assert profile(Answer("profiled", "", Report("r", digest=replace(asked, bound="latency")))).unit is None
