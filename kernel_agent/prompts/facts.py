@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from difflib import unified_diff
 from math import prod
 from statistics import median
 from typing import Any
@@ -18,6 +19,9 @@ GIST = 240
 
 TRIED, TITLES = 26_000, 9_000
 """Characters of all that was tried, and of these kept for what is told by its title alone."""
+
+SHORTER = 0.6
+"""Share of a source up to which its difference from another stands for it."""
 
 FASTEST = 8
 """Earlier ideas that are told whole because nothing was faster."""
@@ -54,7 +58,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "mate": brief.mate
         and {
             "title": brief.mate.idea.title,
-            "source": brief.mate.trial.source,
+            **_beside(brief.mate.trial.source, brief.parent.source),
             "measured": _measured(brief.mate.evaluation, known),
         },
         "outcomes": _outcomes(brief),
@@ -87,6 +91,14 @@ def _parent_time(brief: Brief) -> str:
     timing = evaluation.timing if evaluation and evaluation.timing else known.baselines["eager"]
     name = "as measured" if brief.parent_idea else "eager PyTorch"
     return f"{name} at {timing.median_us:,.1f} us"
+
+
+def _beside(source: str, parent: str) -> dict[str, str]:
+    """The other parent's source, or what of it is not the first parent's where that says it in far fewer words."""
+    rows = unified_diff(parent.splitlines(), source.splitlines(), "the parent", "the other parent", n=2, lineterm="")
+    if len(change := "\n".join(rows)) > SHORTER * len(source):
+        return {"label": "the other parent's source, a complete candidate", "source": source}
+    return {"label": "the other parent's source, as a unified diff from the parent's above", "source": change}
 
 
 def _work(known: Description) -> Iterator[str]:

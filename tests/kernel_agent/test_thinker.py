@@ -341,6 +341,21 @@ async def test_what_was_tried_is_told_to_who_has_ideas_and_not_to_who_writes_the
     assert "Two rows a block" in said(asked[0]) and "Two rows a block" not in said(written[0])
 
 
+async def test_of_a_second_parent_that_is_much_like_the_first_its_differences_are_told() -> None:
+    rows = [f"step_{n} = {n}" for n in range(40)]
+    other, unlike = "\n".join([*rows[:20], "step_20 = 'faster'", *rows[21:]]), "\n".join(rows[::-1])
+    first, came_of = Trial("i", 0, 0, None, "\n".join(rows)), Idea("i", 1, "p", "Another line", "")
+
+    async def told(source: str) -> str:
+        mate = Mate(Trial("m", 0, 0, "p", source), came_of, Evaluation(Status.WRONG, "off"))
+        _, requests = await think("ideas", brief(parent=first, mate=mate), 2, script=[Say(json.dumps([idea("A")]))])
+        return said(requests[0]).partition("## The other parent")[2]
+
+    assert "-step_20 = 20\n+step_20 = 'faster'" in (like := await told(other)) and "step_30" not in like
+    assert "a unified diff from the parent's above" in like
+    assert unlike in await told(unlike)
+
+
 async def test_the_brief_is_told_in_numbers() -> None:
     parent = Evaluation(Status.PASSED, "", FUSED, (Versus("eager", EAGER, Interval(3.8, 4.0, 4.1)),), error=2.5)
     here = brief(
