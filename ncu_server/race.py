@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ncu_server import answers, compare, schema
 from ncu_server.limit import Work, floor_us, limit_us
 from ncu_server.memory import Shared
 from ncu_server.session import Case, Sides, ours
 from ncu_server.telemetry import GAUGES, Gauge
-from ncu_server.timing import Samples, alternate
+from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Samples, alternate
 from ncu_server.trial import Objection, Trial, blamed, compared, exhausted
-from ncu_server.zygote import ChildError
+from ncu_server.zygote import Child, ChildError
 
 SAMPLING_S = {"cpu": 1.5, "cuda": 0.4}  # by device: how long the alternation may go on
 CANDIDATE = "candidate"
+AUDITS = 2  # of the first MIN_PAIRS pairs of blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,12 @@ async def _time_case(trial: Trial, case: Case, sides: Sides, gauge: Gauge) -> Sa
     session, timeout_s = trial.session, trial.request.timeout_s
     with blamed(trial, "in a timed call"):
         await session.stage(trial.child, case, timeout_s)
-        everyone = {**sides.children, CANDIDATE: trial.child}
+        everyone, audited = {**sides.children, CANDIDATE: trial.child}, audits()
+
+        async def audit(pair: int) -> None:
+            if pair in audited:
+                await _audited(trial, case, sides.children["eager"], timeout_s)
+
         samples = await alternate(
             everyone,
             CANDIDATE,
@@ -75,20 +82,48 @@ async def _time_case(trial: Trial, case: Case, sides: Sides, gauge: Gauge) -> Sa
             SAMPLING_S[session.target.device],
             timeout_s,
             between=gauge,
+            audit=audit,
         )
     if CANDIDATE in samples.overclaimed:
         raise Objection("suspect", "the candidate claims more time inside its calls than passed outside")
     if CANDIDATE in samples.underclaimed:
         raise Objection("suspect", "the candidate claims less time inside its calls than it computed in them")
+    await _held(trial, case, sides.children["eager"], timeout_s)
+    return samples
+
+
+def audits() -> frozenset[int]:
+    """The pairs of blocks after which a candidate has to show what it computed, unforeseeable to it: two of the first,
+    and one whenever their number has doubled."""
+    drawn = secrets.SystemRandom()
+    starts = [MIN_PAIRS << n for n in range(MAX_PAIRS.bit_length()) if MIN_PAIRS << n < MAX_PAIRS]
+    later = [drawn.randrange(start, min(2 * start, MAX_PAIRS)) for start in starts]
+    return frozenset([*drawn.sample(range(MIN_PAIRS), AUDITS), *later])
+
+
+async def _audited(trial: Trial, case: Case, eager: Child, timeout_s: float) -> None:
+    """Compare a stretch of what the last calls gave, drawn only now, and let both rest again."""
+    await _held(trial, case, eager, timeout_s, secrets.SystemRandom().random())
+    eager.rest()
+    trial.child.rest()
+
+
+async def _held(trial: Trial, case: Case, eager: Child, timeout_s: float, window: float | None = None) -> None:
+    """Hold what the candidate's last timed call gave and changed against the reference's for the same values."""
     with (
         blamed(trial, "in a timed call"),
         contextlib.closing(Shared("want")) as want,
         contextlib.closing(Shared("got")) as got,
     ):
-        want.seal(await sides.children["eager"].ask("snapshot", [want.fd]))
-        spec = answers.spec(await trial.ask("snapshot", [got.fd]))
-        await compared(trial, case, want, got, spec, compare.BOUND + 1, "in a timed call")
-    return samples
+        want.seal(await eager.ask("snapshot", [want.fd], timeout_s, window=window))
+        spec = answers.spec(await trial.ask("snapshot", [got.fd], window=window))
+        await compared(trial, _as_timed(case, want), want, got, spec, compare.BOUND + 1, "in a timed call")
+
+
+def _as_timed(case: Case, want: Shared) -> Case:
+    """The case with the shapes that were written."""
+    written = [{what: place[what] for what in ("shape", "dtype")} for place in want.spec["tensors"]]
+    return replace(case, tensors=[tensor | now for tensor, now in zip(case.tensors, written, strict=True)])
 
 
 async def _counted(trial: Trial, case: Case) -> tuple[Work, schema.Peaks]:

@@ -49,11 +49,6 @@ class Case:
         return ("as drawn" if self.drawn else "sharper") + which
 
     @property
-    def restores(self) -> bool:
-        """Whether calls change their inputs, as the reference's do."""
-        return bool(self.effects["inputs"])
-
-    @property
     def names(self) -> list[str]:
         """What each compared tensor is."""
         return [t["name"] for t in self.tensors]
@@ -196,7 +191,7 @@ class Session:
     async def stage(self, child: Child, case: Case, timeout_s: float) -> Any:
         """Let a child set up a case's inputs for timing."""
         inputs = case.inputs
-        return await child.ask("stage", [inputs.fd], timeout_s, inputs=inputs.spec, restore=case.restores)
+        return await child.ask("stage", [inputs.fd], timeout_s, inputs=inputs.spec, effects=case.effects)
 
     @property
     def broken(self) -> bool:

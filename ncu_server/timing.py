@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, geometric_mean, median
 from typing import Any
@@ -110,6 +110,10 @@ def _means(series: Sequence[Sequence[float]]) -> list[float]:
     return [geometric_mean(row) for row in zip(*series, strict=False)]
 
 
+async def _unaudited(_: int) -> None:
+    pass
+
+
 async def alternate(
     sides: Mapping[str, Child],
     candidate: str,
@@ -118,12 +122,13 @@ async def alternate(
     seconds: float,
     timeout_s: float = BLOCK_TIMEOUT_S,
     between: Callable[[], None] = lambda: None,
+    audit: Callable[[int], Awaitable[None]] = _unaudited,
 ) -> Samples:
     """Sample until every paired interval against `candidate` is narrower than the tie, or `seconds` are over.
 
     Sampling stops on the interval's width, never on significance. Every side gets the same nonces in the same order, so
-    that after the last block all hold the output for the same values. `between` is called after each pair of blocks.
-    Raises what Child.ask raises.
+    that after the last block all hold the output for the same values. `between` is called after each pair of blocks,
+    and `audit` with its number, while all still hold what its last call gave. Raises what these and Child.ask raise.
     """
     pace = await _pace(sides, rotation, timeout_s)
     group = next(iter(pace.values())).group
@@ -144,6 +149,7 @@ async def alternate(
             if done.overclaims:
                 samples.overclaimed.add(name)
         between()
+        await audit(pair)
         if pair + 1 >= MIN_PAIRS and (_narrow(samples, candidate) or time.monotonic() - began > seconds):
             break
     # Where a device computes, the main thread may well be busy for longer than the device.

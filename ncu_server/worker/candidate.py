@@ -14,7 +14,7 @@ from ncu_server.worker import jit
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
-from ncu_server.worker.observe import changed, seen
+from ncu_server.worker.observe import changed, seen, state
 from ncu_server.worker.provenance import Watch, concealed, dependence, profiled
 from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import Spec, arrived, flatten, placed, read, unflatten, write
@@ -89,10 +89,13 @@ class Candidate:
         return {"seen": spec, "kept": kept, "fresh": self._fresh(out, arguments)}
 
     def _fresh(self, out: Any, arguments: Any) -> bool:
-        """Whether `out`, and a few more outputs where they are small and soon there, lie in memory of their own."""
-        began = time.monotonic()
+        """Whether `out`, and a few more outputs where they are small and soon there, lie in memory of their own.
+
+        What lies in the inputs' memory is left to the comparison of the inputs.
+        """
+        began, given = time.monotonic(), {t.untyped_storage().data_ptr() for t in flatten(arguments)[1]}
         for _ in range(AGAIN):
-            tensors = [t for t in flatten(out)[1] if t.numel()]
+            tensors = [t for t in flatten(out)[1] if t.numel() and t.untyped_storage().data_ptr() not in given]
             if {t.data_ptr() for t in tensors} & {t.data_ptr() for t in self._held}:
                 return False
             self._held += tensors
@@ -103,19 +106,20 @@ class Candidate:
         self._device.settle()
         return True
 
-    def stage(self, fds: list[int], inputs: Spec, restore: bool) -> None:
-        """Set up the rotating inputs for timing; `restore` where calls change them."""
+    def stage(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> None:
+        """Set up the rotating inputs for timing; `effects` are the reference's."""
         self._held = []
         self._device.release()
-        self._stage = Stage(self._model, self._device, read(fds[0], inputs), inputs, restore, strict=True)
+        changing = state(self._model, self._buffers, effects)
+        self._stage = Stage(self._model, self._device, read(fds[0], inputs), inputs, changing, strict=True)
 
     def block(self, fds: list[int], nonce: int, count: int, group: int = 1, warm: bool = False) -> list[float]:
         """Time `count` groups of calls in microseconds; see Stage.block."""
         return self._stage.block(nonce, count, group, warm)
 
-    def snapshot(self, fds: list[int]) -> Spec:
-        """Write the output of the last timed call."""
-        return self._stage.snapshot(fds[0])
+    def snapshot(self, fds: list[int], window: float | None = None) -> Spec:
+        """Write what the last timed call gave; see Stage.snapshot."""
+        return self._stage.snapshot(fds[0], window)
 
     def profile(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """Whose code spends the time of a call; see provenance.profiled. Comes after all timing: it wraps and slows.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,3 +32,28 @@ def seen(out: Any, arguments: Any, model: torch.nn.Module, inputs: Sequence[int]
         return out
     given, own = flatten(arguments)[1], dict(model.named_buffers())
     return {"outputs": out, "inputs": [given[i] for i in inputs], "buffers": {name: own[name] for name in buffers}}
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What calls of `module` change beside their outputs, as the reference's do: inputs by place, buffers by name with
+    the values that they are constructed with."""
+
+    module: torch.nn.Module
+    inputs: Sequence[int]
+    buffers: Mapping[str, torch.Tensor]
+
+    def reset(self) -> None:
+        """Give the buffers their first values. Raises KeyError where one is there no more."""
+        own = dict(self.module.named_buffers()) if self.buffers else {}
+        for name, first in self.buffers.items():
+            own[name].copy_(first)
+
+    def seen(self, out: Any, arguments: Any) -> Any:
+        """The tree that is compared; see `seen`."""
+        return seen(out, arguments, self.module, self.inputs, list(self.buffers))
+
+
+def state(module: torch.nn.Module, first: Mapping[str, torch.Tensor], effects: Mapping[str, Any]) -> State:
+    """The state that `effects` names; `first` are the values of all buffers after construction."""
+    return State(module, effects["inputs"], {name: first[name] for name in effects["buffers"]})

@@ -15,7 +15,7 @@ from ncu_server.worker.budget import alike, degenerate, finite, stored, truth, u
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.inputs import holed, sharper, stretched
 from ncu_server.worker.modules import build, load, seed
-from ncu_server.worker.observe import changed, same, seen
+from ncu_server.worker.observe import changed, same, seen, state
 from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, unflatten, write
 
@@ -28,6 +28,7 @@ class Reference:
     _module: Any
     _device: Device
     _model: torch.nn.Module
+    _buffers: dict[str, torch.Tensor]
     _call: Any
     _stage: Stage
 
@@ -46,6 +47,7 @@ class Reference:
         spec = write(fds[0], arguments)
         self._device = DEVICES[device]()
         self._model = build(self._module.Model, arguments, parameter_seed, device)
+        self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
         self._call = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model
         return {"arguments": spec, "variants": variants(self._module)}
 
@@ -128,19 +130,20 @@ class Reference:
             "degenerate": degenerate(expected, units),
         }
 
-    def stage(self, fds: list[int], inputs: Spec, restore: bool) -> dict[str, Any]:
-        """Set up the rotating inputs for timing, and say how they rotate; `restore` where calls change them."""
+    def stage(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
+        """Set up the rotating inputs for timing, and say how they rotate; `effects` are those of `expect`."""
         self._device.release()
-        self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, restore)
+        changing = state(self._model, self._buffers, effects)
+        self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, changing)
         return {"sets": self._stage.sets, "exceeds": self._stage.exceeds, "flushes": self._device.flushes}
 
     def block(self, fds: list[int], nonce: int, count: int, group: int = 1, warm: bool = False) -> list[float]:
         """Time `count` groups of calls in microseconds; see Stage.block."""
         return self._stage.block(nonce, count, group, warm)
 
-    def snapshot(self, fds: list[int]) -> Spec:
-        """Write the output of the last timed call."""
-        return self._stage.snapshot(fds[0])
+    def snapshot(self, fds: list[int], window: float | None = None) -> Spec:
+        """Write what the last timed call gave; see Stage.snapshot."""
+        return self._stage.snapshot(fds[0], window)
 
     def _arguments(self, fd: int, inputs: Spec) -> list[Any]:
         host = read(fd, inputs)

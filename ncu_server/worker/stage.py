@@ -7,11 +7,13 @@ from typing import Any
 import torch
 
 from ncu_server.worker.devices import Calls, Device
+from ncu_server.worker.observe import State
 from ncu_server.worker.tensors import Spec, flatten, placed, unflatten, write
 
 MAX_SETS = 16
 MAX_SET_BYTES = 2 << 30
 DRIFTING = 1024  # elements that change from call to call: too few for a sample of the input to notice, all compared
+STRETCH = 1 << 20  # elements of each tensor that an audit compares
 MIX = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, as in SplitMix64: neighbouring calls get unlike nonces
 
 
@@ -66,19 +68,20 @@ class Stage:
         device: Device,
         base: list[torch.Tensor],
         spec: Spec,
-        restore: bool,
+        state: State,
         strict: bool = False,
     ) -> None:
         """`base` are the host tensors of the inputs; enough sets are made to exceed the last-level cache.
 
-        `restore`: calls change their inputs, so each set is put back, untimed, before it is used again. `strict` is
-        tensors.flatten's.
+        What calls change, of which `state` tells, is put back, untimed: a set of inputs before it is used again,
+        buffers before each group of calls. `strict` is tensors.flatten's.
         """
         self._model, self._device, self._spec, self._strict = model, device, spec, strict
+        self._state = state
         count = sets_for(spec["bytes"], device.cache_bytes())
         self.exceeds = count * spec["bytes"] >= 2 * device.cache_bytes()
         self._sets = [self._placed(base) for _ in range(count)]
-        self._originals = [self._placed(base) for _ in range(count)] if restore else None
+        self._originals = [self._placed(base) for _ in range(count)] if state.inputs else None
         self._arguments = [unflatten(spec["structure"], s) for s in self._sets]
         self._drifts = [[Drift(t) for t in held if drifts(t)] for held in self._originals or self._sets]
         self._last: Any = None
@@ -101,6 +104,7 @@ class Stage:
             return (nonce if warm else nonce - (total - 1 - i)) % len(self._sets)
 
         def before(index: int) -> None:
+            self._state.reset()
             for i in range(index * group, (index + 1) * group):
                 if not warm or i == 0:
                     self._renew(place(i), nonce + (total - 1 - i) * MIX)
@@ -109,7 +113,8 @@ class Stage:
 
         def after(index: int, out: Any) -> None:
             if index == count - 1:
-                structure, tensors = flatten(out, self._strict)
+                told = self._state.seen(out, self._arguments[place(total - 1)])
+                structure, tensors = flatten(told, self._strict)
                 # At once and in the caller's stream order: what is still being written by then is not an answer.
                 self._last = unflatten(structure, [t.clone() for t in tensors])
 
@@ -134,11 +139,20 @@ class Stage:
         device = self._device.torch_device
         return [placed(t, p, device) for t, p in zip(base, self._spec["tensors"], strict=True)]
 
-    def snapshot(self, fd: int) -> Spec:
-        """Write the output of the last timed call."""
+    def snapshot(self, fd: int, window: float | None = None) -> Spec:
+        """Write what the last timed call gave and changed; with a `window` (0 to 1) a stretch of each tensor there."""
+        if window is not None:
+            return write(fd, [_stretch(t, window) for t in flatten(self._last)[1]])
         spec = write(fd, self._last, self._strict)
         self._last = None
         return spec
+
+
+def _stretch(tensor: torch.Tensor, window: float) -> torch.Tensor:
+    flat = tensor.reshape(-1)
+    length = min(flat.numel(), STRETCH)
+    start = int(window * (flat.numel() - length))
+    return flat[start : start + length]
 
 
 def sets_for(set_bytes: int, cache_bytes: int) -> int:

@@ -1,16 +1,19 @@
 """What is timed, and when a time is believed."""
 
 import os
+from collections.abc import Sequence
 
 import pytest
 import torch
 
 from ncu_server.limit import floor_us, limit_us
+from ncu_server.race import AUDITS, audits
 from ncu_server.schema import Peaks
 from ncu_server.stats import Resolution
 from ncu_server.telemetry import CpuGauge
-from ncu_server.timing import Rotation, Samples, combined
+from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Rotation, Samples, combined
 from ncu_server.worker.devices import Cpu
+from ncu_server.worker.observe import State
 from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import read, write
 from ncu_server.worker.trace import work
@@ -51,10 +54,10 @@ class Doubling(Noting):
         return x.mul_(2)
 
 
-def staged(model: torch.nn.Module, cpu: Cpu, size: int, restore: bool = False) -> Stage:
+def staged(model: torch.nn.Module, cpu: Cpu, size: int, changing: Sequence[int] = ()) -> Stage:
     fd = os.memfd_create("inputs")
     spec = write(fd, [torch.arange(size) / size + 1])
-    return Stage(model, cpu, read(fd, spec), spec, restore)
+    return Stage(model, cpu, read(fd, spec), spec, State(model, changing, {}))
 
 
 @pytest.mark.parametrize("group", [1, 16])
@@ -84,7 +87,7 @@ def test_the_last_call_sees_the_same_values_whatever_went_before(cpu: Cpu) -> No
 
 def test_a_call_that_changes_its_input_gets_it_back(cpu: Cpu) -> None:
     model = Doubling()
-    staged(model, cpu, 5000, restore=True).block(nonce=1, count=40, group=1, warm=False)
+    staged(model, cpu, 5000, changing=[0]).block(nonce=1, count=40, group=1, warm=False)
     assert max(float(x.max()) for x in model.given) <= 2
 
 
@@ -179,3 +182,12 @@ async def test_a_problem_is_timed_in_all_modes_that_differ_and_the_fastest_is_na
     assert again.structured_content is not None
     assert {b["name"] for b in again.structured_content["baselines"]} == {"eager", "compile"}
     assert again.structured_content["baselines"][0]["timing"]["median_us"] == rows["eager"]
+
+
+def test_pairs_of_blocks_are_audited_unforeseeably_early_and_ever_more_rarely() -> None:
+    drawn = [audits() for _ in range(300)]
+    assert all(len([pair for pair in one if pair < MIN_PAIRS]) == AUDITS for one in drawn)
+    for start in (6, 12, 24, 48, 96):
+        end = min(2 * start, MAX_PAIRS)
+        assert all(len([pair for pair in one if start <= pair < end]) == 1 for one in drawn)
+        assert len({pair for one in drawn for pair in one if start <= pair < end}) > (end - start) * 3 // 4
