@@ -154,7 +154,9 @@ COMMON_KERNEL = re.compile(r"cutlass|gemm|gemv|flash_(fwd|bwd)|fmha|convolve|win
 VENDOR = re.compile(
     r"cblas_\w+|[sdczh]b?gemm\w*|[sdcz](gemv|symm|syrk|trsm|trmm|axpy|dot)_|mkl_\w+|MKL_\w+|dnnl\w*|openblas\w*|cublas\w+"
     r"|cudnn\w+|cusparse\w+|cusolver\w+|cufft\w+|nccl\w+"
+    r"|_ZN2at(3cpu|6native|4cuda4blas)\w+"  # functions of ATen that its dispatcher, and so a profiler, does not see
 )
+MOVES, MOVING_KERNEL = ("aten::copy_", "aten::_copy_from"), re.compile(r"Memcpy|direct_copy_kernel")
 
 
 BY_NAME = {"dlsym", "dlvsym"}
@@ -262,8 +264,9 @@ def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
         if own.vendor and not foreign:
             return Authorship("hybrid", None, None, why=f"its library calls {', '.join(own.vendor[:3])}")
     if not foreign:
-        # What NumPy does in less than the allowance for Python is seen by nobody: then the silenced run decides.
-        return Authorship("custom", 1.0, 0.0, doubtful=bool(own.numeric))
+        # What NumPy does in less than the allowance for Python is seen by nobody, and where torch moves data for longer
+        # than the candidate computes, moving may be all that there is to do: then the silenced run decides.
+        return Authorship("custom", 1.0, 0.0, doubtful=bool(own.numeric) or _moved(seen) > mine)
     total = mine + sum(foreign.values())
     share = mine / total if total else 0.0
     top = max(foreign, key=lambda name: foreign[name])
@@ -314,6 +317,12 @@ def _on_host(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, flo
 def _computing(seen: dict[str, Any]) -> dict[str, float]:
     """Self times of torch's operators that compute."""
     return {name: us for name, us in seen["ops"].items() if _computes(name)}
+
+
+def _moved(seen: dict[str, Any]) -> float:
+    """Time of torch's copies, on the device and on the host."""
+    device = sum(us for name, us in seen["kernels"].items() if MOVING_KERNEL.search(name))
+    return float(device + sum(seen["ops"].get(name, 0.0) for name in MOVES))
 
 
 def _is_operator(name: str) -> bool:

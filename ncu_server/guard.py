@@ -113,6 +113,8 @@ JUDGING = re.compile(
     r"|cuda\.(synchronize|Event(\..+)?|Stream\.synchronize)|(autograd\.)?profiler(\..+)?)"
     r"|time\.(perf_counter|perf_counter_ns|monotonic|monotonic_ns|time|time_ns|\*)|ncu_server(\..+)?"
 )
+AS_ARRAY = (".numpy", ".__array__", ".__array_interface__")
+UNNAMED = ("__import__", "importlib")
 NUMERIC = ("numpy", "scipy", "cupy", "numexpr", "jax", "tensorflow", "mkl", "sklearn")
 MOVEMENT = {
     "empty",
@@ -347,7 +349,7 @@ LEADS = (
     Rule("streams", _on("torch.cuda.Stream", "torch.cuda.stream"), "uses streams of its own"),
     Rule("events", _on("torch.cuda.Event", ".elapsed_time"), "touches event timing"),
     Rule("comparison", _on("torch.allclose", "torch.isclose", "torch.testing"), "compares outputs"),
-    Rule("numeric libraries", _on(*NUMERIC, ".numpy"), "can compute outside torch and its own kernels"),
+    Rule("numeric libraries", _on(*NUMERIC, *AS_ARRAY), "can compute outside torch and its own kernels"),
     Rule(
         "threads of torch",
         _on("torch.set_num_threads", "torch.set_num_interop_threads", ".set_num_threads"),
@@ -386,7 +388,8 @@ def read(source: str) -> Reading:
     except SyntaxError as fault:
         return Reading(syntax=f"line {fault.lineno}: {fault.msg}")
     read_ = Source.of(tree)
-    numeric = tuple(n for n in NUMERIC if _uses(read_, n)) or (("numpy",) if _uses(read_, ".numpy") else ())
+    numeric = tuple(n for n in NUMERIC if _uses(read_, n)) or (("numpy",) if _uses(read_, *AS_ARRAY) else ())
+    numeric = numeric or (("a library of no plain name",) if _uses(read_, *UNNAMED) else ())
     for rule in REJECT:
         if rule.pattern(read_):
             return Reading(rejected=rule.why, numeric=numeric)

@@ -85,6 +85,21 @@ def test_a_function_asked_for_by_name_counts_like_one_that_is_linked() -> None:
     assert vendors(("malloc", "cblas_sgemm"), image) == {"cblas_sgemm"}
 
 
+def test_functions_of_torch_that_no_profiler_sees_count_as_a_librarys() -> None:
+    hidden = "_ZN2at3cpu5addmmERKNS_6TensorES3_S3_RKN3c106ScalarES7_"
+    assert vendors((hidden, "_ZN2at4_ops5empty4callEv", "_ZNK2at10TensorBase8data_ptrEv"), b"") == {hidden}
+
+
+@pytest.mark.parametrize(("copied", "doubtful"), [(100.0, False), (5000.0, True)])
+def test_where_torch_copies_for_longer_than_the_candidate_computes_the_output_decides(
+    copied: float, doubtful: bool
+) -> None:
+    host = attribute(seen(ops={"aten::copy_": copied}, own_us=900.0, own_started=10, own_done=10), "cpu", OWN)
+    device = attribute(seen(kernels={"Memcpy DtoD": copied, "k_mm(float)": 900.0}), "cuda", OWN)
+    assert [(one.label, one.doubtful) for one in (host, device)] == [("custom", doubtful)] * 2
+    assert settle(host, 0.0).label == "library" and settle(host, 1.0).label == "custom"
+
+
 def test_short_times_are_no_evidence_and_the_output_decides() -> None:
     short = seen(ops={"aten::mm": 500.0}, own_us=500.0, own_started=10, own_done=10)
     author = attribute(short, "cpu", OWN)
