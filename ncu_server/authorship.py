@@ -296,7 +296,7 @@ def _concealed(seen: dict[str, Any], target: str, own: Ownership) -> dict[str, f
 def _on_device(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, float]]:
     mine, foreign = 0.0, {}
     for name, us in seen["kernels"].items():
-        if own.owns(name):
+        if own.owns(name) and not NEUTRAL_KERNEL.search(name):
             mine += us
         elif _is_foreign(name, own):
             foreign[name] = us
