@@ -110,7 +110,7 @@ class Reference:
             raise TypeError("the reference returns no tensor")
         self._repeats(out, fds[0], inputs)
         effects = self._effects(before, arguments, model)
-        structure, tensors = flatten(seen(out, arguments, model, **effects))
+        structure, tensors = flatten(seen(out, arguments, model, effects["inputs"], effects["buffers"]))
         exact, note = self._exact(fds[0], inputs, effects)
         expected, units = [], []
         for got in tensors:
@@ -167,9 +167,10 @@ class Reference:
                 )
 
     def _effects(self, before: list[Any], after: list[Any], model: torch.nn.Module) -> dict[str, Any]:
+        """The inputs and buffers that a call changes; `state` names all buffers there are."""
         old, new = dict(self._model.named_buffers()), dict(model.named_buffers())
         buffers = [name for name in old if not same(old[name], new[name])]
-        return {"inputs": changed(flatten(before)[1], flatten(after)[1]), "buffers": buffers}
+        return {"inputs": changed(flatten(before)[1], flatten(after)[1]), "buffers": buffers, "state": list(old)}
 
     def _exact(self, fd: int, inputs: Spec, effects: dict[str, Any]) -> tuple[list[torch.Tensor], str | None]:
         note, model = None, copy.deepcopy(self._model).double()
@@ -180,7 +181,7 @@ class Reference:
             note = f"compared with the reference's own precision: it does not run in float64 ({fault})"
             arguments = self._arguments(fd, inputs)
             out, own = self._run(self._model, arguments)
-        tensors = flatten(seen(out, arguments, own, **effects))[1]
+        tensors = flatten(seen(out, arguments, own, effects["inputs"], effects["buffers"]))[1]
         return [t.double() if t.is_floating_point() else t for t in tensors], note
 
 
