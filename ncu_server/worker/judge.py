@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ncu_server.compare import ordered
 from ncu_server.worker.tensors import Spec, read
 
 CHUNK = 1 << 18
@@ -22,7 +23,8 @@ class Judge:
 
         A unit of None asks for equality. NaN and infinities must stand where they are expected.
         """
-        pairs = zip(read(fds[0], expected), read(fds[1], got), units, strict=True)
+        found = ordered(expected, got, read(fds[1], got))
+        pairs = zip(read(fds[0], expected), found, units, strict=True)
         return [_compare(want, have.reshape(-1), unit, bound) for want, have, unit in pairs]
 
 
