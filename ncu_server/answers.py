@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 
 class Malformed(Exception):  # noqa: N818
@@ -31,6 +32,33 @@ class Spec(BaseModel):
     structure: dict[str, Any]
     tensors: list[Place]
     bytes: int = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _numbered(self) -> Spec:
+        if list(_numbers(self.structure)) != list(range(len(self.tensors))):
+            raise ValueError("the tree does not number its tensors")
+        return self
+
+
+def _numbers(structure: Any) -> Iterator[int]:
+    """The numbers of the tensors in a tree, in order. Raises ValueError for what is no tree."""
+    waiting = [structure]
+    while waiting:
+        match waiting.pop():
+            case {"tensor": int(number), **rest} if not rest:
+                yield number
+            case {"list": [*inner], **rest} | {"tuple": [*inner], **rest} if not rest:
+                waiting += reversed(inner)
+            case {"dict": [*entries], **rest} if not rest and all(_keyed(entry) for entry in entries):
+                waiting += [inner for _, inner in reversed(entries)]
+            case {"value": None | bool() | int() | float() | str(), **rest} | {"dtype": str(), **rest} if not rest:
+                pass
+            case _:
+                raise ValueError("a part of the tree is none")
+
+
+def _keyed(entry: Any) -> bool:
+    return isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)
 
 
 class Checked(BaseModel):

@@ -10,8 +10,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+
+from ncu_server.syntax import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,74 +27,6 @@ class Reading:
     syntax: str | None = None
     leads: tuple[str, ...] = ()
     numeric: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Source:
-    """A syntax tree with what every name in it stands for: `E.f` is `torch.cuda.Event.f` after the import of E."""
-
-    tree: ast.Module
-    aliases: dict[str, str] = field(default_factory=dict)
-    paths: set[str] = field(default_factory=set)
-
-    @classmethod
-    def of(cls, tree: ast.Module) -> Source:
-        source = cls(tree)
-        for node in ast.walk(tree):
-            source._learn(node)
-        source.paths = {p for n in ast.walk(tree) if (p := source.path(n))} | set(source.aliases.values())
-        return source
-
-    def _learn(self, node: ast.AST) -> None:
-        match node:
-            case ast.Import(names=names):
-                self.aliases |= {
-                    a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in names
-                }
-                self.paths |= {a.name for a in names}
-            case ast.ImportFrom(module=str(module), names=names):
-                self.aliases |= {a.asname or a.name: f"{module}.{a.name}" for a in names}
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if (path := self.path(value)) and name != path:
-                self.aliases.setdefault(name, path)
-
-    def path(self, node: ast.AST) -> str | None:
-        """The dotted path of a name or attribute, aliases resolved; getattr with a constant counts as an attribute."""
-        match node:
-            case ast.Name(id=name):
-                return self.aliases.get(name, name)
-            case ast.Attribute(value=value, attr=attr) if base := self.path(value):
-                return f"{base}.{attr}"
-            case ast.Attribute(attr=attr):
-                return f"().{attr}"
-            case ast.Call(func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(attr)), *_]):
-                return f"{self.path(value) or '()'}.{attr}"
-        return None
-
-    def assigned(self) -> Iterator[str]:
-        """Paths of the attributes that the source assigns, deletes, sets by setattr or in a namespace's dictionary; `*`
-        stands for a name that is made at run time."""
-        for node in ast.walk(self.tree):
-            match node:
-                case ast.Attribute(ctx=ast.Store() | ast.Del()):
-                    yield self.path(node) or ""
-                case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[value, name, *_]):
-                    yield f"{self.path(value)}.{_constant(name)}"
-                case ast.Subscript(value=space, slice=name, ctx=ast.Store() | ast.Del()) if owner := _owner(space):
-                    yield f"{self.path(owner)}.{_constant(name)}"
-                case ast.Call(func=ast.Attribute(value=space, attr="update")) if owner := _owner(space):
-                    yield f"{self.path(owner)}.*"
-
-
-def _constant(name: ast.expr) -> str:
-    return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else "*"
-
-
-def _owner(space: ast.expr) -> ast.expr | None:
-    """What a dictionary of attributes belongs to: M of `vars(M)` or `M.__dict__`."""
-    match space:
-        case ast.Call(func=ast.Name(id="vars"), args=[owner]) | ast.Attribute(value=owner, attr="__dict__"):
-            return owner
-    return None
 
 
 Pattern = Callable[[Source], bool]
@@ -182,9 +116,7 @@ def _uses(source: Source, *names: str) -> bool:
 
 
 def _no_model(source: Source) -> bool:
-    body = source.tree.body
-    names = {t.id for n in body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
-    return "ModelNew" not in names | {n.name for n in body if isinstance(n, ast.ClassDef)}
+    return "ModelNew" not in source.bound and "*" not in source.aliases
 
 
 def _no_kernel(source: Source) -> bool:
@@ -247,7 +179,7 @@ def _keyed_by_address(source: Source) -> bool:
 
 
 def _forwards(source: Source) -> Iterator[ast.AST]:
-    for cls in source.tree.body:
+    for cls in ast.walk(source.tree):
         if isinstance(cls, ast.ClassDef) and cls.name != "Model":
             yield from (
                 n for n in cls.body if isinstance(n, ast.FunctionDef) and n.name not in ("__init__", "extra_repr")
@@ -382,15 +314,20 @@ LEADS = (
 def read(source: str) -> Reading:
     """Parse and read one candidate module."""
     try:
-        tree = ast.parse(source)
-    except (ValueError, MemoryError, RecursionError) as fault:
+        return _read(Source.of(source))
+    except (MemoryError, RecursionError):
+        return Reading(syntax="the module cannot be read: its expressions or blocks are nested too deeply")
+    except ValueError as fault:
         return Reading(syntax=f"the module cannot be parsed: {type(fault).__name__} {fault}")
     except SyntaxError as fault:
-        return Reading(syntax=f"line {fault.lineno}: {fault.msg}")
-    read_ = Source.of(tree)
-    numeric = tuple(n for n in NUMERIC if _uses(read_, n)) or (("numpy",) if _uses(read_, *AS_ARRAY) else ())
-    numeric = numeric or (("a library of no plain name",) if _uses(read_, *UNNAMED) else ())
+        place = f"line {fault.lineno}" if fault.lineno else "the module cannot be parsed"
+        return Reading(syntax=f"{place}: {fault.msg}")
+
+
+def _read(source: Source) -> Reading:
+    numeric = tuple(n for n in NUMERIC if _uses(source, n)) or (("numpy",) if _uses(source, *AS_ARRAY) else ())
+    numeric = numeric or (("a library of no plain name",) if _uses(source, *UNNAMED) else ())
     for rule in REJECT:
-        if rule.pattern(read_):
+        if rule.pattern(source):
             return Reading(rejected=rule.why, numeric=numeric)
-    return Reading(leads=tuple(f"{r.name}: {r.why}" for r in LEADS if r.pattern(read_)), numeric=numeric)
+    return Reading(leads=tuple(f"{r.name}: {r.why}" for r in LEADS if r.pattern(source)), numeric=numeric)

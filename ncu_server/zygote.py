@@ -21,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ncu_server.crash import innermost
 from ncu_server.errors import Code, Refusal
 from ncu_server.framing import Message, receive_async, send, send_async
 from ncu_server.sandbox import scrubbed
@@ -36,6 +37,7 @@ zygote.main(int(sys.argv[2]))
 START_TIMEOUT_S = 120.0
 CLEAR_TIMEOUT_S = 10.0
 LOG_TAIL = 4000
+STACK_TAIL = 4 * LOG_TAIL  # a native stack, of which little is told, is long
 KINDS: dict[str, Kind] = {"builder": "build", "candidate": "run"}
 
 
@@ -160,11 +162,11 @@ class Child:
         return f"the process {how}\n{self.output()}".strip()
 
     def output(self) -> str:
-        """The end of what the child printed."""
+        """The end of what the child printed; of a native stack no more than its innermost frames."""
         try:
             with self.log.open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL))
-                return log.read(LOG_TAIL).decode(errors="replace")
+                log.seek(max(0, log.seek(0, os.SEEK_END) - STACK_TAIL))
+                return innermost(log.read(STACK_TAIL).decode(errors="replace"))[-LOG_TAIL:]
         except FileNotFoundError:
             return ""
 

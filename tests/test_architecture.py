@@ -59,7 +59,7 @@ LAYERS = {
         {"digest", "ncu", "nvcc", "listing", "toolkit"},
         {"troubles"},
         {"answers", "guard", "jitted", "elf", "compare", "stats", "schema", "errors", "store", "outline"},
-        {"metrics", "facts", "profiles", "reading", "told", "occupancy", "compiled", "sanitized"},
+        {"metrics", "facts", "profiles", "reading", "told", "occupancy", "compiled", "sanitized", "syntax", "crash"},
     ],
     "rag": [
         {"__main__"},

@@ -33,8 +33,9 @@ def truth(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
         return got
     kept = exact.contiguous()
     for mine, value in _pieces(got, kept):
-        special = ~torch.isfinite(mine)
-        value[special] = mine[special].double()
+        own = mine.double()  # torch cannot ask floats of one byte whether they are finite
+        special = ~torch.isfinite(own)
+        value[special] = own[special]
     return kept
 
 
@@ -44,9 +45,9 @@ def unit(got: torch.Tensor, exact: torch.Tensor) -> float | None:
         return None
     own, squares, count = 0.0, 0.0, 0
     for mine, right in _pieces(got, exact):
-        value = right.double()
-        known = torch.isfinite(value) & torch.isfinite(mine)
-        own = max(own, float(torch.where(known, (mine.double() - value).abs(), 0.0).max()))
+        value, had = right.double(), mine.double()
+        known = torch.isfinite(value) & torch.isfinite(had)
+        own = max(own, float(torch.where(known, (had - value).abs(), 0.0).max()))
         squares += float(torch.where(known, value.square(), 0.0).sum())
         count += int(known.sum())
     limits = torch.finfo(got.dtype)
@@ -71,7 +72,8 @@ def degenerate(expected: Sequence[torch.Tensor], units: Sequence[float | None]) 
 
 def finite(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether all floats are."""
-    return all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point())
+    pieces = (p for t in tensors if t.is_floating_point() for (p,) in _pieces(t))
+    return all(bool(torch.isfinite(p.double() if p.element_size() == 1 else p).all()) for p in pieces)
 
 
 def _passes(tensor: torch.Tensor, one: float | None, centre: float | None) -> bool:

@@ -17,7 +17,7 @@ from ncu_server.worker.modules import build, load
 from ncu_server.worker.observe import changed, seen, state
 from ncu_server.worker.provenance import Watch, concealed, dependence, profiled
 from ncu_server.worker.stage import Stage
-from ncu_server.worker.tensors import Spec, arrived, flatten, placed, read, unflatten, write
+from ncu_server.worker.tensors import Spec, UnacceptableOutput, arrived, flatten, placed, read, unflatten, write
 
 AGAIN, HELD_S, HELD_BYTES = 4, 0.1, 256 << 20  # calls whose outputs are held at once, and when that is enough
 
@@ -70,23 +70,36 @@ class Candidate:
     def check(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
         """Run once on poisoned memory from the first state, write what is seen, say whether the call keeps to itself.
 
-        `kept`: inputs that the reference leaves alone are as they were. `fresh`: no output lies where one of an earlier
-        call, which is still held, lies.
+        `effects` are the reference's: what it changes, and all buffers that it has. `kept`: inputs that the reference
+        leaves alone are as they were. `fresh`: no output lies where one of an earlier call, which is still held, lies.
         """
         device = self._device.torch_device
         moved = [placed(t, p, device) for t, p in zip(read(fds[0], inputs), inputs["tensors"], strict=True)]
         before = [t.clone() for t in moved]
         arguments = unflatten(inputs["structure"], moved)
-        for name, buffer in self._model.named_buffers():
-            buffer.copy_(self._buffers[name])
+        self._restore(effects["state"])
         self._device.poison(True, inputs["bytes"])
         with torch.no_grad():
             out = self._model(*arguments)
         self._device.settle()
         self._device.poison(False)
-        spec = write(fds[1], seen(out, arguments, self._model, **effects), strict=True)
+        if lacking := set(effects["buffers"]) - {name for name, _ in self._model.named_buffers()}:
+            raise UnacceptableOutput(f"the model has no buffer {min(lacking)}, which the reference changes")
+        told = seen(out, arguments, self._model, effects["inputs"], effects["buffers"])
+        spec = write(fds[1], told, strict=True)
         kept = set(changed(before, flatten(arguments)[1])) <= set(effects["inputs"])
         return {"seen": spec, "kept": kept, "fresh": self._fresh(out, arguments)}
+
+    def _restore(self, names: list[str]) -> None:
+        """Put the buffers of these names, which the reference has too, back to how they were made.
+
+        All others are the candidate's own scratch, and so is one that it has made anew in another shape.
+        """
+        with torch.no_grad():
+            for name, buffer in self._model.named_buffers():
+                first = self._buffers.get(name)
+                if name in names and first is not None and first.shape == buffer.shape:
+                    buffer.copy_(first)
 
     def _fresh(self, out: Any, arguments: Any) -> bool:
         """Whether `out`, and a few more outputs where they are small and soon there, lie in memory of their own.

@@ -3,11 +3,12 @@ which a constant would be the answer, ones outside it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ncu_server.worker.tensors import mapped
+from ncu_server.worker.tensors import mapped, real
 
 ROW_SCALES = (1.0, 0.5, 0.25, 0.0625)
 STRETCH = 32.0
@@ -17,11 +18,12 @@ def sharper(inputs: list[Any], generator: torch.Generator) -> list[Any]:
     """Floats pulled towards zero by random amounts, whole rows by more: same range, same signs, other statistics.
 
     Means, maxima and sums then differ from row to row, so that constant, subsampled or low-variance answers show.
-    Where zero is outside the observed range the nearer end takes its place. Integers and booleans stay as drawn.
+    Where zero is outside the observed range the nearer end takes its place. Complex numbers are pairs of floats;
+    integers and booleans stay as drawn.
     """
 
     def pull(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point() or tensor.numel() < 2:
+        if tensor.numel() < 2:
             return tensor
         low, high = float(tensor.min()), float(tensor.max())
         pivot = min(max(0.0, low), high)
@@ -31,13 +33,13 @@ def sharper(inputs: list[Any], generator: torch.Generator) -> list[Any]:
             factor *= rows.reshape(-1, *[1] * (tensor.dim() - 1))
         return ((tensor - pivot) * factor.to(tensor.dtype) + pivot).clamp_(low, high)
 
-    changed: list[Any] = mapped(inputs, pull)
+    changed: list[Any] = mapped(inputs, lambda t: _as_floats(t, pull))
     return changed
 
 
 def stretched(inputs: list[Any]) -> list[Any]:
     """Floats many times as far from zero as drawn, so that a branch which no drawn value takes is taken."""
-    changed: list[Any] = mapped(inputs, lambda t: t * STRETCH if t.is_floating_point() else t)
+    changed: list[Any] = mapped(inputs, lambda t: _as_floats(t, lambda floats: floats * STRETCH))
     return changed
 
 
@@ -45,12 +47,27 @@ def holed(inputs: list[Any], generator: torch.Generator) -> list[Any]:
     """NaN in some rows of the floats: where all numbers give the same output, it shows whether they are read at all."""
 
     def punch(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point() or not tensor.numel():
+        if not tensor.numel():
             return tensor
         made = tensor.clone()
         rows = made if made.dim() else made[None]
         rows[torch.randint(len(rows), (max(1, len(rows) // 4),), generator=generator)] = torch.nan
         return made
 
-    changed: list[Any] = mapped(inputs, punch)
+    changed: list[Any] = mapped(inputs, lambda t: _as_floats(t, punch))
     return changed
+
+
+def _as_floats(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """A tensor of floats or complex numbers changed, any other as it is.
+
+    Torch has no arithmetic for floats of one byte: they are changed as float32, and rounded back into their range.
+    """
+    if tensor.is_complex():
+        return torch.view_as_complex(change(real(tensor)).contiguous())
+    if not tensor.is_floating_point():
+        return tensor
+    if tensor.element_size() > 1:
+        return change(tensor)
+    limits = torch.finfo(tensor.dtype)
+    return change(tensor.float()).clamp(limits.min, limits.max).to(tensor.dtype)

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from ncu_server.worker.tensors import Spec, read
+from ncu_server.compare import ordered
+from ncu_server.worker.tensors import Spec, read, real
 
 CHUNK = 1 << 18
 
@@ -20,10 +21,12 @@ class Judge:
     ) -> list[dict[str, Any]]:
         """For each output: its error in units, how many elements are outside the bound, where, and the worst.
 
-        A unit of None asks for equality. NaN and infinities must stand where they are expected.
+        A unit of None asks for equality. NaN and infinities must stand where they are expected. Complex numbers are
+        compared as pairs of real ones.
         """
-        pairs = zip(read(fds[0], expected), read(fds[1], got), units, strict=True)
-        return [_compare(want, have.reshape(-1), unit, bound) for want, have, unit in pairs]
+        found = ordered(expected, got, read(fds[1], got))
+        pairs = zip(read(fds[0], expected), found, units, strict=True)
+        return [_compare(real(want), real(have).reshape(-1), unit, bound) for want, have, unit in pairs]
 
 
 def _compare(shaped: torch.Tensor, have: torch.Tensor, unit: float | None, bound: float) -> dict[str, Any]:

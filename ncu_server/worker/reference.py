@@ -17,7 +17,7 @@ from ncu_server.worker.inputs import holed, sharper, stretched
 from ncu_server.worker.modules import build, load, seed
 from ncu_server.worker.observe import changed, same, seen, state
 from ncu_server.worker.stage import Stage
-from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, unflatten, write
+from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, real, unflatten, wide, write
 
 NEEDED = ("Model", "get_inputs", "get_init_inputs")
 
@@ -75,11 +75,11 @@ class Reference:
         """Whether no constant would pass for what the reference gives; false where these inputs are none for it."""
         arguments = self._arguments(fd, write(fd, made))
         try:
-            tensors = flatten(self._run(self._model, arguments)[0])[1]
+            tensors = [real(t) for t in flatten(self._run(self._model, arguments)[0])[1]]
         except (RuntimeError, ValueError, IndexError):
             return False
         units = [unit(t, t) for t in tensors]
-        return (finite(tensors) or not finite(flatten(made)[1])) and degenerate(tensors, units) is None
+        return (finite(tensors) or not _finite(made)) and degenerate(tensors, units) is None
 
     def work(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """Shapes, parameters and counted work; see ncu_server.worker.trace."""
@@ -112,10 +112,10 @@ class Reference:
             raise TypeError("the reference returns no tensor")
         self._repeats(out, fds[0], inputs)
         effects = self._effects(before, arguments, model)
-        structure, tensors = flatten(seen(out, arguments, model, **effects))
+        structure, tensors = flatten(seen(out, arguments, model, effects["inputs"], effects["buffers"]))
         exact, note = self._exact(fds[0], inputs, effects)
         expected, units = [], []
-        for got in tensors:
+        for got in map(real, tensors):
             right = truth(got, exact.pop(0))
             units.append(unit(got, right))
             expected.append(stored(right))
@@ -125,7 +125,7 @@ class Reference:
             "units": units,
             "effects": effects,
             "fresh": not _is_state(out, model),
-            "finite": finite(tensors) or not finite(flatten(before)[1]),
+            "finite": _finite(tensors) or not _finite(before),
             "note": note,
             "degenerate": degenerate(expected, units),
         }
@@ -164,27 +164,28 @@ class Reference:
         """Raises ValueError for a model whose second call says something else: nothing can be compared with it."""
         again, _ = self._run(self._model, self._arguments(fd, inputs))
         for one, other in zip(flatten(out)[1], flatten(again)[1], strict=True):
-            if not alike(one, other):
+            if not alike(real(one), real(other)):
                 raise ValueError(
                     "two calls on the same inputs differ; make the model deterministic (no random numbers)"
                 )
 
     def _effects(self, before: list[Any], after: list[Any], model: torch.nn.Module) -> dict[str, Any]:
+        """The inputs and buffers that a call changes; `state` names all buffers there are."""
         old, new = dict(self._model.named_buffers()), dict(model.named_buffers())
         buffers = [name for name in old if not same(old[name], new[name])]
-        return {"inputs": changed(flatten(before)[1], flatten(after)[1]), "buffers": buffers}
+        return {"inputs": changed(flatten(before)[1], flatten(after)[1]), "buffers": buffers, "state": list(old)}
 
     def _exact(self, fd: int, inputs: Spec, effects: dict[str, Any]) -> tuple[list[torch.Tensor], str | None]:
-        note, model = None, copy.deepcopy(self._model).double()
-        arguments = mapped(self._arguments(fd, inputs), lambda t: t.double() if t.is_floating_point() else t)
+        note, model = None, copy.deepcopy(self._model)._apply(wide)
+        arguments = mapped(self._arguments(fd, inputs), wide)
         try:
             out, own = self._run(model, arguments)
         except (RuntimeError, TypeError, NotImplementedError) as fault:
             note = f"compared with the reference's own precision: it does not run in float64 ({fault})"
             arguments = self._arguments(fd, inputs)
             out, own = self._run(self._model, arguments)
-        tensors = flatten(seen(out, arguments, own, **effects))[1]
-        return [t.double() if t.is_floating_point() else t for t in tensors], note
+        tensors = flatten(seen(out, arguments, own, effects["inputs"], effects["buffers"]))[1]
+        return [real(wide(t)) for t in tensors], note
 
 
 def variants(module: ModuleType) -> list[str]:
@@ -201,6 +202,10 @@ def _described(tensors: list[torch.Tensor], outputs: int, effects: dict[str, Any
         {"name": name, "shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")}
         for name, t in zip(names, tensors, strict=True)
     ]
+
+
+def _finite(tree: Any) -> bool:
+    return finite([real(t) for t in flatten(tree)[1]])
 
 
 def _is_state(out: Any, model: torch.nn.Module) -> bool:

@@ -92,7 +92,8 @@ def write(fd: int, tree: Any, strict: bool = False) -> Spec:
         room = torch.frombuffer(shared, dtype=torch.uint8)
         for tensor, place in zip(tensors, spec["tensors"], strict=True):
             if place["bytes"]:
-                _raw(room, place).copy_(tensor.contiguous().reshape(-1).view(torch.uint8))
+                held = tensor.resolve_conj().resolve_neg().contiguous()
+                _raw(room, place).copy_(held.reshape(-1).view(torch.uint8))
         del room
     return spec
 
@@ -121,6 +122,18 @@ def placed(tensor: torch.Tensor, place: Spec, device: str) -> torch.Tensor:
         return tensor.to(device, copy=True)  # an expanded tensor is one value many times: it cannot be written to
     fresh = torch.empty_strided(place["shape"], place["strides"], dtype=tensor.dtype, device=device)
     return fresh.copy_(tensor)
+
+
+def real(tensor: torch.Tensor) -> torch.Tensor:
+    """Complex numbers as pairs of real ones in a last dimension; any other tensor as it is."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Floats and complex numbers in double precision; any other tensor as it is."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def arrived(fd: int, spec: Spec, device: str) -> Any:

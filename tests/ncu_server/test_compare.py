@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from ncu_server.compare import BOUND, largest, structure_fault, value_fault
+from ncu_server import answers
+from ncu_server.compare import BOUND, largest, ordered, structure_fault, value_fault
 
 TENSOR = {"tensor": 0}
 SHAPE = [{"name": "output 0", "shape": [2, 3], "dtype": "float32"}]
@@ -24,6 +25,75 @@ def test_each_difference_is_put_in_words() -> None:
     other = [{"shape": [2, 3], "dtype": "float16"}]
     assert "dtype float16" in (structure_fault(expected, SHAPE, spec(TENSOR, other)) or "")
     assert "None" in (structure_fault(expected, SHAPE, spec({"value": None}, [])) or "")
+
+
+def named(*entries: tuple[str, Any]) -> dict[str, Any]:
+    return {"dict": [list(entry) for entry in entries]}
+
+
+def test_dicts_are_equal_whatever_the_order_of_their_keys_and_their_tensors_are_found() -> None:
+    small, large = {"shape": [2], "dtype": "float32"}, {"shape": [3], "dtype": "float32"}
+    want = spec({"tuple": [named(("a", {"tensor": 0}), ("b", {"tensor": 1}))]}, [small, large])
+    have = spec({"tuple": [named(("b", {"tensor": 0}), ("a", {"tensor": 1}))]}, [large, small])
+    told = [{"name": f"output {i}", **t} for i, t in enumerate(want["tensors"])]
+    assert structure_fault(want, told, have) is None
+    assert ordered(want, have, ["b", "a"]) == ["a", "b"]
+    wrong = structure_fault(want, told, spec(have["structure"], [small, large])) or ""
+    assert wrong == "output 0 has shape [3], the reference's has [2]"
+
+
+@pytest.mark.parametrize(
+    ("want", "have", "words"),
+    [
+        (
+            {"tuple": [TENSOR, {"value": 3.25}]},
+            {"tuple": [TENSOR, {"value": 3.5}]},
+            "returns 3.5 at [1] where the reference returns 3.25",
+        ),
+        (
+            named(("a", {"list": [{"value": 1}]})),
+            named(("a", {"list": [{"value": "1"}]})),
+            "returns '1' at ['a'][0] where the reference returns 1",
+        ),
+        (
+            {"tuple": [{"dtype": "int8"}]},
+            {"tuple": [{"value": "int8"}]},
+            "returns 'int8' at [0] where the reference returns torch.int8",
+        ),
+        (named(("a", TENSOR)), named(("b", TENSOR)), "returns a dict with keys b where the reference returns a dict"),
+        ({"tuple": []}, {"list": []}, "returns a list of 0 where the reference returns a tuple of 0"),
+        ({"value": 1.0}, {"value": float("nan")}, "returns nan where the reference returns 1.0"),
+        ({"value": 0.0}, {"value": 1e-30}, "returns 1e-30 where the reference returns 0.0"),
+    ],
+)
+def test_the_part_that_differs_is_named(want: Any, have: Any, words: str) -> None:
+    assert (structure_fault(spec(want, SHAPE), SHAPE, spec(have, SHAPE)) or "").startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("want", "have"), [(3.25, 3.25 * (1 + 2**-22)), (float("nan"), float("nan")), (float("inf"), float("inf")), (1, 1)]
+)
+def test_plain_numbers_agree_but_for_the_rounding_of_float32(want: float, have: float) -> None:
+    assert structure_fault(spec({"value": want}, []), [], spec({"value": have}, [])) is None
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [
+        {},
+        {"tensor": 1},
+        {"tensor": 0, "value": 1},
+        {"tuple": [{"tensor": 0}, {"tensor": 0}]},
+        {"dict": [["a"]]},
+        {"dict": {"a": {"tensor": 0}}},
+        {"value": [1]},
+        {"list": 3},
+    ],
+)
+def test_a_tree_that_is_none_is_nonsense(structure: Any) -> None:
+    place = {"shape": [1], "dtype": "float32", "strides": [1], "offset": 0, "bytes": 4}
+    with pytest.raises(answers.Malformed):
+        answers.spec({"structure": structure, "tensors": [place], "bytes": 64})
 
 
 def test_a_value_outside_the_bound_is_described() -> None:

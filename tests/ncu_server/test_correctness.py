@@ -67,6 +67,7 @@ NORM = """for (int64_t r = 0; r < n / c; ++r) {
     for (int64_t i = 0; i < c; ++i) o[r * c + i] = (x[r * c + i] - m) * k WEIGHT;
   }"""
 LAYER_NORM = problem("self.norm = nn.LayerNorm(256)", "return self.norm(x)", "[torch.randn(32, 256)]")
+TWICE = "for (int64_t i = 0; i < n; ++i) o[i] = x[i] * 2;"
 FORWARD = "out = torch.empty_like(x); kernel.run(x, {}, out); return out"
 
 
@@ -141,6 +142,42 @@ async def test_buffers_must_end_as_the_reference_s_do(server: Server) -> None:
     assert (await verdict(server, given, counting))["status"] == "passed"
     result = await verdict(server, given, candidate(count, loop, FORWARD.format("x")))
     assert result["status"] == "wrong" and "buffer calls" in result["log"]
+
+
+async def test_a_buffer_that_the_reference_changes_and_the_candidate_lacks_is_named(server: Server) -> None:
+    given = problem(
+        'self.register_buffer("calls", torch.zeros(()))', "self.calls += 1; return x * 2", "[torch.randn(32, 256)]"
+    )
+    result = await verdict(server, given, candidate("pass", TWICE, FORWARD.format("x")))
+    assert (result["status"], result["log"]) == ("wrong", "the model has no buffer calls, which the reference changes")
+
+
+@pytest.mark.parametrize(
+    ("init", "forward"),
+    [
+        (
+            'self.register_buffer("packed", None)',
+            'if self.packed is None: self.register_buffer("packed", self.fc.weight.detach().clone())',
+        ),
+        (
+            "self.packed = None",
+            'if self.packed is None: del self.packed; self.register_buffer("packed", self.fc.weight * 1)',
+        ),
+        (
+            'self.register_buffer("packed", torch.zeros(1, 256)); self.ready = False',
+            "self.packed.copy_(self.packed if self.ready else self.fc.weight); self.ready = True",
+        ),
+    ],
+)
+async def test_a_buffer_of_the_candidate_s_own_is_its_scratch(server: Server, init: str, forward: str) -> None:
+    scale = "self.fc = nn.Linear(256, 1, bias=False)"
+    given = problem(scale, "return x * self.fc.weight", "[torch.randn(32, 256)]")
+    loop = "for (int64_t i = 0; i < n; ++i) o[i] = x[i] * w[i % c];"
+    written = candidate(
+        f"{scale}\n        {init}", loop, f"{forward}\n        " + FORWARD.format("self.packed.detach()")
+    )
+    result = await verdict(server, given, written)
+    assert result["status"] == "passed", result["log"]
 
 
 async def test_dropout_is_judged_in_eval_mode(server: Server) -> None:

@@ -105,6 +105,18 @@ async def test_containers_and_exact_types_are_held(server: Server, outputs: str,
     assert (await server.evaluate(candidate, problem=problem))["status"] == status
 
 
+async def test_a_dict_filled_in_another_order_and_a_float_rounded_otherwise_are_equal(server: Server) -> None:
+    problem = SCALE_ADD.replace(
+        "return x * self.scale + y + self.bias",
+        "a = x * self.scale + y + self.bias\n        return {'a': a, 'b': a > 0, 'c': a.abs().sum().item()}",
+    )
+    same = HONEST.replace("return out", "return {'c': out.double().abs().sum().item(), 'b': out > 0, 'a': out}")
+    result = await server.evaluate(same, problem=problem)
+    assert result["status"] == "passed", result["log"]
+    result = await server.evaluate(same.replace("'b': out > 0", "'b': out > 9"), problem=problem)
+    assert result["status"] == "wrong" and "output 1: " in result["log"]
+
+
 async def test_nan_and_infinity_must_stand_where_they_are_expected(server: Server) -> None:
     problem = SCALE_ADD.replace(
         "return x * self.scale", "x = torch.where(x > 1, torch.inf, x)\n        return x * self.scale"

@@ -23,6 +23,43 @@ def test_a_class_assigned_to_the_name_counts() -> None:
     assert read(HONEST.replace("class ModelNew", "class Mine") + "\nModelNew = Mine").rejected is None
 
 
+@pytest.mark.parametrize(
+    "binding",
+    [
+        "if torch.get_num_threads() > 1:\n    ModelNew = Mine\nelse:\n    ModelNew = Mine",
+        "if True:\n    class ModelNew(Mine):\n        pass",
+        "ModelNew: type = Mine",
+        "try:\n    ModelNew = Mine\nexcept ImportError:\n    raise",
+        "with torch.no_grad():\n    ModelNew = Mine",
+        "import collections as ModelNew",
+        "from builtins import *",
+        "print(ModelNew := Mine)",
+        "def choose():\n    global ModelNew\n    ModelNew = Mine\nchoose()",
+    ],
+)
+def test_every_statement_that_binds_the_name_counts(binding: str) -> None:
+    assert read(f"{HONEST.replace('class ModelNew', 'class Mine')}\n{binding}\n").rejected is None
+
+
+@pytest.mark.parametrize(
+    "binding", ["def f():\n    ModelNew = Mine", "Mine.ModelNew = Mine", "class A:\n    ModelNew = 1"]
+)
+def test_the_name_bound_elsewhere_than_in_the_module_does_not_count(binding: str) -> None:
+    assert "ModelNew" in (read(f"{HONEST.replace('class ModelNew', 'class Mine')}\n{binding}\n").rejected or "")
+
+
+def test_a_fallback_in_a_class_under_a_condition_is_a_lead() -> None:
+    text = "if True:\n    class ModelNew:\n        def forward(self, x):\n            return torch.relu(x)\n"
+    assert any("torch computes" in lead for lead in read(f"{HONEST}\n{text}").leads)
+
+
+@pytest.mark.parametrize("deep", ["a" + ".b" * 1500, "-" * 20000 + "1", "1" + "+1" * 3000, "a" + "()" * 3000])
+def test_a_source_that_is_nested_too_deeply_is_a_fault_of_its_own_in_one_sentence(deep: str) -> None:
+    assert read(f"{HONEST}\nx = {deep}\n").syntax == (
+        "the module cannot be read: its expressions or blocks are nested too deeply"
+    )
+
+
 def test_a_syntax_error_is_named_with_its_line() -> None:
     assert (read("x = (").syntax or "").startswith("line 1")
 

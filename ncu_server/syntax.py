@@ -1,0 +1,93 @@
+"""A Python source as a tree, with what its names stand for."""
+
+from __future__ import annotations
+
+import ast
+import symtable
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Source:
+    """A syntax tree with what every name in it stands for: `E.f` is `torch.cuda.Event.f` after the import of E.
+
+    `bound` are the names that the module has once it runs, as far as the source says.
+    """
+
+    tree: ast.Module
+    bound: frozenset[str] = frozenset()
+    aliases: dict[str, str] = field(default_factory=dict)
+    paths: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, text: str) -> Source:
+        """Raises what `ast.parse` and the symbol table raise, and RecursionError where expressions nest too deeply."""
+        tree = ast.parse(text)
+        source = cls(tree, frozenset(_bound(symtable.symtable(text, "candidate", "exec"))))
+        for node in ast.walk(tree):
+            source._learn(node)
+        source.paths = {p for n in ast.walk(tree) if (p := source.path(n))} | set(source.aliases.values())
+        return source
+
+    def _learn(self, node: ast.AST) -> None:
+        match node:
+            case ast.Import(names=names):
+                self.aliases |= {
+                    a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in names
+                }
+                self.paths |= {a.name for a in names}
+            case ast.ImportFrom(module=str(module), names=names):
+                self.aliases |= {a.asname or a.name: f"{module}.{a.name}" for a in names}
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if (path := self.path(value)) and name != path:
+                self.aliases.setdefault(name, path)
+
+    def path(self, node: ast.AST) -> str | None:
+        """The dotted path of a name or attribute, aliases resolved; getattr with a constant counts as an attribute."""
+        match node:
+            case ast.Name(id=name):
+                return self.aliases.get(name, name)
+            case ast.Attribute(value=value, attr=attr) if base := self.path(value):
+                return f"{base}.{attr}"
+            case ast.Attribute(attr=attr):
+                return f"().{attr}"
+            case ast.Call(func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(attr)), *_]):
+                return f"{self.path(value) or '()'}.{attr}"
+        return None
+
+    def assigned(self) -> Iterator[str]:
+        """Paths of the attributes that the source assigns, deletes, sets by setattr or in a namespace's dictionary; `*`
+        stands for a name that is made at run time."""
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Attribute(ctx=ast.Store() | ast.Del()):
+                    yield self.path(node) or ""
+                case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[value, name, *_]):
+                    yield f"{self.path(value)}.{_constant(name)}"
+                case ast.Subscript(value=space, slice=name, ctx=ast.Store() | ast.Del()) if owner := _owner(space):
+                    yield f"{self.path(owner)}.{_constant(name)}"
+                case ast.Call(func=ast.Attribute(value=space, attr="update")) if owner := _owner(space):
+                    yield f"{self.path(owner)}.*"
+
+
+def _bound(table: symtable.SymbolTable) -> Iterator[str]:
+    """What a module binds by any statement, under `if`, `try` or `with` too, and by a `global` of its functions."""
+    top = table.get_type() == "module"
+    for symbol in table.get_symbols():
+        binds = symbol.is_assigned() or symbol.is_imported()
+        if binds and (top or symbol.is_declared_global()):
+            yield symbol.get_name()
+    for inner in table.get_children():
+        yield from _bound(inner)
+
+
+def _constant(name: ast.expr) -> str:
+    return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else "*"
+
+
+def _owner(space: ast.expr) -> ast.expr | None:
+    """What a dictionary of attributes belongs to: M of `vars(M)` or `M.__dict__`."""
+    match space:
+        case ast.Call(func=ast.Name(id="vars"), args=[owner]) | ast.Attribute(value=owner, attr="__dict__"):
+            return owner
+    return None

@@ -1,0 +1,86 @@
+"""Dtypes that torch has little arithmetic for: as inputs they are sharpened, as outputs they are compared."""
+
+import os
+
+import pytest
+
+from tests.measuring import HONEST, SCALE_ADD, Server
+
+torch = pytest.importorskip("torch")
+
+from ncu_server.worker import budget, inputs, judge, tensors  # noqa: E402
+
+NARROW = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]
+COMPLEX = ["complex64", "complex128"]
+
+
+def drawn(dtype: str) -> "torch.Tensor":
+    made = getattr(torch, dtype)
+    values = torch.randn(64, 32, generator=torch.Generator().manual_seed(1)) * 4
+    return torch.view_as_complex(values.reshape(64, 16, 2)).to(made) if made.is_complex else values.to(made)
+
+
+@pytest.mark.parametrize("dtype", [*NARROW, *COMPLEX, "bfloat16"])
+def test_floats_of_every_width_and_complex_numbers_are_sharpened_within_their_range(dtype: str) -> None:
+    before = drawn(dtype)
+    (after,) = inputs.sharper([before], torch.Generator().manual_seed(2))
+    was, now = (tensors.real(t).float() for t in (before, after))
+    assert after.dtype == before.dtype and after.shape == before.shape
+    assert now.abs().max() <= was.abs().max() and now.abs().mean() < 0.5 * was.abs().mean()
+
+
+@pytest.mark.parametrize("dtype", [*NARROW, *COMPLEX])
+def test_inputs_out_of_the_drawn_range_and_without_numbers_can_be_made_of_them(dtype: str) -> None:
+    (far,) = inputs.stretched([drawn(dtype)])
+    assert tensors.real(far).float().abs().max() > 16 and budget.finite([tensors.real(far)])
+    (holed,) = inputs.holed([drawn(dtype)], torch.Generator().manual_seed(3))
+    assert not budget.finite([tensors.real(holed)])
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64", "bool", "int8"])
+def test_integers_stay_as_drawn(dtype: str) -> None:
+    before = (torch.arange(64) % 7).to(getattr(torch, dtype))
+    assert torch.equal(inputs.sharper([before], torch.Generator())[0], before)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_floats_of_one_byte_have_an_error_budget(dtype: str) -> None:
+    got = drawn(dtype)
+    assert budget.finite([got])
+    assert (budget.unit(got, budget.truth(got, got.double())) or 0.0) > 0
+
+
+def test_a_complex_number_off_in_its_imaginary_part_is_off() -> None:
+    want = drawn("complex64")
+    have = want.clone()
+    have[3, 5] += 1j
+    (result,) = compared(want, have)
+    assert (result["outside"], result["index"]) == (1, (3 * 16 + 5) * 2 + 1)
+    assert compared(want, want.conj().clone().conj())[0]["outside"] == 0
+
+
+def compared(want: "torch.Tensor", have: "torch.Tensor") -> list[dict[str, object]]:
+    """Through shared memory, as the judge sees them."""
+    fds = [os.memfd_create(name) for name in ("want", "have")]
+    specs = [tensors.write(fd, [tensor]) for fd, tensor in zip(fds, (want, have), strict=True)]
+    try:
+        return judge.Judge().compare(fds, specs[0], specs[1], [1e-6], 64.0)
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.parametrize(
+    ("output", "status"),
+    [("torch.complex(out, out).conj()", "passed"), ("torch.complex(out, out)", "wrong")],
+)
+async def test_a_complex_output_is_compared_within_the_rounding_of_its_parts(
+    server: Server, output: str, status: str
+) -> None:
+    problem = SCALE_ADD.replace(
+        "return x * self.scale + y + self.bias",
+        "out = x * self.scale + y + self.bias\n        return torch.complex(out, -out)",
+    )
+    result = await server.evaluate(HONEST.replace("return out", f"return {output}"), problem=problem)
+    assert result["status"] == status, result["log"]
