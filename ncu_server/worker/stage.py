@@ -22,7 +22,8 @@ class Drift:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-        self._flat = tensor.as_strided((span,), (1,))
+        self._flat = _elements(tensor.as_strided((span,), (1,)))
+        span = self._flat.numel()
         self._step = max(1, span // DRIFTING)
         self._row = tensor.shape[-1] if tensor.dim() else 1
         self._changed: torch.Tensor | None = None
@@ -37,7 +38,9 @@ class Drift:
             return
         self._changed = self._flat[nonce % self._step :: self._step]
         self._original = self._changed.clone()
-        self._changed.mul_(0.75 + (nonce >> 16) % 1024 / 4096)
+        factor = 0.75 + (nonce >> 16) % 1024 / 4096
+        narrow = self._changed.element_size() == 1  # for floats of one byte torch has no arithmetic
+        self._changed.copy_((self._original.float() if narrow else self._original) * factor)
 
     def _turn(self, nonce: int) -> None:
         """Reverse a nonce-chosen stretch of one row: the same integers in the row, so that indices stay in bounds."""
@@ -49,13 +52,24 @@ class Drift:
         self._changed.copy_(self._original.flip(0))
 
 
+UNSIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
+def _elements(flat: torch.Tensor) -> torch.Tensor:
+    """The same memory in a dtype that torch can move: complex numbers as pairs of floats, wide unsigned as signed."""
+    if flat.is_complex():
+        return torch.view_as_real(flat).reshape(-1)
+    return flat.view(UNSIGNED.get(flat.dtype, flat.dtype))
+
+
 def drifts(tensor: torch.Tensor) -> bool:
-    """Whether a tensor may change: floats; integers that lie in rows and are in no order (an order may be needed)."""
-    if tensor.is_floating_point():
+    """Whether a tensor may change: floats and complex numbers; integers that lie in rows and are in no order (an order
+    may be needed)."""
+    if tensor.is_floating_point() or tensor.is_complex():
         return bool(tensor.numel())
     if tensor.dim() == 0 or tensor.numel() < 2 or tensor.shape[-1] < 2 or not tensor.is_contiguous():
         return False
-    steps = tensor[..., 1:].int() - tensor[..., :-1].int() if tensor.dtype == torch.bool else tensor.diff(dim=-1)
+    steps = (tensor if tensor.dtype.is_signed else tensor.long()).diff(dim=-1)  # unsigned ones never fall
     return bool((steps > 0).any()) and bool((steps < 0).any())
 
 
@@ -142,7 +156,8 @@ class Stage:
     def snapshot(self, fd: int, window: float | None = None) -> Spec:
         """Write what the last timed call gave and changed; with a `window` (0 to 1) a stretch of each tensor there."""
         if window is not None:
-            return write(fd, [_stretch(t, window) for t in flatten(self._last)[1]])
+            structure, tensors = flatten(self._last)
+            return write(fd, unflatten(structure, [_stretch(t, window) for t in tensors]))
         spec = write(fd, self._last, self._strict)
         self._last = None
         return spec

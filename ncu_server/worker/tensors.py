@@ -12,6 +12,7 @@ import torch
 
 ALIGNMENT = 64
 Spec = dict[str, Any]
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 SCALARS = (bool, int, float, str, type(None))
 
 
@@ -32,7 +33,7 @@ def flatten(tree: Any, strict: bool = False) -> tuple[Any, list[torch.Tensor]]:
 def _walked(node: Any, tensors: list[torch.Tensor], refusal: type[TypeError]) -> Any:
     """No closure that calls itself: such a cycle would keep the tensors until the garbage collector comes by."""
     if isinstance(node, torch.Tensor):
-        if refusal is UnacceptableOutput and (type(node) is not torch.Tensor or node.__dict__):
+        if refusal is UnacceptableOutput and (type(node) not in PLAIN or node.__dict__):
             raise refusal(f"an output is a {type(node).__name__} with behaviour of its own, not a plain torch.Tensor")
         tensors.append(node.detach())
         return {"tensor": len(tensors) - 1}

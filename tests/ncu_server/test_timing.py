@@ -14,7 +14,7 @@ from ncu_server.telemetry import CpuGauge
 from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Rotation, Samples, combined
 from ncu_server.worker.devices import Cpu
 from ncu_server.worker.observe import State
-from ncu_server.worker.stage import Stage
+from ncu_server.worker.stage import Drift, Stage, drifts
 from ncu_server.worker.tensors import read, write
 from ncu_server.worker.trace import work
 from tests.measuring import HONEST, SCALE_ADD, Server
@@ -191,3 +191,15 @@ def test_pairs_of_blocks_are_audited_unforeseeably_early_and_ever_more_rarely() 
         end = min(2 * start, MAX_PAIRS)
         assert all(len([pair for pair in one if start <= pair < end]) == 1 for one in drawn)
         assert len({pair for one in drawn for pair in one if start <= pair < end}) > (end - start) * 3 // 4
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "complex64", "float8_e4m3fn", "float8_e5m2"])
+def test_a_call_s_values_depend_on_its_nonce_in_every_dtype(dtype: str) -> None:
+    tensor = (torch.rand(4, 8, generator=torch.Generator().manual_seed(5)) * 100).to(getattr(torch, dtype))
+    drift, seen = Drift(tensor), []
+    assert drifts(tensor)
+    few, many = (10 << 16) + 1, (1000 << 16) + 2
+    for nonce in (few, many, few):
+        drift.move(nonce)
+        seen.append(tensor.clone().view(torch.uint8))
+    assert torch.equal(seen[0], seen[2]) and not torch.equal(seen[0], seen[1])
