@@ -72,7 +72,7 @@ async def _time_case(trial: Trial, case: Case, sides: Sides, gauge: Gauge) -> Sa
 
         async def audit(pair: int) -> None:
             if pair in audited:
-                await _audited(trial, case, sides.children["eager"], timeout_s)
+                await _audited(trial, case, sides.children["eager"])
 
         samples = await alternate(
             everyone,
@@ -88,7 +88,7 @@ async def _time_case(trial: Trial, case: Case, sides: Sides, gauge: Gauge) -> Sa
         raise Objection("suspect", "the candidate claims more time inside its calls than passed outside")
     if CANDIDATE in samples.underclaimed:
         raise Objection("suspect", "the candidate claims less time inside its calls than it computed in them")
-    await _held(trial, case, sides.children["eager"], timeout_s)
+    await _held(trial, case, sides.children["eager"])
     return samples
 
 
@@ -101,21 +101,21 @@ def audits() -> frozenset[int]:
     return frozenset([*drawn.sample(range(MIN_PAIRS), AUDITS), *later])
 
 
-async def _audited(trial: Trial, case: Case, eager: Child, timeout_s: float) -> None:
+async def _audited(trial: Trial, case: Case, eager: Child) -> None:
     """Compare a stretch of what the last calls gave, drawn only now, and let both rest again."""
-    await _held(trial, case, eager, timeout_s, secrets.SystemRandom().random())
+    await _held(trial, case, eager, secrets.SystemRandom().random())
     eager.rest()
     trial.child.rest()
 
 
-async def _held(trial: Trial, case: Case, eager: Child, timeout_s: float, window: float | None = None) -> None:
+async def _held(trial: Trial, case: Case, eager: Child, window: float | None = None) -> None:
     """Hold what the candidate's last timed call gave and changed against the reference's for the same values."""
     with (
         blamed(trial, "in a timed call"),
         contextlib.closing(Shared("want")) as want,
         contextlib.closing(Shared("got")) as got,
     ):
-        want.seal(await eager.ask("snapshot", [want.fd], timeout_s, window=window))
+        want.seal(await eager.ask("snapshot", [want.fd], window=window))
         spec = answers.spec(await trial.ask("snapshot", [got.fd], window=window))
         await compared(trial, _as_timed(case, want), want, got, spec, compare.BOUND + 1, "in a timed call")
 

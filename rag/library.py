@@ -30,7 +30,7 @@ REMEMBERED = 1000
 """Questions whose vectors are kept: the briefs of a round ask much the same."""
 
 BUDGET = 22_000
-"""Characters of the passages for one brief: about 5,000 tokens."""
+"""Characters of the passages for one brief: about 5,500 tokens."""
 
 
 class Library:

@@ -184,7 +184,7 @@ def plan(known: Situation) -> tuple[Slot, ...]:
 def _decisive(known: Situation, bottlenecks: Sequence[str]) -> Iterator[str]:
     on_chip = known.arch is not None and known.arch.startswith("sm_") and known.language == "cuda"
     if on_chip and PRODUCTS & set(_kinds(known)) and {"compute", "tensor"} & set(bottlenecks):
-        if not set(_narrow(known.dtypes)):
+        if not _narrow(known.dtypes):
             yield SPLIT
             yield from [DIGITS] if known.arch == "sm_90" else []  # the one that has the page
         yield TENSOR_CORES
