@@ -178,7 +178,8 @@ async def _check_case(trial: Trial, case: Case) -> float:
 
 async def _attribute(trial: Trial) -> Authorship:
     """Who does the work: the last thing that the candidate's child is asked, since profiling changes its timing."""
-    inputs = trial.session.drawn.inputs
+    drawn = trial.session.drawn
+    inputs = drawn.inputs
     with blamed(trial, "in a profiled call"):
         try:
             seen = answers.profile(await trial.ask("profile", [inputs.fd], inputs=inputs.spec))
@@ -191,7 +192,7 @@ async def _attribute(trial: Trial) -> Authorship:
     if not author.doubtful:
         return author
     try:
-        decides = answers.share(await trial.ask("silence", [inputs.fd], inputs=inputs.spec))
+        decides = answers.share(await trial.ask("silence", [inputs.fd], inputs=inputs.spec, effects=drawn.effects))
     except ChildError:
         decides = 1.0  # without its own kernels it does not even run
     return authorship.settle(author, decides)

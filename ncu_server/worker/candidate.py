@@ -26,13 +26,14 @@ class Candidate:
     """One candidate on one device; verbs come in the order open, practise, check, stage, block, profile."""
 
     _device: Device
+    _make: Callable[[], tuple[ModuleType, torch.nn.Module]]
     _module: ModuleType
-    _loaded: list[Any]
     _model: torch.nn.Module
     _stage: Stage
     _watch: Watch
 
     def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
         self._held: list[torch.Tensor] = []
         self._buffers: dict[str, torch.Tensor] = {}
 
@@ -53,10 +54,15 @@ class Candidate:
         self._device = DEVICES[device]()
         if kernels:
             jit.only_read(Path(kernels))
-        with Libraries.loading(libraries) as self._loaded:
-            self._module = load(source, "candidate")
-            given = unflatten(arguments["structure"], read(fds[0], arguments))
-            self._model = build(self._module.ModelNew, given, parameter_seed, device)
+        given = unflatten(arguments["structure"], read(fds[0], arguments))
+
+        def make() -> tuple[ModuleType, torch.nn.Module]:
+            with Libraries.loading(libraries, self._loaded):
+                module = load(source, "candidate")
+                return module, build(module.ModelNew, given, parameter_seed, device)
+
+        self._make = make
+        self._module, self._model = make()
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
 
     def practise(self, fds: list[int], inputs: list[Spec]) -> None:
@@ -140,26 +146,36 @@ class Candidate:
         Profiled once before its functions are wrapped as well, since a candidate can tell that they are.
         """
         cuda = self._device.torch_device == "cuda"
-        call = self._caller(fds[0], inputs)
+        call = self._caller(self._model, fds[0], inputs)
         unaware = profiled(call, self._device.settle, Watch(), cuda)
         self._watch = Watch()
-        self._watch.over(self._loaded, self._module, self._model)
+        self._watch.over(self._loaded.values(), self._module, self._model)
         seen = profiled(call, self._device.settle, self._watch, cuda)
         unordered = unaware["unordered_us"] * seen["calls"] / unaware["calls"]
         told = {"concealed": concealed(unaware, seen), "unordered_us": max(seen["unordered_us"], unordered)}
         return seen | told
 
-    def silence(self, fds: list[int], inputs: Spec) -> float:
-        """Share of the output that the candidate's own kernels decide; see provenance.dependence."""
-        run, again = (self._caller(fds[0], inputs) for _ in range(2))
-        return dependence(run, again, self._spoil, self._watch)
+    def silence(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> float:
+        """Share of the output that the candidate's own kernels decide; see provenance.dependence.
 
-    def _caller(self, fd: int, inputs: Spec) -> Callable[[], Any]:
+        What they are kept from is a model made anew: one that has run may replay what it has recorded of them.
+        `effects` are the reference's.
+        """
+        self._restore(effects["state"])
+
+        def prepare() -> Callable[[], Any]:
+            module, model = self._make()
+            self._watch.over(self._loaded.values(), module, model)
+            return self._caller(model, fds[0], inputs)
+
+        return dependence(self._caller(self._model, fds[0], inputs), prepare, self._spoil, self._watch)
+
+    def _caller(self, model: torch.nn.Module, fd: int, inputs: Spec) -> Callable[[], Any]:
         arguments = arrived(fd, inputs, self._device.torch_device)
 
         def call() -> Any:
             with torch.no_grad():
-                return self._model(*arguments)
+                return model(*arguments)
 
         return call
 

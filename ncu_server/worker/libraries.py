@@ -52,37 +52,40 @@ class Libraries:
 
     @staticmethod
     @contextlib.contextmanager
-    def loading(built: list[Built]) -> Iterator[list[Any]]:
-        """Load what was built before and compile nothing; the list fills with the modules that are loaded.
+    def loading(built: list[Built], loaded: dict[str, Any]) -> Iterator[None]:
+        """Load what was built before and compile nothing; `loaded` fills with the modules, by key, and what is there
+        already is not loaded again.
 
         Inside, a call that the build step did not see raises RuntimeError.
         """
         known = {b["key"]: b for b in built}
-        loaded: list[Any] = []
 
-        def find(kind: str, args: Any, kwargs: Any) -> Built:
-            try:
-                return known[_key(kind, args, kwargs)]
-            except KeyError:
-                raise RuntimeError("this load_inline call was not made when the candidate was built") from None
+        def find(kind: str, args: Any, kwargs: Any, load: Callable[[Built], Any]) -> Any:
+            key = _key(kind, args, kwargs)
+            if key not in known:
+                raise RuntimeError("this load_inline call was not made when the candidate was built")
+            if key not in loaded:
+                loaded[key] = load(known[key])
+            return loaded[key]
 
         def tvm(*args: Any, **kwargs: Any) -> Any:
             keep = kwargs.pop("keep_module_alive", True)
-            loaded.append(tvm_ffi.load_module(find("tvm", args, kwargs)["path"], keep_module_alive=keep))
-            return loaded[-1]
+            return find("tvm", args, kwargs, lambda b: tvm_ffi.load_module(b["path"], keep_module_alive=keep))
 
         def torch_(*args: Any, **kwargs: Any) -> Any:
-            found = find("torch", args, kwargs)
-            spec = importlib.util.spec_from_file_location(found["name"], found["path"])
-            if spec is None or spec.loader is None:
-                raise RuntimeError(f"{found['path']} is not a Python extension")
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            loaded.append(module)
-            return module
+            return find("torch", args, kwargs, _extension)
 
         with _replaced(tvm, torch_):
-            yield loaded
+            yield
+
+
+def _extension(built: Built) -> Any:
+    spec = importlib.util.spec_from_file_location(built["name"], built["path"])
+    if spec is None or spec.loader is None:
+        raise RuntimeError(f"{built['path']} is not a Python extension")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _with_lines(real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def _caller(spec: dict[str, Any], candidate: dict[str, Any]) -> Callable[[], Any
     given, drawn = problem.get_init_inputs(), problem.get_inputs()
     if candidate["kernels"]:
         jit.only_read(Path(candidate["kernels"]))
-    with Libraries.loading(candidate["libraries"]):
+    with Libraries.loading(candidate["libraries"], {}):
         model = build(load(candidate["source"], "candidate").ModelNew, given, spec["seed"], device)
     inputs = mapped(list(drawn), lambda tensor: tensor.to(device))
     return lambda: model(*inputs)

@@ -21,7 +21,7 @@ import secrets
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -59,7 +59,7 @@ class Watch:
         self.started = self.done = 0
         self.silent = False
 
-    def over(self, libraries: list[Any], module: ModuleType, model: torch.nn.Module) -> None:
+    def over(self, libraries: Collection[Any], module: ModuleType, model: torch.nn.Module) -> None:
         """Wrap the functions of loaded libraries wherever the candidate keeps them: by name, in a cell or in a list."""
         owners = [module, *model.modules()]
         known = _containers([vars(owner) for owner in (*libraries, *owners)])
@@ -272,16 +272,21 @@ def concealed(unaware: dict[str, Any], seen: dict[str, Any]) -> dict[str, float]
 
 
 def dependence(
-    run: Callable[[], Any], again: Callable[[], Any], spoil: Callable[[list[torch.Tensor]], None], watch: Watch
+    run: Callable[[], Any],
+    prepare: Callable[[], Callable[[], Any]],
+    spoil: Callable[[list[torch.Tensor]], None],
+    watch: Watch,
 ) -> float:
     """Share of the output's elements that come out otherwise when the candidate's own kernels do nothing.
 
-    `again` is `run` on a copy of the same inputs, so that a call which changes them makes no difference; `spoil` leaves
-    a pattern in free memory of the outputs' sizes. Raises what the candidate raises without its kernels.
+    `prepare` gives `run` for a model that no kernel has touched and a copy of the same inputs, so that what an earlier
+    call has kept or changed makes no difference; `spoil` leaves a pattern in free memory of the outputs' sizes. Raises
+    what the candidate raises without its kernels.
     """
     _, full = flatten(run())
-    spoil(full)
     with _silence(watch):
+        again = prepare()
+        spoil(full)
         _, mute = flatten(again())
     if [(t.shape, t.dtype) for t in full] != [(t.shape, t.dtype) for t in mute]:
         return 1.0
