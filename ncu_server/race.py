@@ -12,12 +12,13 @@ from ncu_server.limit import Work, floor_us, limit_us
 from ncu_server.memory import Shared
 from ncu_server.session import Case, Sides, ours
 from ncu_server.telemetry import GAUGES, Gauge
-from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Samples, alternate
+from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, NEW_PAIRS, Samples, alternate
 from ncu_server.trial import Objection, Trial, blamed, compared, exhausted
 from ncu_server.zygote import Child, ChildError
 
 SAMPLING_S = {"cpu": 1.5, "cuda": 0.4}  # by device: how long the alternation may go on
 CANDIDATE = "candidate"
+DEARER = 1.4  # beyond it new values cost more than noise; kernels that keep nothing measured 0.9 to 1.1
 AUDITS = 2  # of the first MIN_PAIRS pairs of blocks
 
 
@@ -88,17 +89,21 @@ async def _time_case(trial: Trial, case: Case, sides: Sides, gauge: Gauge) -> Sa
         raise Objection("suspect", "the candidate claims more time inside its calls than passed outside")
     if CANDIDATE in samples.underclaimed:
         raise Objection("suspect", "the candidate claims less time inside its calls than it computed in them")
+    if samples.dearer > DEARER:
+        words = f"{samples.dearer:.1f} times longer where every value of the inputs is new than where few are"
+        raise Objection("suspect", f"a call takes {words}: earlier results are kept, and their time does not count")
     await _held(trial, case, sides.children["eager"])
     return samples
 
 
 def audits() -> frozenset[int]:
     """The pairs of blocks after which a candidate has to show what it computed, unforeseeable to it: two of the first,
-    and one whenever their number has doubled."""
+    one whenever their number has doubled, and one of those with new values, which are numbered behind the last."""
     drawn = secrets.SystemRandom()
     starts = [MIN_PAIRS << n for n in range(MAX_PAIRS.bit_length()) if MIN_PAIRS << n < MAX_PAIRS]
     later = [drawn.randrange(start, min(2 * start, MAX_PAIRS)) for start in starts]
-    return frozenset([*drawn.sample(range(MIN_PAIRS), AUDITS), *later])
+    new = MAX_PAIRS + drawn.randrange(NEW_PAIRS)
+    return frozenset([*drawn.sample(range(MIN_PAIRS), AUDITS), *later, new])
 
 
 async def _audited(trial: Trial, case: Case, eager: Child) -> None:

@@ -8,10 +8,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, geometric_mean, median
-from typing import Any
+from typing import Any, Literal
 
 from ncu_server import schema, stats, watch
 from ncu_server.zygote import Child, ChildDied
+
+Inputs = Literal["cold", "warm", "new"]
+"""What the calls of a block get; see worker.stage.Stage.block."""
 
 BLOCK_US = 5_000.0
 MAX_BLOCK_S = 2.0
@@ -20,6 +23,7 @@ WARM_UPS = 2
 WARM_PAIRS = 3
 FEW_CALLS = 8  # fewer are long enough as they are
 SLACK_US, AROUND_US = 1_000.0, 50.0  # that a side's main thread may compute beside what it tells: a block, a reading
+NEW_PAIRS, NEW_CALLS = 3, 16  # of blocks in which every value is new
 MIN_PAIRS = 6
 MAX_PAIRS = 120
 MAX_CALLS = 400
@@ -65,6 +69,7 @@ class Samples:
     cache: schema.Cache = "cold"
     overclaimed: set[str] = field(default_factory=set)
     underclaimed: set[str] = field(default_factory=set)
+    dearer: float = 1.0
 
     def timing(self, side: str) -> schema.Timing:
         i = stats.median_interval(self.blocks[side])
@@ -137,9 +142,10 @@ async def alternate(
     longer = {name: one.longer() for name, one in pace.items()}
     for pair in range(WARM_PAIRS):
         for name in _turn(sides, pair):
-            done = await _measured(sides[name], secrets.randbits(48), longer[name], timeout_s, True)
+            done = await _measured(sides[name], secrets.randbits(48), longer[name], timeout_s, "warm")
             samples.warm[name].append(fmean(done.times))
             spare[name].append(done.spare_us)
+    samples.dearer = await _dearer(sides, candidate, pace, timeout_s, audit)
     began = time.monotonic()
     for pair in range(MAX_PAIRS):
         nonce = secrets.randbits(48)
@@ -168,9 +174,30 @@ class Measured:
     overclaims: bool
 
 
-async def _measured(child: Child, nonce: int, pace: Pace, timeout_s: float, warm: bool = False) -> Measured:
+async def _dearer(
+    sides: Mapping[str, Child],
+    candidate: str,
+    pace: Mapping[str, Pace],
+    timeout_s: float,
+    audit: Callable[[int], Awaitable[None]],
+) -> float:
+    """How many times longer the candidate surely takes where every value is new than where few are, beyond what the
+    others do: its least mean of the one kind over its largest of the other."""
+    taken: dict[Inputs, dict[str, list[float]]] = {"cold": {n: [] for n in sides}, "new": {n: [] for n in sides}}
+    for pair in range(NEW_PAIRS):
+        for inputs, means in taken.items():
+            nonce = secrets.randbits(48)
+            for name in _turn(sides, pair):
+                few = Pace(min(pace[name].count, NEW_CALLS), pace[name].group)
+                means[name].append(fmean(await _block(sides[name], nonce, few, timeout_s, inputs)))
+        await audit(MAX_PAIRS + pair)
+    grown = {n: max(1.0, median(taken["new"][n]) / median(taken["cold"][n])) for n in sides if n != candidate}
+    return min(taken["new"][candidate]) / max(taken["cold"][candidate]) / max(grown.values(), default=1.0)
+
+
+async def _measured(child: Child, nonce: int, pace: Pace, timeout_s: float, inputs: Inputs = "cold") -> Measured:
     before, start = watch.computing_ns(child.pid), time.perf_counter_ns()
-    times = await _block(child, nonce, pace, timeout_s, warm)
+    times = await _block(child, nonce, pace, timeout_s, inputs)
     outer, used = (time.perf_counter_ns() - start) / 1e3, (watch.computing_ns(child.pid) - before) / 1e3
     told = sum(times) * pace.group
     return Measured(times, (used - told) / pace.count, told > outer)
@@ -205,10 +232,10 @@ async def _pace(sides: Mapping[str, Child], rotation: Rotation, timeout_s: float
     return {name: Pace(math.ceil(n / group), group) for name, n in calls.items()}
 
 
-async def _block(child: Child, nonce: int, pace: Pace, timeout_s: float, warm: bool = False) -> list[float]:
+async def _block(child: Child, nonce: int, pace: Pace, timeout_s: float, inputs: Inputs = "cold") -> list[float]:
     """Microseconds as told by a child, which may tell anything."""
     said: Any = await child.ask(
-        "block", timeout_s=timeout_s, nonce=nonce, count=pace.count, group=pace.group, warm=warm
+        "block", timeout_s=timeout_s, nonce=nonce, count=pace.count, group=pace.group, inputs=inputs
     )
     child.rest()  # nothing of it runs while another side is timed
     match said:

@@ -1,9 +1,15 @@
-"""The error budget of a tensor, and whether a constant would pass; by pieces, since outputs may be gigabytes."""
+"""The error budget of a tensor, and whether a constant would pass; by pieces, since outputs may be gigabytes.
+
+The budget is a unit of error, of which compare.BOUND are allowed. Where a good part of a tensor is so small that zero
+would pass for it, that part gets a unit of its own, and so on: a large neighbour hides nothing.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -12,6 +18,9 @@ from ncu_server.compare import BOUND
 # Elements: on the CPU small enough that temporaries stay in the allocator, on a GPU few launches.
 PIECE = {"cpu": 1 << 19, "cuda": 1 << 24}
 FRUGAL_BYTES = 1 << 30  # float64 beyond it is kept as float32
+Units = list[list[float]]
+FINE = 1024.0  # for BOUND, at eps: what a part is allowed in its own scale
+LEVELS, SMALL, DEEP = 12, 0.02, 16.0
 REPEATS = 1e-3  # of the rms: what the order of additions can explain between two calls
 
 
@@ -39,21 +48,79 @@ def truth(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     return kept
 
 
-def unit(got: torch.Tensor, exact: torch.Tensor) -> float | None:
-    """max(largest error of the reference itself, eps(dtype) x rms) over the finite elements; None asks for equality."""
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Of the elements up to some magnitude: the reference's largest error, their rms, and which share of the tensor is
+    DEEP below it."""
+
+    own: float
+    rms: float
+    deep: float
+
+
+def units(got: torch.Tensor, exact: torch.Tensor) -> Units | None:
+    """[ceiling, unit] for elements by magnitude, the largest ceiling first; None asks for equality.
+
+    The whole tensor is allowed BOUND x max(the reference's own largest error, eps(dtype) x rms), yet no more than
+    max(rms / 4, 4 x the own error): where eps is 2^-7 zero would pass for most else. If a share of at least SMALL
+    lies DEEP below what is allowed, zero would pass for it; so what is not above that is allowed
+    max(BOUND x its own error, FINE x eps x rms), yet no more than max(rms / 2, 4 x its own error), by its own rms; and
+    so on. Elements that are zero keep to the whole.
+    """
     if not got.is_floating_point():
         return None
-    own, squares, count = 0.0, 0.0, 0
+    limits = torch.finfo(got.dtype)
+    eps, tiny = float(limits.eps), float(limits.tiny)
+    whole = _scale(got, exact, sys.float_info.max)
+    allowed = min(BOUND * max(whole.own, eps * whole.rms), max(whole.rms / 4, 4 * whole.own))
+    found = [[sys.float_info.max, max(allowed / BOUND, tiny)]]
+    while len(found) < LEVELS:
+        ceiling = BOUND * found[-1][1]
+        part = _scale(got, exact, ceiling)
+        allowed = min(max(BOUND * part.own, FINE * eps * part.rms), max(part.rms / 2, 4 * part.own))
+        if part.deep < SMALL or max(allowed, BOUND * tiny) >= ceiling:
+            break
+        found.append([ceiling, max(allowed / BOUND, tiny)])
+    return found
+
+
+def _scale(got: torch.Tensor, exact: torch.Tensor, ceiling: float) -> Scale:
+    own, squares, count, deep = 0.0, 0.0, 0, 0
     for mine, right in _pieces(got, exact):
         value, had = right.double(), mine.double()
-        known = torch.isfinite(value) & torch.isfinite(had)
-        own = max(own, float(torch.where(known, (had - value).abs(), 0.0).max()))
-        squares += float(torch.where(known, value.square(), 0.0).sum())
-        count += int(known.sum())
-    limits = torch.finfo(got.dtype)
-    if not count:
-        return float(limits.eps)
-    return max(own, float(limits.eps) * math.sqrt(squares / count), float(limits.tiny))
+        size = value.abs()
+        meant = torch.isfinite(value) & torch.isfinite(had)
+        if ceiling < sys.float_info.max:
+            meant &= (size <= ceiling) & (size > 0)
+            deep += int((meant & (size <= ceiling / DEEP)).sum())
+        own = max(own, float(torch.where(meant, (had - value).abs(), 0.0).max()))
+        squares += float(torch.where(meant, value.square(), 0.0).sum())
+        count += int(meant.sum())
+    return Scale(own, math.sqrt(squares / max(count, 1)), deep / max(got.numel(), 1))
+
+
+def errors(want: torch.Tensor, have: torch.Tensor, units: Units | None) -> torch.Tensor:
+    """Error of each element in its unit, none of them NaN; infinity where equality, NaN or infinity is missed."""
+    if units is None:
+        return torch.where(want == have, 0.0, torch.inf)
+    w, h = want.double(), have.double()
+    error = torch.sub(h, w).abs_().div_(_unit(w, units))
+    if error.numel() and not math.isfinite(error.max()):
+        special = ~(torch.isfinite(w) & torch.isfinite(h))
+        alike = (w == h) | (torch.isnan(w) & torch.isnan(h))
+        error = torch.where(special, torch.where(alike, 0.0, torch.inf), error).nan_to_num_(torch.inf, torch.inf)
+    return error
+
+
+def _unit(want: torch.Tensor, units: Units) -> float | torch.Tensor:
+    (_, whole), *parts = units
+    if not parts:
+        return whole
+    size = want.abs()
+    unit = torch.full_like(size, whole)
+    for ceiling, one in parts:
+        unit[(size <= ceiling) & (size > 0)] = one
+    return unit
 
 
 def stored(right: torch.Tensor) -> torch.Tensor:
@@ -62,7 +129,7 @@ def stored(right: torch.Tensor) -> torch.Tensor:
     return right.float() if large else right
 
 
-def degenerate(expected: Sequence[torch.Tensor], units: Sequence[float | None]) -> str | None:
+def degenerate(expected: Sequence[torch.Tensor], units: Sequence[Units | None]) -> str | None:
     """The constant that would pass for all outputs, in words; None where none would."""
     for word, centre in (("zeros", 0.0), ("one constant", None)):
         if all(_passes(t, u, centre) for t, u in zip(expected, units, strict=True)):
@@ -76,11 +143,11 @@ def finite(tensors: Sequence[torch.Tensor]) -> bool:
     return all(bool(torch.isfinite(p.double() if p.element_size() == 1 else p).all()) for p in pieces)
 
 
-def _passes(tensor: torch.Tensor, one: float | None, centre: float | None) -> bool:
+def _passes(tensor: torch.Tensor, units: Units | None, centre: float | None) -> bool:
     if centre is None:
         centre = sum(float(p.double().sum()) for (p,) in _pieces(tensor)) / max(tensor.numel(), 1)
-    bound = BOUND * (one or 0.0)
-    return all(float((p.double() - centre).abs().max()) <= bound for (p,) in _pieces(tensor))
+    constant = torch.tensor(centre, dtype=torch.float64, device=tensor.device)
+    return all(float(errors(p, constant, units).max()) <= BOUND for (p,) in _pieces(tensor))
 
 
 def _pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:

@@ -132,9 +132,9 @@ class Candidate:
         changing = state(self._model, self._buffers, effects)
         self._stage = Stage(self._model, self._device, read(fds[0], inputs), inputs, changing, strict=True)
 
-    def block(self, fds: list[int], nonce: int, count: int, group: int = 1, warm: bool = False) -> list[float]:
+    def block(self, fds: list[int], nonce: int, count: int, group: int = 1, inputs: str = "cold") -> list[float]:
         """Time `count` groups of calls in microseconds; see Stage.block."""
-        return self._stage.block(nonce, count, group, warm)
+        return self._stage.block(nonce, count, group, inputs)
 
     def snapshot(self, fds: list[int], window: float | None = None) -> Spec:
         """Write what the last timed call gave; see Stage.snapshot."""

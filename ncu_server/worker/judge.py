@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 
 from ncu_server.compare import ordered
+from ncu_server.worker.budget import Units, errors
 from ncu_server.worker.tensors import Spec, read, real
 
 CHUNK = 1 << 18
@@ -17,11 +17,11 @@ class Judge:
     """Compares two sets of tensors that lie in shared memory."""
 
     def compare(
-        self, fds: list[int], expected: Spec, got: Spec, units: list[float | None], bound: float
+        self, fds: list[int], expected: Spec, got: Spec, units: list[Units | None], bound: float
     ) -> list[dict[str, Any]]:
         """For each output: its error in units, how many elements are outside the bound, where, and the worst.
 
-        A unit of None asks for equality. NaN and infinities must stand where they are expected. Complex numbers are
+        Units of None ask for equality. NaN and infinities must stand where they are expected. Complex numbers are
         compared as pairs of real ones.
         """
         found = ordered(expected, got, read(fds[1], got))
@@ -29,7 +29,7 @@ class Judge:
         return [_compare(real(want), real(have).reshape(-1), unit, bound) for want, have, unit in pairs]
 
 
-def _compare(shaped: torch.Tensor, have: torch.Tensor, unit: float | None, bound: float) -> dict[str, Any]:
+def _compare(shaped: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float) -> dict[str, Any]:
     """`span`: the first and last coordinate outside, for each dimension; `zeros` and `nans` are counted there."""
     want = shaped.reshape(-1)
     worst: dict[str, Any] = {
@@ -46,7 +46,7 @@ def _compare(shaped: torch.Tensor, have: torch.Tensor, unit: float | None, bound
     }
     for start in range(0, want.numel(), CHUNK):
         w, h = want[start : start + CHUNK], have[start : start + CHUNK]
-        error = _errors(w, h, unit)
+        error = errors(w, h, units)
         most, at = (found.item() for found in error.max(0))
         if most > bound:
             outside = error > bound
@@ -65,16 +65,3 @@ def _span(known: list[list[int]] | None, at: torch.Tensor, shape: torch.Size) ->
     if known is None:
         return ends
     return [[min(a, c), max(b, d)] for (a, b), (c, d) in zip(known, ends, strict=True)]
-
-
-def _errors(want: torch.Tensor, have: torch.Tensor, unit: float | None) -> torch.Tensor:
-    """Error of each element in units, none of them NaN; infinity where equality, NaN or infinity is missed."""
-    if unit is None:
-        return torch.where(want == have, 0.0, torch.inf)
-    w, h = want.double(), have.double()
-    error = torch.sub(h, w).abs_().div_(unit)
-    if not math.isfinite(error.max()):
-        special = ~(torch.isfinite(w) & torch.isfinite(h))
-        alike = (w == h) | (torch.isnan(w) & torch.isnan(h))
-        error = torch.where(special, torch.where(alike, 0.0, torch.inf), error).nan_to_num_(torch.inf, torch.inf)
-    return error

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ncu_server.worker import inductor, trace
-from ncu_server.worker.budget import alike, degenerate, finite, stored, truth, unit
+from ncu_server.worker.budget import alike, degenerate, finite, stored, truth, units
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.inputs import holed, sharper, stretched
 from ncu_server.worker.modules import build, load, seed
@@ -78,8 +78,8 @@ class Reference:
             tensors = [real(t) for t in flatten(self._run(self._model, arguments)[0])[1]]
         except (RuntimeError, ValueError, IndexError):
             return False
-        units = [unit(t, t) for t in tensors]
-        return (finite(tensors) or not _finite(made)) and degenerate(tensors, units) is None
+        allowed = [units(t, t) for t in tensors]
+        return (finite(tensors) or not _finite(made)) and degenerate(tensors, allowed) is None
 
     def work(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """Shapes, parameters and counted work; see ncu_server.worker.trace."""
@@ -104,7 +104,7 @@ class Reference:
     def expect(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """Write what should be seen (in float64 where the model runs in it) and the error budget of each tensor.
 
-        The unit of error is max(largest error of the reference itself, eps(dtype) x rms of the tensor).
+        The error budget is budget.units'.
         """
         before, arguments = self._arguments(fds[0], inputs), self._arguments(fds[0], inputs)
         out, model = self._run(self._model, arguments)
@@ -114,20 +114,20 @@ class Reference:
         effects = self._effects(before, arguments, model)
         structure, tensors = flatten(seen(out, arguments, model, effects["inputs"], effects["buffers"]))
         exact, note = self._exact(fds[0], inputs, effects)
-        expected, units = [], []
+        expected, allowed = [], []
         for got in map(real, tensors):
             right = truth(got, exact.pop(0))
-            units.append(unit(got, right))
+            allowed.append(units(got, right))
             expected.append(stored(right))
         return {
             "stored": write(fds[1], unflatten(structure, expected)),
             "tensors": _described(tensors, len(flatten(out)[1]), effects),
-            "units": units,
+            "units": allowed,
             "effects": effects,
             "fresh": not _is_state(out, model),
             "finite": _finite(tensors) or not _finite(before),
             "note": note,
-            "degenerate": degenerate(expected, units),
+            "degenerate": degenerate(expected, allowed),
         }
 
     def stage(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
@@ -137,9 +137,9 @@ class Reference:
         self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, changing)
         return {"sets": self._stage.sets, "exceeds": self._stage.exceeds, "flushes": self._device.flushes}
 
-    def block(self, fds: list[int], nonce: int, count: int, group: int = 1, warm: bool = False) -> list[float]:
+    def block(self, fds: list[int], nonce: int, count: int, group: int = 1, inputs: str = "cold") -> list[float]:
         """Time `count` groups of calls in microseconds; see Stage.block."""
-        return self._stage.block(nonce, count, group, warm)
+        return self._stage.block(nonce, count, group, inputs)
 
     def snapshot(self, fds: list[int], window: float | None = None) -> Spec:
         """Write what the last timed call gave; see Stage.snapshot."""

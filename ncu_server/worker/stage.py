@@ -18,7 +18,7 @@ MIX = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, as in SplitMix64: neighb
 
 
 class Drift:
-    """Sparse changes of one tensor, each taken back by the next: its values depend on the latest nonce alone."""
+    """Changes of one tensor, each taken back by the next: its values depend on the latest nonce alone."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
@@ -29,27 +29,35 @@ class Drift:
         self._changed: torch.Tensor | None = None
         self._original: torch.Tensor | None = None
 
-    def move(self, nonce: int) -> None:
-        """Shrink every n-th value from a nonce-chosen start by a nonce-chosen factor: signs, zeros and range stay."""
+    def move(self, nonce: int, whole: bool = False) -> None:
+        """Shrink every n-th value from a nonce-chosen start by a nonce-chosen factor, the `whole` by another as well:
+        signs, zeros and range stay. Integers change places in their row, so that indices stay in bounds."""
         if self._changed is not None and self._original is not None:
             self._changed.copy_(self._original)
-        if not self._flat.is_floating_point():
-            self._turn(nonce)
-            return
-        self._changed = self._flat[nonce % self._step :: self._step]
+        few, whole = self._few(nonce), whole and self._flat.nbytes <= MAX_SET_BYTES
+        self._changed = self._flat if whole else few
         self._original = self._changed.clone()
-        factor = 0.75 + (nonce >> 16) % 1024 / 4096
-        narrow = self._changed.element_size() == 1  # for floats of one byte torch has no arithmetic
-        self._changed.copy_((self._original.float() if narrow else self._original) * factor)
+        if not self._flat.is_floating_point():
+            turned = self._flat.view(-1, self._row)[:, (nonce >> 16) % self._row :] if whole else few
+            turned.copy_(turned.flip(-1))
+            return
+        if whole:
+            _shrink(self._flat, nonce >> 26)
+        _shrink(few, nonce >> 16)
 
-    def _turn(self, nonce: int) -> None:
-        """Reverse a nonce-chosen stretch of one row: the same integers in the row, so that indices stay in bounds."""
+    def _few(self, nonce: int) -> torch.Tensor:
+        """Every n-th float; of integers a stretch of one row."""
+        if self._flat.is_floating_point():
+            return self._flat[nonce % self._step :: self._step]
         length = min(self._row, DRIFTING)
         row = nonce % (self._flat.numel() // self._row) * self._row
         start = row + (nonce >> 16) % (self._row - length + 1)
-        self._changed = self._flat[start : start + length]
-        self._original = self._changed.clone()
-        self._changed.copy_(self._original.flip(0))
+        return self._flat[start : start + length]
+
+
+def _shrink(values: torch.Tensor, nonce: int) -> None:
+    narrow = values.element_size() == 1  # for floats of one byte torch has no arithmetic
+    values.copy_((values.float() if narrow else values) * (0.75 + nonce % 1024 / 4096))
 
 
 UNSIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
@@ -105,14 +113,15 @@ class Stage:
         """How many input sets rotate; so many calls may share one reading of the clock."""
         return 1 if self._originals else len(self._sets)
 
-    def block(self, nonce: int, count: int, group: int, warm: bool) -> list[float]:
+    def block(self, nonce: int, count: int, group: int, inputs: str) -> list[float]:
         """Microseconds of a call, the mean of each of `count` groups of `group` calls.
 
-        Each call gets values of its own, and the last one gets the same whatever the count. `warm` instead gives all
-        calls the same set and leaves the cache alone.
+        Each call gets values of its own, and the last one gets the same whatever the count. `inputs` are "cold" (sets
+        that have left the cache, a few values changed), "new" (every value changed) or "warm" (the same set for all,
+        which stays in the cache).
         """
         self._last = None
-        total = count * group
+        total, warm = count * group, inputs == "warm"
 
         def place(i: int) -> int:
             return (nonce if warm else nonce - (total - 1 - i)) % len(self._sets)
@@ -121,7 +130,7 @@ class Stage:
             self._state.reset()
             for i in range(index * group, (index + 1) * group):
                 if not warm or i == 0:
-                    self._renew(place(i), nonce + (total - 1 - i) * MIX)
+                    self._renew(place(i), nonce + (total - 1 - i) * MIX, inputs == "new")
                 elif self._originals:
                     self._restore(place(i))
 
@@ -139,9 +148,9 @@ class Stage:
         with torch.no_grad():
             return self._device.clock(calls)
 
-    def _renew(self, place: int, nonce: int) -> None:
+    def _renew(self, place: int, nonce: int, whole: bool) -> None:
         for drift in self._drifts[place]:
-            drift.move(nonce)
+            drift.move(nonce, whole)
         self._restore(place)
 
     def _restore(self, place: int) -> None:

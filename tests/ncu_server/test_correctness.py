@@ -231,3 +231,14 @@ async def test_a_mean_of_a_softmax_is_no_constant_where_its_input_is_no_number(s
     assert (await verdict(server, given, honest))["status"] == "passed"
     lazy = candidate("pass", "for (int64_t r = 0; r < n / c; ++r) o[r] = 1.f / c;", forward)
     assert (await verdict(server, given, lazy))["status"] == "wrong"
+
+
+async def test_a_flag_that_one_draw_in_five_sets_is_not_overlooked(server: Server) -> None:
+    inputs, arguments = "[torch.randn(64, 256), torch.tensor(len(DRAWS) % 5)]", "self, x, flag"
+    given = problem("pass", "return torch.where(flag == 4, x * 3, x * 2)", inputs, arguments)
+    given = "DRAWS = []\n" + given.replace("    return [torch.randn", "    DRAWS.append(None)\n    return [torch.randn")
+    lazy = candidate("pass", TWICE, FORWARD.format("x"), arguments)
+    found = await verdict(server, given, lazy)
+    assert (found["status"], "drawn again" in found["log"]) == ("wrong", True)
+    honest = candidate("pass", TWICE.replace("2", "w[0]"), FORWARD.format("2.0 + (flag == 4)"), arguments)
+    assert (await verdict(server, given, honest))["status"] == "passed"

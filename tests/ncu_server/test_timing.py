@@ -63,13 +63,13 @@ def staged(model: torch.nn.Module, cpu: Cpu, size: int, changing: Sequence[int] 
 @pytest.mark.parametrize("group", [1, 16])
 def test_every_call_of_a_block_has_values_of_its_own(cpu: Cpu, group: int) -> None:
     model = Noting()
-    staged(model, cpu, 5000).block(nonce=77, count=48 // group, group=group, warm=False)
+    staged(model, cpu, 5000).block(nonce=77, count=48 // group, group=group, inputs="cold")
     assert len({x.numpy().tobytes() for x in model.given}) == 48
 
 
 def test_calls_differ_in_few_elements_only(cpu: Cpu) -> None:
     model = Noting()
-    staged(model, cpu, 200_000).block(nonce=77, count=40, group=1, warm=False)
+    staged(model, cpu, 200_000).block(nonce=77, count=40, group=1, inputs="cold")
     differing = [int((a != b).sum()) for a, b in zip(model.given, model.given[1:], strict=False)]
     assert all(0 < n < 3000 for n in differing)
 
@@ -77,17 +77,17 @@ def test_calls_differ_in_few_elements_only(cpu: Cpu) -> None:
 def test_the_last_call_sees_the_same_values_whatever_went_before(cpu: Cpu) -> None:
     few, many = Noting(), Noting()
     stage_few, stage_many = (staged(m, cpu, 5000) for m in (few, many))
-    stage_few.block(nonce=5, count=2, group=1, warm=False)
-    stage_many.block(nonce=9, count=40, group=1, warm=False)
-    stage_many.block(nonce=3, count=4, group=16, warm=True)
-    stage_few.block(nonce=123456789, count=3, group=1, warm=False)
-    stage_many.block(nonce=123456789, count=5, group=16, warm=False)
+    stage_few.block(nonce=5, count=2, group=1, inputs="cold")
+    stage_many.block(nonce=9, count=40, group=1, inputs="cold")
+    stage_many.block(nonce=3, count=4, group=16, inputs="warm")
+    stage_few.block(nonce=123456789, count=3, group=1, inputs="cold")
+    stage_many.block(nonce=123456789, count=5, group=16, inputs="cold")
     assert torch.equal(few.given[-1], many.given[-1])
 
 
 def test_a_call_that_changes_its_input_gets_it_back(cpu: Cpu) -> None:
     model = Doubling()
-    staged(model, cpu, 5000, changing=[0]).block(nonce=1, count=40, group=1, warm=False)
+    staged(model, cpu, 5000, changing=[0]).block(nonce=1, count=40, group=1, inputs="cold")
     assert max(float(x.max()) for x in model.given) <= 2
 
 
