@@ -44,7 +44,7 @@ class Case:
     inputs: Shared
     expected: Shared
     tensors: list[dict[str, Any]] = field(default_factory=list)
-    units: list[list[list[float]] | None] = field(default_factory=list)
+    units: list[dict[str, Any] | None] = field(default_factory=list)
     effects: dict[str, Any] = field(default_factory=dict)
     fresh: bool = True
     work: dict[str, Any] = field(default_factory=dict)

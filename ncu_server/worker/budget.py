@@ -1,7 +1,7 @@
 """The error budget of a tensor, and whether a constant would pass; by pieces, since outputs may be gigabytes.
 
-The budget is a unit of error, of which compare.BOUND are allowed. Where a good part of a tensor is so small that zero
-would pass for it, that part gets a unit of its own, and so on: a large neighbour hides nothing.
+The budget is a unit of error, of which compare.BOUND are allowed. An element far above the others has a unit by its own
+size; where a good part of a tensor is so small that zero would pass for it, that part gets one of its own, and so on.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import torch
 
@@ -18,7 +19,7 @@ from ncu_server.compare import BOUND
 # Elements: on the CPU small enough that temporaries stay in the allocator, on a GPU few launches.
 PIECE = {"cpu": 1 << 19, "cuda": 1 << 24}
 FRUGAL_BYTES = 1 << 30  # float64 beyond it is kept as float32
-Units = list[list[float]]
+GRAIN = 2.0**-6 / BOUND  # of an element: more than this share of it is no rounding, whatever the dtype
 FINE = 1024.0  # for BOUND, at eps: what a part is allowed in its own scale
 LEVELS, SMALL, DEEP = 12, 0.02, 16.0
 REPEATS = 1e-3  # of the rms: what the order of additions can explain between two calls
@@ -48,6 +49,14 @@ def truth(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     return kept
 
 
+class Units(TypedDict):
+    """The unit of an element: that of its level, [ceiling, unit] by magnitude, the largest ceiling first; at least
+    `grain` times the element. Zeros keep to the first level."""
+
+    grain: float
+    levels: list[list[float]]
+
+
 @dataclass(frozen=True, slots=True)
 class Scale:
     """Of the elements up to some magnitude: the reference's largest error, their rms, and which share of the tensor is
@@ -59,13 +68,13 @@ class Scale:
 
 
 def units(got: torch.Tensor, exact: torch.Tensor) -> Units | None:
-    """[ceiling, unit] for elements by magnitude, the largest ceiling first; None asks for equality.
+    """The unit of each element; None asks for equality.
 
     The whole tensor is allowed BOUND x max(the reference's own largest error, eps(dtype) x rms), yet no more than
     max(rms / 4, 4 x the own error): where eps is 2^-7 zero would pass for most else. If a share of at least SMALL
     lies DEEP below what is allowed, zero would pass for it; so what is not above that is allowed
     max(BOUND x its own error, FINE x eps x rms), yet no more than max(rms / 2, 4 x its own error), by its own rms; and
-    so on. Elements that are zero keep to the whole.
+    so on. What the dtype cannot hold at full precision may be zero.
     """
     if not got.is_floating_point():
         return None
@@ -73,15 +82,15 @@ def units(got: torch.Tensor, exact: torch.Tensor) -> Units | None:
     eps, tiny = float(limits.eps), float(limits.tiny)
     whole = _scale(got, exact, sys.float_info.max)
     allowed = min(BOUND * max(whole.own, eps * whole.rms), max(whole.rms / 4, 4 * whole.own))
-    found = [[sys.float_info.max, max(allowed / BOUND, tiny)]]
-    while len(found) < LEVELS:
-        ceiling = BOUND * found[-1][1]
+    levels = [[sys.float_info.max, max(allowed, tiny) / BOUND]]
+    while len(levels) < LEVELS:
+        ceiling = BOUND * levels[-1][1]
         part = _scale(got, exact, ceiling)
-        allowed = min(max(BOUND * part.own, FINE * eps * part.rms), max(part.rms / 2, 4 * part.own))
-        if part.deep < SMALL or max(allowed, BOUND * tiny) >= ceiling:
+        allowed = max(min(max(BOUND * part.own, FINE * eps * part.rms), max(part.rms / 2, 4 * part.own)), tiny)
+        if part.deep < SMALL or allowed >= ceiling:
             break
-        found.append([ceiling, max(allowed / BOUND, tiny)])
-    return found
+        levels.append([ceiling, allowed / BOUND])
+    return {"grain": min(eps, GRAIN), "levels": levels}
 
 
 def _scale(got: torch.Tensor, exact: torch.Tensor, ceiling: float) -> Scale:
@@ -113,11 +122,11 @@ def errors(want: torch.Tensor, have: torch.Tensor, units: Units | None) -> torch
 
 
 def _unit(want: torch.Tensor, units: Units) -> float | torch.Tensor:
-    (_, whole), *parts = units
-    if not parts:
+    grain, ((_, whole), *parts) = units["grain"], units["levels"]
+    size = torch.where(torch.isfinite(want), want, 0.0).abs_()
+    if not parts and not (size.numel() and float(size.max()) * grain > whole):
         return whole
-    size = want.abs()
-    unit = torch.full_like(size, whole)
+    unit = (size * grain).clamp_(min=whole)
     for ceiling, one in parts:
         unit[(size <= ceiling) & (size > 0)] = one
     return unit

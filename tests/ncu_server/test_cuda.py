@@ -113,7 +113,7 @@ async def test_cuda_runs_behind_every_wall_of_this_machine(server: Server, chang
     ("change", "expected"),
     [
         (("if (i < n)", "if (i < n / 2)"), "wrong"),
-        (("+ 255) / 256, 256, 0, stream", "+ 255) / 256, 4096, 0, stream"), "wrong"),
+        (("+ 255) / 256, 256, 0, stream", "+ 255) / 256, 4096, 0, stream"), "run_error"),
         (("if (i < n) o[i]", "o[i + (1ll << 40)]"), "run_error"),
         (("if (i < n)", "while (true)"), "timeout"),
         (("int64_t i =", "int64_t i"), "build_error"),

@@ -1,0 +1,85 @@
+"""The error budget of an output: by the size of its elements, whatever stands beside them."""
+
+import math
+
+import pytest
+import torch
+
+from ncu_server.compare import BOUND
+from ncu_server.worker import budget
+
+DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+
+
+def noise(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+
+
+def worst(exact: torch.Tensor, have: torch.Tensor, dtype: torch.dtype) -> float:
+    """The largest error in units where the reference rounds the exact values to `dtype`."""
+    return float(budget.errors(exact, have, budget.units(exact.to(dtype), exact)).max())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rounding_once_passes_at_every_size(dtype: torch.dtype) -> None:
+    outputs = (noise(4096), torch.exp(2 * noise(4096)), torch.cat([noise(999), 1e4 * noise(99)]), noise(1), noise(8, 0))
+    for exact in outputs:
+        units = budget.units(exact.to(dtype), exact)
+        assert bool((budget.errors(exact, exact.to(dtype).double(), units) <= BOUND / 4).all())
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+@pytest.mark.parametrize(("scale", "share"), [(1e-3, 0.5), (1e-3, 0.95), (1e-6, 0.05), (1e-9, 0.5)])
+def test_zeros_for_the_small_part_of_an_output_fail(dtype: torch.dtype, scale: float, share: float) -> None:
+    exact = noise(1 << 16)
+    small = torch.rand(len(exact), generator=torch.Generator().manual_seed(1)) < share
+    exact[small] *= max(scale, 2 * torch.finfo(dtype).tiny)
+    assert worst(exact, torch.where(small, 0.0, exact), dtype) > BOUND
+    assert worst(exact, torch.where(small, 1.7 * exact, exact), dtype) > BOUND
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_step_of_a_staircase_counts(dtype: torch.dtype) -> None:
+    steps = [1e8 / 1e4**n for n in range(5)]
+    exact = torch.cat([noise(4096) * step for step in steps])
+    for n in range(5):
+        have = exact.clone()
+        have[4096 * n : 4096 * (n + 1)] = 0
+        assert worst(exact, have, dtype) > BOUND
+
+
+def test_the_rounding_of_an_element_far_above_the_others_is_measured_by_itself() -> None:
+    exact = torch.cat([noise(1 << 16), torch.tensor([1e8], dtype=torch.float64)])
+    have = exact.clone()
+    have[-1] *= 1 + 2.0**-21
+    assert worst(exact, have, torch.float32) < BOUND
+    have[-1] *= 1 + 2.0**-11
+    assert worst(exact, have, torch.float32) > BOUND
+
+
+def test_a_part_in_half_precision_fails_beside_a_large_one() -> None:
+    exact = torch.cat([noise(1 << 12) * 1e6, noise(1 << 12)])
+    assert worst(exact, torch.cat([exact[: 1 << 12], exact[1 << 12 :].half().double()]), torch.float32) > BOUND
+
+
+def test_noise_of_additions_around_zero_passes() -> None:
+    a, b = noise(256, 1024).float(), noise(1024, 256).float()
+    exact = a.double() @ b.double()
+    units = budget.units(a @ b, exact)
+    assert units is not None and len(units["levels"]) == 1
+    other = sum(a[:, i : i + 64] @ b[i : i + 64] for i in range(0, 1024, 64))
+    assert float(budget.errors(exact, other, units).max()) < 8
+
+
+def test_zeros_keep_to_the_whole() -> None:
+    exact = torch.cat([torch.zeros(99, dtype=torch.float64), 1e-9 * noise(99).abs(), noise(999).abs()])
+    have = torch.where(exact == 0, 1e-7, exact)
+    assert worst(exact, have, torch.float32) < BOUND
+
+
+def test_a_number_of_too_large_a_part_is_infinitely_far_off() -> None:
+    exact = torch.tensor([1.0, math.inf, math.nan], dtype=torch.float64)
+    units = budget.units(exact.float(), exact)
+    have = torch.tensor([1.0, 1e30, 0.0], dtype=torch.float64)
+    assert budget.errors(exact, have, units).isinf().tolist() == [False, True, True]
+    assert float(budget.errors(exact, exact, units).max()) == 0
