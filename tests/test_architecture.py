@@ -28,7 +28,7 @@ LAYERS = {
         {"journal", "problem", "intake", "built", "evidence"},
         {"budget", "prices", "novelty", "recorded", "selection", "together", "protocols"},
         {"tree"},
-        {"settings", "events"},
+        {"settings", "events", "place"},
         {"types"},
         {"errors", "plain"},
     ],
