@@ -23,6 +23,7 @@ LAYERS = {
         {"agent"},
         {"search", "memory", "shelf"},
         {"thinker", "templates", "bench", "providers", "experience"},
+        {"ensemble"},
         {"endpoint", "manual", "cassette", "metered"},
         {"llm", "query", "advice", "prompts", "excerpt", "sweep", "costs", "diagnosis", "connection"},
         {"journal", "problem", "intake", "built", "evidence"},
@@ -30,7 +31,7 @@ LAYERS = {
         {"tree"},
         {"settings", "events", "place"},
         {"types"},
-        {"errors", "plain"},
+        {"errors", "plain", "bandit"},
     ],
     "ncu_server": [
         {"__main__"},
