@@ -170,16 +170,23 @@ class Budget:
 def spending(charges: Iterable[Charge], judged: Iterable[Mapping[str, float]], seconds: float) -> dict[str, Any]:
     """What a run took as JSON values: in all, for each stage of its model calls, and for each stage of judging.
 
-    Dollars are null where the price of any model that was asked is not known.
+    A stage that several models answered has a row for each under `by_model`. Dollars are null where the
+    price of any model that was asked is not known.
     """
     every = tuple(charges)
     stages = dict.fromkeys(charge.stage for charge in every)
-    models = {stage: _sums([charge for charge in every if charge.stage == stage]) for stage in stages}
+    models = {stage: _stage([charge for charge in every if charge.stage == stage]) for stage in stages}
     judging: dict[str, float] = {}
     for times in judged:
         for name, took in times.items():
             judging[name] = round(judging.get(name, 0.0) + took, 3)
     return {**_sums(every), "seconds": round(seconds, 3), "models": models, "judging": judging}
+
+
+def _stage(charges: Sequence[Charge]) -> dict[str, Any]:
+    models = dict.fromkeys(charge.model for charge in charges)
+    rows = {model: _sums([charge for charge in charges if charge.model == model]) for model in models}
+    return _sums(charges) | ({"by_model": rows} if len(rows) > 1 else {})
 
 
 def _sums(charges: Sequence[Charge]) -> dict[str, Any]:

@@ -63,12 +63,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back. `cut` says that the endpoint stopped at its token limit."""
+    """What came back. `cut` says that the endpoint stopped at its token limit.
+
+    `model` is the name that the endpoint gives itself, `arm` that of an ensemble's model as the settings have it.
+    """
 
     text: str
     model: str
     cut: bool = False
     usage: Usage = Usage()
+    arm: str | None = None
 
 
 class Malformed(Exception):  # noqa: N818
@@ -187,7 +191,8 @@ class Model:
         self.usage += spent
         text = reply.text.encode("utf-8", "replace").decode()  # JSON can hold half characters, storage cannot
         reply = replace(reply, text=text, usage=spent)
-        about = {"model": reply.model, "cut": reply.cut, "role": question.role, "place": question.place}
+        about = {"model": reply.model, "arm": reply.arm, "cut": reply.cut}
+        about |= {"role": question.role, "place": question.place}
         self._calls.record_call(question.key, json.dumps(question.talk), reply.text, {**about, **asdict(reply.usage)})
         return reply
 

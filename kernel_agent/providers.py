@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from kernel_agent.budget import Budget
 from kernel_agent.cassette import Replay, read
 from kernel_agent.endpoint import Endpoint, Extras
+from kernel_agent.ensemble import Ensemble, Past
 from kernel_agent.errors import ProviderError, UsageError
 from kernel_agent.journal import MANUAL
-from kernel_agent.llm import Answers, Calls, Model, Question, Reply, Role
+from kernel_agent.llm import Answers, Model, Question, Reply, Role
 from kernel_agent.manual import Manual
 from kernel_agent.metered import Metered, counted, metered, most_reply
-from kernel_agent.settings import Settings, variable_of
+from kernel_agent.settings import Settings, models_of, variable_of
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -63,7 +64,7 @@ PROVIDERS: Mapping[str, Provider] = {
 def open_model(
     provider: str,
     settings: Settings,
-    calls: Calls,
+    calls: Past,
     run_dir: Path,
     say: Callable[[str], None] | None = None,
     budget: Budget | None = None,
@@ -86,15 +87,20 @@ def open_model(
         "escalation": settings.escalation_model,
     }
     budget = budget or Budget()
-    named = {role: _endpoint(row, name, settings, say, budget) for role, name in by_role.items() if name}
+
+    def answers(names: str | None) -> Answers:
+        models = {name: _endpoint(row, name, settings, say, budget) for name in models_of(names) or ("",)}
+        return Ensemble(models, calls) if len(models) > 1 else next(iter(models.values()))
+
+    named = {role: answers(names) for role, names in by_role.items() if names}
     if "code" in named:
         named["repair"] = named["code"]
-    general = None if {"ideas", "code"} <= set(named) else _endpoint(row, settings.model_name, settings, say, budget)
+    general = None if {"ideas", "code"} <= set(named) else answers(settings.model_name)
     return Model(ByRole(general or named["code"], named), calls, settings.max_concurrent_calls, say)
 
 
 class ByRole:
-    """Asks a role's own endpoint where it has one, else the general one."""
+    """Asks a role's own endpoint or ensemble where it has one, else the general one."""
 
     def __init__(self, general: Answers, by_role: Mapping[Role, Answers]) -> None:
         self._general, self._by_role = general, by_role

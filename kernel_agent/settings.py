@@ -68,7 +68,8 @@ class Settings(BaseSettings):
     model_name: str | None = Field(
         default=None,
         description="Name of the model; unset, the provider's default is used. `PROVIDER:NAME` takes one of another "
-        "provider.",
+        "provider. Of several, such as `gpt-5, gpt-5-mini`, a bandit chooses for each call by what each gained for "
+        "its cost.",
     )
     ideas_model: str | None = Field(
         default=None, description="The model that has the ideas, where it is another one; a name as in `model_name`."
@@ -191,6 +192,11 @@ class Settings(BaseSettings):
         return self.model_dump(mode="json", exclude={name for name in type(self).model_fields if is_key(name)})
 
 
+def models_of(text: str | None) -> tuple[str, ...]:
+    """The names of models, apart by commas, in a setting; each once."""
+    return tuple(dict.fromkeys(filter(None, map(str.strip, (text or "").split(",")))))
+
+
 def is_key(name: str) -> bool:
     """Whether the setting of this name is secret."""
     return name.endswith(("_api_key", "_token"))
@@ -233,7 +239,7 @@ def provider_of(settings: Settings) -> str:
 
 
 OF_A_PROVIDER = ("base_url", "model_name", "ideas_model", "code_model", "helper_model", "escalation_model")
-"""Settings that say something of one provider; a model's name may say of which."""
+"""Settings that say something of one provider; models' names may say of which."""
 
 
 def resumed(kept: Settings, given: dict[str, Any]) -> tuple[Settings, tuple[str, ...]]:
@@ -245,8 +251,8 @@ def resumed(kept: Settings, given: dict[str, Any]) -> tuple[Settings, tuple[str,
     settings = load_settings(**(before | given))
     if provider_of(settings) == provider_of(kept):
         return settings, ()
-    providers = get_args(Provider)
-    left = [name for name in OF_A_PROVIDER if before[name] and before[name].partition(":")[0] not in providers]
+    providers = set(get_args(Provider))
+    left = [name for name in OF_A_PROVIDER if {one.partition(":")[0] for one in models_of(before[name])} - providers]
     settings = load_settings(**(before | dict.fromkeys(left) | given))
     return settings, tuple(name for name in left if name not in given)
 

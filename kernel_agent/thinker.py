@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from kernel_agent import place as places
 from kernel_agent import prompts
 from kernel_agent.errors import UsageError
 from kernel_agent.excerpt import excerpt, shortened
@@ -66,7 +67,7 @@ class Thinker:
         tried = {_plain(outcome.title) for outcome in (*brief.siblings, *brief.lessons)}
         if brief.parent_idea:
             tried.add(_plain(brief.parent_idea.title))
-        talk, place = _talk(brief, "ideas", count=count, idea_limit=IDEA), f"ideas of round {brief.round}"
+        talk, place = _talk(brief, "ideas", count=count, idea_limit=IDEA), places.of_ideas(brief.round)
         try:
             found = await self.model.ask(talk, read_ideas, "ideas", place, SCHEMA)
         except NotRecorded:
@@ -82,19 +83,21 @@ class Thinker:
     async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
         """One complete candidate module; attempts differ because each is told to leave the obvious to the first."""
         talk = _talk(brief, "write", idea=_told(idea), attempt=attempt)
-        place = f"{_place(idea)}, attempt {attempt}"
+        place = places.of_code(idea, attempt)
         return await self.model.ask(talk, lambda text: read_module(text, brief.problem), "code", place)
 
     async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
         """The corrected module, or None where the model changes nothing."""
-        seen, place = _seen(brief, idea, trial, evaluation), f"{_place(idea)}, attempt {trial.attempt}"
+        seen = _seen(brief, idea, trial, evaluation)
         diagnosis, number = "", trial.step + 1
         try:
             if self.helper:
                 talk = _talk(brief, "diagnose", **seen)
-                diagnosis = await self.model.ask(talk, _prose, "helper", f"{place}, diagnosis {number}")
+                place = places.of_code(idea, trial.attempt, f"diagnosis {number}")
+                diagnosis = await self.model.ask(talk, _prose, "helper", place)
             talk = _talk(brief, REPAIRS[evaluation.status], **seen, diagnosis=diagnosis)
-            return await self._mended(talk, brief, trial, "repair", f"{place}, repair {number}")
+            place = places.of_code(idea, trial.attempt, f"repair {number}")
+            return await self._mended(talk, brief, trial, "repair", place)
         except NotRecorded:
             return None
 
@@ -104,7 +107,7 @@ class Thinker:
             return None
         talk = _talk(brief, "escalate", **_seen(brief, idea, trial, evaluation), diagnosis="")
         try:
-            place = f"{_place(idea)}, attempt {trial.attempt}, last try"
+            place = places.of_code(idea, trial.attempt, "last try")
             return await self._mended(talk, brief, trial, "escalation", place)
         except NotRecorded:
             return None
@@ -306,10 +309,6 @@ def _idea(brief: Brief, proposed: Proposed) -> Idea:
         reasoning="\n".join(f"{name}: {LABEL.sub('  ', text)}" for name, text in parts.items() if text),
         passages=tuple(passage.id for passage in brief.passages),
     )
-
-
-def _place(idea: Idea) -> str:
-    return f"{idea.title}, round {idea.round}"
 
 
 def _told(idea: Idea) -> str:

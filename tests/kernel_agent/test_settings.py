@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import UsageError
-from kernel_agent.settings import PREFIX, Settings, is_key, load_settings, resumed, rows
+from kernel_agent.settings import PREFIX, Settings, is_key, load_settings, models_of, resumed, rows
 
 
 @pytest.fixture(autouse=True)
@@ -111,3 +111,14 @@ def test_another_provider_leaves_the_address_and_models_of_the_one_before_behind
 def test_the_same_provider_keeps_its_address_and_models(given: dict[str, object]) -> None:
     settings, left = resumed(load_settings(**GONE_ON), given)
     assert not left and (settings.base_url, settings.model_name) == ("http://here/v1", "tiny")
+
+
+def test_several_models_of_a_setting_stand_apart_by_commas() -> None:
+    assert models_of("gpt-5, openai:gpt-5-mini,gpt-5") == ("gpt-5", "openai:gpt-5-mini")
+    assert models_of(None) == models_of(" , ") == ()
+
+
+def test_another_provider_leaves_several_models_behind_unless_each_names_its_own() -> None:
+    kept = load_settings(provider="custom", code_model="openai:a, gemini:b", ideas_model="openai:a, b")
+    settings, left = resumed(kept, {"provider": "anthropic"})
+    assert left == ("ideas_model",) and settings.code_model == "openai:a, gemini:b"
