@@ -20,6 +20,8 @@ TITLES = {
     "tensor_pct": "tensor pipe {:.0f} % of peak",
     "dram_pct": "DRAM {:.0f} % of peak",
     "dram_gbps": "DRAM {:.0f} GB/s",
+    "dram_read_bytes": "{:.4g} bytes read from DRAM",
+    "dram_written_bytes": "{:.4g} bytes written to DRAM",
     "flops_per_byte": "{:.3g} float32 FLOP a byte of DRAM, without the tensor cores'",
     "load_sectors_per_request": "{:.3g} sectors a global load",
     "bank_conflict_ways": "{:.3g} turns a shared memory access",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from difflib import unified_diff
 
 from kernel_agent import tree
 from kernel_agent.tree import Run
@@ -89,14 +90,26 @@ def shares(run: Run, round: int, kept: int = 0) -> tuple[tuple[Trial, int], ...]
 CROSSED_FROM = 3
 """Ideas a round from which on one of them crosses two parents."""
 
+ALIKE = 0.05
+"""Share of lines by which two kernels differ at most that have nothing to be crossed."""
+
 
 def crossing(run: Run, round: int) -> tuple[Trial, Trial] | None:
-    """The fastest two parents of a round that stem from different ideas, for one idea that joins what both do well."""
+    """The fastest two parents of a round that stem from different ideas, for one idea that joins what both do well.
+
+    Templates' kernels may differ in a word: those are not crossed.
+    """
     parents = [trial for trial in select(run, round) if trial.idea]
-    others = (trial for trial in parents[1:] if trial.idea != parents[0].idea)
+    others = (t for t in parents[1:] if t.idea != parents[0].idea and not _alike(t.source, parents[0].source))
     if run.settings.branching_factor < CROSSED_FROM or (other := next(others, None)) is None:
         return None
     return parents[0], other
+
+
+def _alike(one: str, other: str) -> bool:
+    rows = one.splitlines(), other.splitlines()
+    changed = sum(row[:1] in "+-" for row in unified_diff(*rows, n=0, lineterm=""))
+    return changed <= ALIKE * sum(map(len, rows))
 
 
 def finished(run: Run, round: int) -> str | None:

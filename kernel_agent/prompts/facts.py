@@ -26,6 +26,9 @@ SHORTER = 0.6
 FASTEST = 8
 """Earlier ideas that are told whole because nothing was faster."""
 
+NEAR = 0.3
+"""Share of a time left to the limit below which a profiler's rules promise more than there is."""
+
 KERNELS = 60
 """Kernels of torch.compile, and rows of a graph, that are named."""
 
@@ -54,7 +57,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "parent_source": brief.parent.source,
         "parent_time": _parent_time(brief),
         "parent_measured": _measured(evaluation, known) if evaluation else "nothing yet",
-        "parent_profile": "\n".join(_profile(brief.parent_profile)) if brief.parent_profile else "",
+        "parent_profile": "\n".join(_profile(brief.parent_profile, _left(brief))) if brief.parent_profile else "",
         "mate": brief.mate
         and {
             "title": brief.mate.idea.title,
@@ -148,13 +151,22 @@ def _measured(evaluation: Evaluation, known: Description) -> str:
     return ", ".join(parts)
 
 
-def _profile(seen: Profile) -> Iterator[str]:
+def _left(brief: Brief) -> float | None:
+    """The share of the parent's time that a kernel at the limit would not take."""
+    timing = brief.parent_evaluation and brief.parent_evaluation.timing
+    reached = brief.description.reached(timing.median_us) if timing else None
+    return 1 - reached if reached and reached < 1 else None
+
+
+def _profile(seen: Profile, left: float | None) -> Iterator[str]:
     """What limits the parent, as far as the profiler could tell."""
     yield f"bound: {line(seen.bound)}, {line(seen.why)} (from {seen.rung})"
     groups = (("wrong", seen.findings), ("warps wait", seen.stalls), ("hot", seen.hot_lines[:HOT_LINES]))
     for name, rows in (*groups, ("rule", seen.rules[:RULES]), ("launch", seen.launches[:LAUNCHES])):
         for row in rows:
             yield f"{name}: {line(row, 400)}"
+    if seen.rules and left is not None and left < NEAR:
+        yield f"whatever the rules estimate, {100 * left:.0f} % of the time is all that lies between this and the limit"
     if seen.metrics:
         yield f"numbers: {line('; '.join(seen.metrics), 900)}"
 

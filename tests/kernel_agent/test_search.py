@@ -258,6 +258,17 @@ async def test_one_idea_of_a_later_round_crosses_two_parents(journal: Journal) -
     assert journal.load().ideas == play.run.ideas
 
 
+async def test_kernels_that_differ_in_a_word_are_not_crossed(journal: Journal) -> None:
+    class Templates(ScriptedProposer):
+        async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
+            return await super().write(brief, idea, attempt) + "\n# the same in all" * 500
+
+    play = search(journal, Templates(), InProcessBench(), num_rounds=2, sweep_evaluations=0)
+    await play.play()
+    assert len(selection.select(play.run, 2)) > 1 and selection.crossing(play.run, 2) is None
+    assert not [idea for idea in tree.ideas_of(play.run, 2) if idea.mate]
+
+
 def test_a_kernel_that_needs_fewer_operations_than_were_counted_is_held_to_the_bytes() -> None:
     known = replace(DESCRIPTION, bytes=1e9, device=replace(DESCRIPTION.device, copy_gbps=100.0), limit_us=40_000.0)
     assert [known.reached(us) for us in (80_000.0, 20_000.0)] == [0.5, 0.5]

@@ -416,6 +416,18 @@ async def test_the_brief_is_told_in_numbers() -> None:
         assert part in prompt
 
 
+@pytest.mark.parametrize(("median_us", "told"), [(55.0, "9 % of the time is all that lies between"), (100.0, "")])
+async def test_rules_that_promise_more_than_is_left_are_put_right(median_us: float, told: str) -> None:
+    here = brief(
+        parent_evaluation=Evaluation(Status.PASSED, "", replace(FUSED, median_us=median_us)),
+        parent_idea=Idea("i", 1, "p", "Warp shuffles", ""),
+        parent_profile=Profile("counters", "memory", "", (), (), rules=("Tail Effect (up to 25 % of the time)",)),
+    )
+    _, requests = await think("ideas", here, 1, script=[Say(json.dumps([idea("A")]))])
+    assert (told or "rule: Tail Effect") in (prompt := said(requests[0]))
+    assert ("whatever the rules estimate" in prompt) == bool(told)
+
+
 def test_a_module_that_was_not_traced_and_a_long_graph_are_told_too() -> None:
     known = replace(brief().description, graph=None, graph_error="data-dependent\ncontrol flow", limit_us=None)
     text = prompts.render("ideas", **facts(brief(description=known)), count=1, idea_limit=4000)
