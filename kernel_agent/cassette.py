@@ -1,11 +1,13 @@
 """A cassette: the model's replies of one run in one file, from which the run can be played again with no key.
 
 The first line says what the run was about, each further one is a reply. The prompts are not kept: they hold what was
-measured, and another machine measures otherwise. So a reply is known by its question's words, else by its place.
+measured, and another machine measures otherwise. So a reply is known by its question's words, else by its place. Nor is
+the problem's text, which may be somebody's: its hash tells whether it is the one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -20,7 +22,7 @@ from kernel_agent.llm import NotRecorded, Question, Reply
 from kernel_agent.types import JSON, Problem
 from rag.experience import Experience
 
-FORMAT = 1
+FORMAT = 2
 OWN = (
     "provider",
     "base_url",
@@ -48,23 +50,37 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Subject:
+    """The problem that a run was about: its name, its target, the SHA-256 of its text."""
+
+    name: str
+    target: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Cassette:
     """What a run was about, the replies it got, and the experience that its briefs told of."""
 
-    problem: Problem
+    subject: Subject
     settings: dict[str, Any]
     calls: tuple[Call, ...] = ()
     experiences: tuple[Experience, ...] = ()
 
     def fitting(self, problem: Problem) -> Problem:
         """The problem, where the cassette is about it; raises UsageError where it is about another."""
-        if problem.source != self.problem.source:
-            raise UsageError(f"The cassette was recorded for another source, that of {self.problem.name}.")
-        if problem.target != self.problem.target:
+        if fingerprint(problem.source) != self.subject.sha256:
+            raise UsageError(f"The cassette was recorded for another source, that of {self.subject.name}.")
+        if problem.target != self.subject.target:
             raise UsageError(
-                f"The cassette was recorded for {self.problem.target}: give --target {self.problem.target}."
+                f"The cassette was recorded for {self.subject.target}: give --target {self.subject.target}."
             )
         return problem
+
+
+def fingerprint(source: str) -> str:
+    """The SHA-256 of a source, in hexadecimal."""
+    return hashlib.sha256(source.encode()).hexdigest()
 
 
 class Replay:
@@ -99,12 +115,15 @@ def read(path: Path) -> Cassette:
     try:
         first, *rest = path.read_text("utf-8").splitlines()
         head = json.loads(first)
-        if head.get("cassette") != FORMAT:
+        if head.get("cassette") not in (1, FORMAT):
             raise UsageError(f"{path} is a cassette of format {head.get('cassette')}, this version plays {FORMAT}.")
-        problem = TypeAdapter(Problem).validate_python(head["problem"])
+        about = head["problem"]
+        if head["cassette"] == 1:  # it held the text itself
+            about = about | {"sha256": fingerprint(about.pop("source"))}
+        subject = TypeAdapter(Subject).validate_python(about)
         rows = TypeAdapter(tuple[Call, ...]).validate_python([json.loads(row) for row in rest if row.strip()])
         told = TypeAdapter(tuple[Experience, ...]).validate_python(head.get("experiences", ()))
-        return Cassette(problem, BEFORE | dict(head["settings"]), rows, told)
+        return Cassette(subject, BEFORE | dict(head["settings"]), rows, told)
     except OSError as error:
         raise UsageError(f"The cassette {path} cannot be read ({error.strerror}).") from None
     except (ValueError, KeyError, TypeError, AttributeError, ValidationError):
@@ -119,7 +138,8 @@ def of(journal: Journal) -> Cassette:
     settings = journal.settings.keyless() | {"target": journal.problem.target}
     played = {name: value for name, value in settings.items() if name not in OWN and value is not None}
     recalled = journal.load().recalled if journal.described else None
-    return Cassette(journal.problem, played, tuple(calls), recalled.experiences if recalled else ())
+    subject = Subject(journal.problem.name, journal.problem.target, fingerprint(journal.problem.source))
+    return Cassette(subject, played, tuple(calls), recalled.experiences if recalled else ())
 
 
 def write(journal: Journal, to: Path) -> Path:
@@ -127,7 +147,7 @@ def write(journal: Journal, to: Path) -> Path:
     cassette = of(journal)
     folder = to.is_dir() or not to.suffix
     path = to / f"{journal.directory.resolve().name}.jsonl" if folder else to
-    head = {"cassette": FORMAT, "problem": asdict(cassette.problem), "settings": cassette.settings}
+    head = {"cassette": FORMAT, "problem": asdict(cassette.subject), "settings": cassette.settings}
     if cassette.experiences:
         head["experiences"] = [asdict(one) for one in cassette.experiences]
     rows = [json.dumps(row) for row in (head, *(asdict(call) for call in cassette.calls))]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.cassette import read
+from kernel_agent.cassette import fingerprint, read
 from kernel_agent.errors import UsageError
 from kernel_agent.settings import rows
 from tests.scripted_run import BENCH, MODEL, ROOT
@@ -183,7 +183,7 @@ def test_a_run_that_stops_is_recorded_as_far_as_it_came(there: Path) -> None:
         ("", "is not a cassette"),
         ("{", "is not a cassette"),
         ('{"cassette": 1}', "is not a cassette"),
-        ('{"cassette": 99}', "format 99, this version plays 1"),
+        ('{"cassette": 99}', "format 99, this version plays 2"),
         ('{"cassette": 1, "problem": {"name": "a", "source": "b", "target": "cpu"}, "settings": {}}\n[]', "not a cas"),
     ],
 )
@@ -208,8 +208,22 @@ def test_a_cassette_of_another_problem_is_refused(there: Path, recorded: Path) -
         assert not Path("again").exists()
 
 
+def test_a_cassette_that_held_its_problem_s_text_knows_it_still_and_a_new_one_holds_none(
+    there: Path, recorded: Path
+) -> None:
+    tape = (recorded / "tape.jsonl").read_text()
+    source = (recorded / "relu.py").read_text()
+    assert source.splitlines()[-1] not in tape.splitlines()[0]
+    head, *calls = tape.splitlines()
+    about = json.loads(head)
+    del about["problem"]["sha256"]
+    old = {**about, "cassette": 1, "problem": {**about["problem"], "source": source}}
+    Path("old.jsonl").write_text("\n".join([json.dumps(old), *calls]) + "\n")
+    assert read(Path("old.jsonl")) == read(recorded / "tape.jsonl")
+
+
 def test_a_cassette_of_before_there_were_seeds_is_played_without_them_and_a_new_one_as_it_says(tmp_path: Path) -> None:
-    head = {"cassette": 1, "problem": {"name": "a", "source": "b", "target": "cpu"}}
+    head = {"cassette": 2, "problem": {"name": "a", "sha256": "b", "target": "cpu"}}
     for settings, seeds in (({}, False), ({"seeds": True}, True), ({"seeds": False}, False)):
         (tmp_path / "tape.jsonl").write_text(json.dumps(head | {"settings": settings}) + "\n")
         assert read(tmp_path / "tape.jsonl").settings["seeds"] is seeds
@@ -220,15 +234,27 @@ CASSETTES = sorted((ROOT / "tests" / "cassettes").glob("*.jsonl"))
 
 def recorded_runs(elsewhere: pytest.MarkDecorator) -> list[object]:
     """The cassettes; those of a GPU bear the mark."""
-    marks = {path: [] if read(path).problem.target == "cpu" else [elsewhere] for path in CASSETTES}
+    marks = {path: [] if read(path).subject.target == "cpu" else [elsewhere] for path in CASSETTES}
     return [pytest.param(path, marks=marks[path], id=path.stem) for path in CASSETTES]
 
 
+def problem_of(cassette: Path) -> str:
+    """The text of a cassette's problem: ours, or one of KernelBench, of which KERNELBENCH names a checkout."""
+    places = [ROOT / "examples", ROOT / "tests" / "cassettes"]
+    places += [Path(os.environ["KERNELBENCH"]) / "KernelBench"] if "KERNELBENCH" in os.environ else []
+    texts = (path.read_text() for place in places for path in place.rglob("*.py"))
+    wanted = read(cassette).subject.sha256
+    found = next((text for text in texts if fingerprint(text) == wanted), None)
+    if found is None:
+        pytest.skip("needs the problem's text: let KERNELBENCH name a checkout of KernelBench")
+    return found
+
+
 def played(cassette: Path, more: list[str]) -> subprocess.CompletedProcess[str]:
-    """The run of a cassette in the current directory, its problem written out beside it."""
-    tape = read(cassette)
-    Path(f"{tape.problem.name}.py").write_text(tape.problem.source)
-    command = ["run", f"{tape.problem.name}.py", "--run-directory", "again", "--cassette", str(cassette), *more]
+    """The run of a cassette in the current directory, its problem copied there."""
+    name = f"{read(cassette).subject.name}.py"
+    Path(name).write_text(problem_of(cassette))
+    command = ["run", name, "--run-directory", "again", "--cassette", str(cassette), *more]
     return subprocess.run([sys.executable, "-m", "kernel_agent", *command], capture_output=True, text=True)
 
 
