@@ -111,15 +111,16 @@ def test_a_value_outside_the_bound_is_described() -> None:
 
 def test_the_judge_sees_where_values_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    from ncu_server.worker import judge
+    from ncu_server.worker import budget, judge
 
     monkeypatch.setattr(judge, "CHUNK", 7)
     want = torch.ones(4, 10)
     have = want.clone()
     have[1:3, 8:] = 0.0
     have[2, 9] = torch.nan
-    found = judge._compare(want, have.reshape(-1), 1e-6, 64.0)
+    micro = budget.Units(grain=0.0, levels=[[1e308, 1e-6]])
+    found = judge._compare(want, have.reshape(-1), micro, 64.0)
     assert found["span"] == [[1, 2], [8, 9]] and (found["outside"], found["zeros"], found["nans"]) == (4, 3, 1)
-    assert judge._compare(want, want.reshape(-1), 1e-6, 64.0)["span"] is None
-    scalar = judge._compare(torch.tensor(1.0), torch.tensor([2.0]), 1e-6, 64.0)
+    assert judge._compare(want, want.reshape(-1), micro, 64.0)["span"] is None
+    scalar = judge._compare(torch.tensor(1.0), torch.tensor([2.0]), micro, 64.0)
     assert scalar["outside"] == 1 and scalar["span"] == []
