@@ -134,4 +134,4 @@ async def test_a_description_names_the_device_and_its_copy_bandwidth(server: Ser
     device = answer.structured_content["device"]
     assert device["arch"].startswith("sm_")
     assert device["copy_gbps"] > 50
-    assert [b["name"] for b in answer.structured_content["baselines"]] == ["eager", "compile"]
+    assert [b["name"] for b in answer.structured_content["baselines"]][:2] == ["eager", "compile"]
