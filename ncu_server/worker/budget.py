@@ -20,8 +20,9 @@ from ncu_server.compare import BOUND
 PIECE = {"cpu": 1 << 19, "cuda": 1 << 24}
 FRUGAL_BYTES = 1 << 30  # float64 beyond it is kept as float32
 GRAIN = 2.0**-6 / BOUND  # of an element: more than this share of it is no rounding, whatever the dtype
-FINE = 1024.0  # for BOUND, at eps: what a part is allowed in its own scale
-LEVELS, SMALL, DEEP = 12, 0.02, 16.0
+FINE = 1024.0  # for BOUND, at eps, in a part: whose elements honest kernels may have made of larger ones
+SMALL, DEEP = 0.02, 16.0  # a normal distribution has 1.25 % of its values that far below a quarter of its rms
+LEVELS = 12  # from the largest float32 down to the least
 REPEATS = 1e-3  # of the rms: what the order of additions can explain between two calls
 
 
