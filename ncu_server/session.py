@@ -23,6 +23,7 @@ BASELINES: dict[str, str | None] = {
     "max-autotune": "max-autotune",
 }
 AGAIN, AGAIN_BYTES, AGAIN_S = 6, 32 << 20, 0.5  # further draws that are checked, all of them together
+UNSEEN, UNSEEN_BYTES = 2, 1 << 30  # input sets
 PREPARE_TIMEOUT_S = 300.0
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
@@ -36,7 +37,7 @@ class Case:
     """One secret input set and what is expected of it; `units` are its tensors' error budgets, as worker.budget.units.
 
     `variant` is the problem's function that gave the inputs. They are as it gave them, or sharper; what is drawn again
-    is checked, and not timed.
+    is checked, and not timed. `unseen` are further ones that only timed calls see.
     """
 
     variant: str
@@ -47,6 +48,7 @@ class Case:
     units: list[dict[str, Any] | None] = field(default_factory=list)
     effects: dict[str, Any] = field(default_factory=dict)
     fresh: bool = True
+    unseen: list[Shared] = field(default_factory=list)
     work: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -61,8 +63,8 @@ class Case:
         return [t["name"] for t in self.tensors]
 
     def close(self) -> None:
-        self.inputs.close()
-        self.expected.close()
+        for memory in (self.inputs, self.expected, *self.unseen):
+            memory.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ class Session:
             self._rehearsal.append(Shared("rehearsal"))  # none of the secret ones
             await self._draw(self._rehearsal[-1], variant)
         await self._draw_again(drawn)
+        await self.draw_unseen(drawn)
+        drawn.effects["still"] = await self._trusted(eager, "still", [drawn.inputs.fd], inputs=drawn.inputs.spec)
         if word := first["degenerate"]:
             also = "" if second["degenerate"] or not usable else " on inputs as drawn; checked on others as well"
             self._note(f"degenerate problem: an output of {word} would pass{also}")
@@ -158,6 +162,15 @@ class Session:
             case = self._case(first.variant, "drawn again")
             await self._draw(case.inputs, case.variant)
             await self._expect(self._baselines["eager"], case)
+
+    async def draw_unseen(self, case: Case) -> None:
+        """Draw the inputs that only timed calls see, in place of those there are."""
+        for inputs in case.unseen:
+            inputs.close()
+        case.unseen = []
+        for _ in range(min(UNSEEN, UNSEEN_BYTES // max(case.inputs.spec["bytes"], 1))):
+            case.unseen.append(Shared("unseen"))
+            await self._draw(case.unseen[-1], case.variant)
 
     def _note(self, words: str) -> None:
         if words not in self.notes:
@@ -316,5 +329,6 @@ STEPS = {
     "open": "loading (module, get_init_inputs or Model's constructor)",
     "draw": "get_inputs",
     "sharpen": "get_inputs",
+    "still": "Model.forward",
     "expect": "Model.forward",
 }

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ncu_server import schema, stats, watch
 from ncu_server.zygote import Child, ChildDied
 
-Inputs = Literal["cold", "warm", "new"]
+Inputs = Literal["cold", "warm", "unseen"]
 """What the calls of a block get; see worker.stage.Stage.block."""
 
 BLOCK_US = 5_000.0
@@ -23,7 +23,7 @@ WARM_UPS = 2
 WARM_PAIRS = 3
 FEW_CALLS = 8  # fewer are long enough as they are
 SLACK_US, AROUND_US = 1_000.0, 50.0  # that a side's main thread may compute beside what it tells: a block, a reading
-NEW_PAIRS, NEW_CALLS = 3, 16  # of blocks in which every value is new
+VISITS = 4  # of a set that was unseen: who keeps results at the second visit has them at the third
 MIN_PAIRS = 6
 MAX_PAIRS = 120
 MAX_CALLS = 400
@@ -69,7 +69,6 @@ class Samples:
     cache: schema.Cache = "cold"
     overclaimed: set[str] = field(default_factory=set)
     underclaimed: set[str] = field(default_factory=set)
-    dearer: float = 1.0
 
     def timing(self, side: str) -> schema.Timing:
         i = stats.median_interval(self.blocks[side])
@@ -145,7 +144,6 @@ async def alternate(
             done = await _measured(sides[name], secrets.randbits(48), longer[name], timeout_s, "warm")
             samples.warm[name].append(fmean(done.times))
             spare[name].append(done.spare_us)
-    samples.dearer = await _dearer(sides, candidate, pace, timeout_s, audit)
     began = time.monotonic()
     for pair in range(MAX_PAIRS):
         nonce = secrets.randbits(48)
@@ -174,25 +172,15 @@ class Measured:
     overclaims: bool
 
 
-async def _dearer(
-    sides: Mapping[str, Child],
-    candidate: str,
-    pace: Mapping[str, Pace],
-    timeout_s: float,
-    audit: Callable[[int], Awaitable[None]],
-) -> float:
-    """How many times longer the candidate surely takes where every value is new than where few are, beyond what the
-    others do: its least mean of the one kind over its largest of the other."""
-    taken: dict[Inputs, dict[str, list[float]]] = {"cold": {n: [] for n in sides}, "new": {n: [] for n in sides}}
-    for pair in range(NEW_PAIRS):
-        for inputs, means in taken.items():
-            nonce = secrets.randbits(48)
-            for name in _turn(sides, pair):
-                few = Pace(min(pace[name].count, NEW_CALLS), pace[name].group)
-                means[name].append(fmean(await _block(sides[name], nonce, few, timeout_s, inputs)))
-        await audit(MAX_PAIRS + pair)
-    grown = {n: max(1.0, median(taken["new"][n]) / median(taken["cold"][n])) for n in sides if n != candidate}
-    return min(taken["new"][candidate]) / max(taken["cold"][candidate]) / max(grown.values(), default=1.0)
+async def first_sight(sides: Mapping[str, Child], candidate: str, sets: int, timeout_s: float) -> float:
+    """How many times longer a side surely takes for inputs that it has not seen than for nearly the same ones soon
+    after: the candidate, beyond what the others do. Each has so many unseen `sets`; raises what Child.ask raises."""
+    nonce, longer = secrets.randbits(48), {}
+    for name, child in sides.items():
+        times = await _block(child, nonce, Pace(sets * VISITS, 1), timeout_s, "unseen")
+        visits = [times[i : i + VISITS] for i in range(0, len(times), VISITS)]
+        longer[name] = min(first / min(again) for first, *again in visits)
+    return longer[candidate] / max(1.0, *(ratio for name, ratio in longer.items() if name != candidate))
 
 
 async def _measured(child: Child, nonce: int, pace: Pace, timeout_s: float, inputs: Inputs = "cold") -> Measured:

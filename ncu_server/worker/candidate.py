@@ -130,14 +130,19 @@ class Candidate:
         self._held = []
         self._device.release()
         changing = state(self._model, self._buffers, effects)
-        self._stage = Stage(self._model, self._device, read(fds[0], inputs), inputs, changing, strict=True)
+        base, still = read(fds[0], inputs), effects["still"]
+        self._stage = Stage(self._model, self._device, base, inputs, changing, still, strict=True)
 
     def block(self, fds: list[int], nonce: int, count: int, group: int = 1, inputs: str = "cold") -> list[float]:
         """Time `count` groups of calls in microseconds; see Stage.block."""
         return self._stage.block(nonce, count, group, inputs)
 
+    def renew(self, fds: list[int], inputs: list[Spec]) -> None:
+        """Take input sets that no call has seen; see Stage.renew."""
+        self._stage.renew([read(fd, spec) for fd, spec in zip(fds, inputs, strict=True)], inputs[0])
+
     def snapshot(self, fds: list[int], window: float | None = None) -> Spec:
-        """Write what the last timed call gave; see Stage.snapshot."""
+        """Write what the kept call gave; see Stage.snapshot."""
         return self._stage.snapshot(fds[0], window)
 
     def profile(self, fds: list[int], inputs: Spec) -> dict[str, Any]:

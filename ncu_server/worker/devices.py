@@ -28,8 +28,8 @@ _Event, _synchronize = torch._C._CudaEventBase, torch.cuda.synchronize
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """What is timed: `count` groups of `group` calls. `before` a group, and `after` it with the last output, the clock
-    stands still; `cold` flushes the cache ahead of each group."""
+    """What is timed: `count` groups of `group` calls. `before` a group, and `after` it with the output of its `kept`
+    call, the clock stands still; `cold` flushes the cache ahead of each group."""
 
     call: Callable[[int], Any]
     count: int
@@ -37,13 +37,16 @@ class Calls:
     before: Callable[[int], None] = lambda _: None
     after: Callable[[int, Any], None] = lambda _, out: None
     cold: bool = True
+    kept: int = 0
 
     def run(self, group: int) -> Any:
-        """The calls of one group; the last output."""
-        out = None
-        for i in range(group * self.group, (group + 1) * self.group):
-            out = self.call(i)
-        return out
+        """The calls of one group; the output of that which is kept."""
+        kept = None
+        for i in range(self.group):
+            out = self.call(group * self.group + i)
+            if i == self.kept:
+                kept = out
+        return kept
 
 
 class Cpu:
@@ -61,6 +64,10 @@ class Cpu:
     def release(self) -> None:
         """Give back the memory that has been freed."""
         keeping.release()
+
+    def evict(self) -> None:
+        """Fill the last-level cache with something else."""
+        torch.zeros(2 * self.cache_bytes(), dtype=torch.uint8)
 
     def poison(self, on: bool, room: int = 0) -> None:
         """Fill fresh memory with a pattern, so that unwritten outputs show; off for timing."""
@@ -132,6 +139,9 @@ class Cuda:
 
     def release(self) -> None:
         torch.cuda.empty_cache()
+
+    def evict(self) -> None:
+        """Left to the clock, which flushes ahead of each group."""
 
     def poison(self, on: bool, room: int = 0) -> None:
         """Leave NaN bits in the allocator's free blocks, where the next torch.empty finds them."""

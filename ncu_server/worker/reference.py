@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import time
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,9 +18,10 @@ from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.inputs import holed, sharper, stretched
 from ncu_server.worker.modules import build, load, seed
 from ncu_server.worker.observe import changed, same, seen, state
-from ncu_server.worker.stage import Stage
+from ncu_server.worker.stage import MIX, Drift, Stage, drifts
 from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, real, unflatten, wide, write
 
+TRIED, TRIED_S = (2, 100), 0.3  # changes of a problem's inputs that its model is tried with: so many, for so long
 NEEDED = ("Model", "get_inputs", "get_init_inputs")
 
 
@@ -134,15 +137,19 @@ class Reference:
         """Set up the rotating inputs for timing, and say how they rotate; `effects` are those of `expect`."""
         self._device.release()
         changing = state(self._model, self._buffers, effects)
-        self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, changing)
+        self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, changing, effects["still"])
         return {"sets": self._stage.sets, "exceeds": self._stage.exceeds, "flushes": self._device.flushes}
 
     def block(self, fds: list[int], nonce: int, count: int, group: int = 1, inputs: str = "cold") -> list[float]:
         """Time `count` groups of calls in microseconds; see Stage.block."""
         return self._stage.block(nonce, count, group, inputs)
 
+    def renew(self, fds: list[int], inputs: list[Spec]) -> None:
+        """Take input sets that no call has seen; see Stage.renew."""
+        self._stage.renew([read(fd, spec) for fd, spec in zip(fds, inputs, strict=True)], inputs[0])
+
     def snapshot(self, fds: list[int], window: float | None = None) -> Spec:
-        """Write what the last timed call gave; see Stage.snapshot."""
+        """Write what the kept call gave; see Stage.snapshot."""
         return self._stage.snapshot(fds[0], window)
 
     def _arguments(self, fd: int, inputs: Spec) -> list[Any]:
@@ -173,7 +180,32 @@ class Reference:
         """The inputs and buffers that a call changes; `state` names all buffers there are."""
         old, new = dict(self._model.named_buffers()), dict(model.named_buffers())
         buffers = [name for name in old if not same(old[name], new[name])]
-        return {"inputs": changed(flatten(before)[1], flatten(after)[1]), "buffers": buffers, "state": list(old)}
+        inputs = changed(flatten(before)[1], flatten(after)[1])
+        return {"inputs": inputs, "buffers": buffers, "state": list(old), "still": []}
+
+    def still(self, fds: list[int], inputs: Spec) -> list[int]:
+        """The inputs of which no value may change, since the reference raises where a few have (a matrix that has to be
+        positive definite, say)."""
+        moved = range(len(inputs["tensors"]))
+        if not self._raises(fds[0], inputs, moved):
+            return []
+        return [i for i in moved if self._raises(fds[0], inputs, [i])] or list(moved)
+
+    def _raises(self, fd: int, inputs: Spec, moved: Sequence[int]) -> bool:
+        arguments = self._arguments(fd, inputs)
+        tensors = flatten(arguments)[1]
+        drifting = [Drift(tensors[i]) for i in moved if drifts(tensors[i])]
+        began = time.monotonic()
+        for n in range(TRIED[1] if drifting else 0):
+            if n >= TRIED[0] and time.monotonic() - began > TRIED_S:
+                break
+            for drift in drifting:
+                drift.move(n * MIX)
+            try:
+                self._run(self._model, arguments)
+            except (RuntimeError, ValueError, IndexError, ArithmeticError):
+                return True
+        return False
 
     def _exact(self, fd: int, inputs: Spec, effects: dict[str, Any]) -> tuple[list[torch.Tensor], str | None]:
         note, model = None, copy.deepcopy(self._model)._apply(wide)

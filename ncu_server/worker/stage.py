@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ncu_server.worker.devices import Calls, Device
 from ncu_server.worker.observe import State
-from ncu_server.worker.tensors import Spec, flatten, placed, unflatten, write
+from ncu_server.worker.tensors import Spec, flatten, placed, real, unflatten, write
 
 MAX_SETS = 16
 MAX_SET_BYTES = 2 << 30
@@ -18,71 +19,102 @@ MIX = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, as in SplitMix64: neighb
 
 
 class Drift:
-    """Changes of one tensor, each taken back by the next: its values depend on the latest nonce alone."""
+    """Sparse changes of one tensor, each taken back by the next: its values depend on the latest nonce alone."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
         self._flat = _elements(tensor.as_strided((span,), (1,)))
-        span = self._flat.numel()
-        self._step = max(1, span // DRIFTING)
-        self._row = tensor.shape[-1] if tensor.dim() else 1
+        self._step = max(1, self._flat.numel() // DRIFTING)
+        self._tensor = tensor
+        self._limits = _range(tensor) if self._flat.is_floating_point() else None
         self._changed: torch.Tensor | None = None
         self._original: torch.Tensor | None = None
 
-    def move(self, nonce: int, whole: bool = False) -> None:
-        """Shrink every n-th value from a nonce-chosen start by a nonce-chosen factor, the `whole` by another as well:
-        signs, zeros and range stay. Integers change places in their row, so that indices stay in bounds."""
+    def move(self, nonce: int) -> None:
+        """Shrink every n-th value from a nonce-chosen start by a nonce-chosen factor: signs, zeros and the range that
+        was drawn stay. Integers change places instead."""
         if self._changed is not None and self._original is not None:
             self._changed.copy_(self._original)
-        few, whole = self._few(nonce), whole and self._flat.nbytes <= MAX_SET_BYTES
-        self._changed = self._flat if whole else few
+        self._changed = self._flat[nonce % self._step :: self._step] if self._limits else self._stretch(nonce)
         self._original = self._changed.clone()
-        if not self._flat.is_floating_point():
-            turned = self._flat.view(-1, self._row)[:, (nonce >> 16) % self._row :] if whole else few
-            turned.copy_(turned.flip(-1))
+        if self._limits is None:
+            self._changed.copy_(self._original.flip(0))
             return
-        if whole:
-            _shrink(self._flat, nonce >> 26)
-        _shrink(few, nonce >> 16)
+        narrow = self._changed.element_size() == 1  # for floats of one byte torch has no arithmetic
+        moved = (self._original.float() if narrow else self._original) * (0.75 + (nonce >> 16) % 1024 / 4096)
+        self._changed.copy_(moved.clamp_(*self._limits))
 
-    def _few(self, nonce: int) -> torch.Tensor:
-        """Every n-th float; of integers a stretch of one row."""
-        if self._flat.is_floating_point():
-            return self._flat[nonce % self._step :: self._step]
-        length = min(self._row, DRIFTING)
-        row = nonce % (self._flat.numel() // self._row) * self._row
-        start = row + (nonce >> 16) % (self._row - length + 1)
-        return self._flat[start : start + length]
-
-
-def _shrink(values: torch.Tensor, nonce: int) -> None:
-    narrow = values.element_size() == 1  # for floats of one byte torch has no arithmetic
-    values.copy_((values.float() if narrow else values) * (0.75 + nonce % 1024 / 4096))
+    def _stretch(self, nonce: int) -> torch.Tensor:
+        """Neighbouring slices, to be reversed: what a column may hold depends on the column, so they move as wholes."""
+        slices = _slices(_elements(self._tensor))
+        most = min(len(slices), max(2, DRIFTING * len(slices) // slices.numel()))
+        start = nonce % (len(slices) - 1)
+        return slices[start : start + 2 + (nonce >> 16) % (most - 1)]
 
 
 UNSIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
-def _elements(flat: torch.Tensor) -> torch.Tensor:
+def _elements(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory in a dtype that torch can move: complex numbers as pairs of floats, wide unsigned as signed."""
-    if flat.is_complex():
-        return torch.view_as_real(flat).reshape(-1)
-    return flat.view(UNSIGNED.get(flat.dtype, flat.dtype))
+    if tensor.is_complex():
+        return torch.view_as_real(tensor).reshape(-1)
+    return tensor.view(UNSIGNED.get(tensor.dtype, tensor.dtype))
+
+
+def _range(tensor: torch.Tensor) -> tuple[float, float]:
+    """The least and the largest number in a tensor of floats or complex numbers."""
+    numbers = real(tensor)
+    low, high = (numbers.float() if numbers.element_size() == 1 else numbers).nan_to_num().aminmax()
+    return float(low), float(high)
+
+
+def _slices(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's longest dimension first."""
+    return tensor.movedim(max(range(tensor.dim()), key=lambda d: tensor.shape[d]), 0)
 
 
 def drifts(tensor: torch.Tensor) -> bool:
-    """Whether a tensor may change: floats and complex numbers; integers that lie in rows and are in no order (an order
-    may be needed)."""
+    """Whether a tensor may change: floats and complex numbers; integers of which no column along the longest dimension
+    is in order (an order may be needed)."""
     if tensor.is_floating_point() or tensor.is_complex():
         return bool(tensor.numel())
-    if tensor.dim() == 0 or tensor.numel() < 2 or tensor.shape[-1] < 2 or not tensor.is_contiguous():
+    if tensor.dim() == 0 or tensor.numel() < 2:
         return False
-    steps = (tensor if tensor.dtype.is_signed else tensor.long()).diff(dim=-1)  # unsigned ones never fall
-    return bool((steps > 0).any()) and bool((steps < 0).any())
+    steps = _slices(tensor if tensor.dtype.is_signed else tensor.long()).diff(dim=0)  # unsigned ones never fall
+    rises, falls = (steps > 0).any(dim=0), (steps < 0).any(dim=0)
+    return bool((rises == falls).all()) and bool(rises.any())
+
+
+class Sets:
+    """Input sets on the device: what moves in each, and what it was where calls change it."""
+
+    def __init__(self, given: list[list[torch.Tensor]], spec: Spec, still: Sequence[int], kept: bool) -> None:
+        self._held = given
+        self._originals = [[t.clone() for t in held] for held in given] if kept else None
+        self.arguments = [unflatten(spec["structure"], held) for held in given]
+        self._drifts = [
+            [Drift(t) for i, t in enumerate(held) if i not in still and drifts(t)] for held in self._originals or given
+        ]
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def move(self, place: int, nonce: int) -> None:
+        """Give one set the values that belong to a nonce."""
+        for drift in self._drifts[place]:
+            drift.move(nonce)
+        self.restore(place)
+
+    def restore(self, place: int) -> None:
+        """Take back what a call has changed."""
+        if self._originals:
+            for tensor, original in zip(self._held[place], self._originals[place], strict=True):
+                tensor.copy_(original)
 
 
 class Stage:
-    """The timed side of reference and candidate: both see the same values in the last call of each block."""
+    """The timed side of reference and candidate: both see the same values in the call of each block that is kept."""
 
     def __init__(
         self,
@@ -91,84 +123,83 @@ class Stage:
         base: list[torch.Tensor],
         spec: Spec,
         state: State,
+        still: Sequence[int] = (),
         strict: bool = False,
     ) -> None:
         """`base` are the host tensors of the inputs; enough sets are made to exceed the last-level cache.
 
         What calls change, of which `state` tells, is put back, untimed: a set of inputs before it is used again,
-        buffers before each group of calls. `strict` is tensors.flatten's.
+        buffers before each group of calls. `still` are the inputs that stay as they are. `strict` is tensors.flatten's.
         """
-        self._model, self._device, self._spec, self._strict = model, device, spec, strict
-        self._state = state
+        self._model, self._device, self._state = model, device, state
+        self._still, self._strict = still, strict
         count = sets_for(spec["bytes"], device.cache_bytes())
         self.exceeds = count * spec["bytes"] >= 2 * device.cache_bytes()
-        self._sets = [self._placed(base) for _ in range(count)]
-        self._originals = [self._placed(base) for _ in range(count)] if state.inputs else None
-        self._arguments = [unflatten(spec["structure"], s) for s in self._sets]
-        self._drifts = [[Drift(t) for t in held if drifts(t)] for held in self._originals or self._sets]
-        self._last: Any = None
+        self._sets = self._made([base] * count, spec)
+        self._unseen: Sets | None = None
+        self._kept: Any = None
 
     @property
     def sets(self) -> int:
         """How many input sets rotate; so many calls may share one reading of the clock."""
-        return 1 if self._originals else len(self._sets)
+        return 1 if self._state.inputs else len(self._sets)
+
+    def renew(self, given: list[list[torch.Tensor]], spec: Spec) -> None:
+        """Take input sets (host tensors) that no call has seen, for one block."""
+        self._unseen = self._made(given, spec)
 
     def block(self, nonce: int, count: int, group: int, inputs: str) -> list[float]:
         """Microseconds of a call, the mean of each of `count` groups of `group` calls.
 
-        Each call gets values of its own, and the last one gets the same whatever the count. `inputs` are "cold" (sets
-        that have left the cache, a few values changed), "new" (every value changed) or "warm" (the same set for all,
-        which stays in the cache).
+        Each call gets values of its own. One, which the nonce chooses, is kept; it gets the same whatever the count.
+        `inputs` are "cold" (sets that have left the cache, a few values changed), "warm" (the same set for all, which
+        stays in the cache) or "unseen": each set of the latest `renew` in equally many calls, the first of them as it
+        was given, the others with a few values changed, all out of the cache.
         """
-        self._last = None
-        total, warm = count * group, inputs == "warm"
+        self._kept, warm, unseen = None, inputs == "warm", inputs == "unseen"
+        sets = self._unseen if unseen and self._unseen else self._sets
+        kept, visits = (nonce >> 8) % count * group + nonce % group, max(1, count // len(sets))
 
         def place(i: int) -> int:
-            return (nonce if warm else nonce - (total - 1 - i)) % len(self._sets)
+            return (i // visits if unseen else nonce if warm else nonce + i - kept) % len(sets)
 
         def before(index: int) -> None:
             self._state.reset()
+            if unseen:
+                self._device.evict()
             for i in range(index * group, (index + 1) * group):
-                if not warm or i == 0:
-                    self._renew(place(i), nonce + (total - 1 - i) * MIX, inputs == "new")
-                elif self._originals:
-                    self._restore(place(i))
+                if (warm and i) or (unseen and i % visits == 0):
+                    sets.restore(place(i))
+                else:
+                    sets.move(place(i), nonce if warm else nonce + (i - kept) * MIX)
 
         def after(index: int, out: Any) -> None:
-            if index == count - 1:
-                told = self._state.seen(out, self._arguments[place(total - 1)])
+            if index == kept // group:
+                told = self._state.seen(out, sets.arguments[place(kept)])
                 structure, tensors = flatten(told, self._strict)
                 # At once and in the caller's stream order: what is still being written by then is not an answer.
-                self._last = unflatten(structure, [t.clone() for t in tensors])
+                self._kept = unflatten(structure, [t.clone() for t in tensors])
 
         self._device.settle()
-        calls = Calls(
-            lambda i: self._model(*self._arguments[place(i)]), count, group, before, after, not warm and group == 1
-        )
+        cold = not warm and group == 1
+        calls = Calls(lambda i: self._model(*sets.arguments[place(i)]), count, group, before, after, cold, kept % group)
         with torch.no_grad():
-            return self._device.clock(calls)
+            times = self._device.clock(calls)
+        self._unseen = None
+        return times
 
-    def _renew(self, place: int, nonce: int, whole: bool) -> None:
-        for drift in self._drifts[place]:
-            drift.move(nonce, whole)
-        self._restore(place)
-
-    def _restore(self, place: int) -> None:
-        if self._originals:
-            for tensor, original in zip(self._sets[place], self._originals[place], strict=True):
-                tensor.copy_(original)
-
-    def _placed(self, base: list[torch.Tensor]) -> list[torch.Tensor]:
+    def _made(self, given: list[list[torch.Tensor]], spec: Spec) -> Sets:
         device = self._device.torch_device
-        return [placed(t, p, device) for t, p in zip(base, self._spec["tensors"], strict=True)]
+        there = [[placed(t, p, device) for t, p in zip(base, spec["tensors"], strict=True)] for base in given]
+        return Sets(there, spec, self._still, bool(self._state.inputs))
 
     def snapshot(self, fd: int, window: float | None = None) -> Spec:
-        """Write what the last timed call gave and changed; with a `window` (0 to 1) a stretch of each tensor there."""
+        """Write what the kept call gave and changed; with a `window` (0 to 1) a stretch of each tensor there."""
         if window is not None:
-            structure, tensors = flatten(self._last)
+            structure, tensors = flatten(self._kept)
             return write(fd, unflatten(structure, [_stretch(t, window) for t in tensors]))
-        spec = write(fd, self._last, self._strict)
-        self._last = None
+        spec = write(fd, self._kept, self._strict)
+        self._kept = None
         return spec
 
 

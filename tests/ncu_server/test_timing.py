@@ -60,6 +60,13 @@ def staged(model: torch.nn.Module, cpu: Cpu, size: int, changing: Sequence[int] 
     return Stage(model, cpu, read(fd, spec), spec, State(model, changing, {}))
 
 
+def kept(stage: Stage) -> torch.Tensor:
+    """The output of the call that the latest block kept."""
+    fd = os.memfd_create("kept")
+    (tensor,) = read(fd, stage.snapshot(fd, 0.0))
+    return tensor
+
+
 @pytest.mark.parametrize("group", [1, 16])
 def test_every_call_of_a_block_has_values_of_its_own(cpu: Cpu, group: int) -> None:
     model = Noting()
@@ -74,15 +81,63 @@ def test_calls_differ_in_few_elements_only(cpu: Cpu) -> None:
     assert all(0 < n < 3000 for n in differing)
 
 
-def test_the_last_call_sees_the_same_values_whatever_went_before(cpu: Cpu) -> None:
-    few, many = Noting(), Noting()
-    stage_few, stage_many = (staged(m, cpu, 5000) for m in (few, many))
-    stage_few.block(nonce=5, count=2, group=1, inputs="cold")
-    stage_many.block(nonce=9, count=40, group=1, inputs="cold")
-    stage_many.block(nonce=3, count=4, group=16, inputs="warm")
-    stage_few.block(nonce=123456789, count=3, group=1, inputs="cold")
-    stage_many.block(nonce=123456789, count=5, group=16, inputs="cold")
-    assert torch.equal(few.given[-1], many.given[-1])
+@pytest.mark.parametrize("group", [1, 16])
+def test_the_kept_call_sees_the_same_values_whatever_went_before(cpu: Cpu, group: int) -> None:
+    few, many = (staged(Noting(), cpu, 5000) for _ in range(2))
+    few.block(nonce=5, count=2, group=1, inputs="cold")
+    many.block(nonce=9, count=40, group=1, inputs="cold")
+    many.block(nonce=3, count=4, group=16, inputs="warm")
+    for nonce in (123456789, 987654321, 5):
+        few.block(nonce=nonce, count=3, group=group, inputs="cold")
+        many.block(nonce=nonce, count=5, group=group, inputs="cold")
+        assert torch.equal(kept(few), kept(many))
+
+
+def test_any_call_of_a_block_may_be_the_kept_one(cpu: Cpu) -> None:
+    model, places = Noting(), set()
+    stage = staged(model, cpu, 5000)
+    for nonce in range(0, 1 << 14, 77):
+        model.given.clear()
+        stage.block(nonce=nonce, count=3, group=2, inputs="cold")
+        (place,) = (i for i, x in enumerate(model.given) if torch.equal(x * 2, kept(stage)))
+        places.add(place)
+    assert places == set(range(6))
+
+
+def test_unseen_inputs_come_as_they_are_and_then_with_few_values_changed(cpu: Cpu) -> None:
+    model = Noting()
+    stage = staged(model, cpu, 200_000)
+    given = [[torch.rand(200_000)], [torch.rand(200_000)]]
+    fd = os.memfd_create("unseen")
+    stage.renew(given, write(fd, given[0]))
+    stage.block(nonce=77, count=8, group=1, inputs="unseen")
+    for first, seen in zip(given, (model.given[:4], model.given[4:]), strict=True):
+        assert torch.equal(seen[0], first[0])
+        assert all(0 < int((x != first[0]).sum()) < 3000 for x in seen[1:])
+
+
+@pytest.mark.parametrize("shape", [(4000, 3), (4000, 1), (2, 4000), (64, 64), (5000,)])
+def test_integers_stay_in_the_column_that_they_were_drawn_for(shape: tuple[int, ...]) -> None:
+    tensor = torch.randint(0, 1000, shape, generator=torch.Generator().manual_seed(5))
+    first, drift, states = tensor.clone(), Drift(tensor), set()
+    along = 0 if shape[0] >= shape[-1] else 1
+    for nonce in range(0, 1 << 24, 7654321):
+        drift.move(nonce)
+        assert torch.equal(tensor.sort(dim=along).values, first.sort(dim=along).values)
+        states.add(tensor.numpy().tobytes())
+    assert drifts(first) and len(states) == 3
+
+
+@pytest.mark.parametrize("ordered", [torch.arange(9), torch.arange(40).reshape(20, 2), torch.tensor([[1, 1, 0, 0, 0]])])
+def test_integers_that_are_in_order_stay(ordered: torch.Tensor) -> None:
+    assert not drifts(ordered)
+
+
+def test_floats_stay_in_the_range_that_was_drawn() -> None:
+    tensor = torch.randint(1, 6, (500, 40), generator=torch.Generator().manual_seed(5)).float()
+    drift = Drift(tensor)
+    drift.move(12345)
+    assert (float(tensor.min()), float(tensor.max())) == (1.0, 5.0)
 
 
 def test_a_call_that_changes_its_input_gets_it_back(cpu: Cpu) -> None:
