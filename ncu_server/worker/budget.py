@@ -22,6 +22,7 @@ FRUGAL_BYTES = 1 << 30  # float64 beyond it is kept as float32
 GRAIN = 2.0**-6 / BOUND  # of an element: more than this share of it is no rounding, whatever the dtype
 FINE = 1024.0  # for BOUND, at eps, in a part: whose elements honest kernels may have made of larger ones
 SMALL, DEEP = 0.02, 16.0  # a normal distribution has 1.25 % of its values that far below a quarter of its rms
+ROW = 64  # elements; shorter rows may be small by chance
 LEVELS = 12  # from the largest float32 down to the least
 REPEATS = 1e-3  # of the rms: what the order of additions can explain between two calls
 
@@ -72,8 +73,8 @@ def units(got: torch.Tensor, exact: torch.Tensor) -> Units | None:
     """The unit of each element; None asks for equality.
 
     The whole tensor is allowed BOUND x max(the reference's own largest error, eps(dtype) x rms), yet no more than
-    max(rms / 4, 4 x the own error): where eps is 2^-7 zero would pass for most else. If a share of at least SMALL
-    lies DEEP below what is allowed, zero would pass for it; so what is not above that is allowed
+    max(rms / 4, 4 x the own error): where eps is 2^-7 zero would pass for most else. If a share of at least SMALL, or a
+    whole row, lies DEEP below what is allowed, zero would pass for it; so what is not above that is allowed
     max(BOUND x its own error, FINE x eps x rms), yet no more than max(rms / 2, 4 x its own error), by its own rms; and
     so on. What the dtype cannot hold at full precision may be zero.
     """
@@ -83,15 +84,23 @@ def units(got: torch.Tensor, exact: torch.Tensor) -> Units | None:
     eps, tiny = float(limits.eps), float(limits.tiny)
     whole = _scale(got, exact, sys.float_info.max)
     allowed = min(BOUND * max(whole.own, eps * whole.rms), max(whole.rms / 4, 4 * whole.own))
-    levels = [[sys.float_info.max, max(allowed, tiny) / BOUND]]
+    levels, rows = [[sys.float_info.max, max(allowed, tiny) / BOUND]], _rows(exact)
     while len(levels) < LEVELS:
         ceiling = BOUND * levels[-1][1]
         part = _scale(got, exact, ceiling)
         allowed = max(min(max(BOUND * part.own, FINE * eps * part.rms), max(part.rms / 2, 4 * part.own)), tiny)
-        if part.deep < SMALL or allowed >= ceiling:
+        deep = part.deep >= SMALL or bool(((rows > 0) & (rows <= ceiling / DEEP)).any())
+        if not deep or allowed >= ceiling:
             break
         levels.append([ceiling, allowed / BOUND])
     return {"grain": min(eps, GRAIN), "levels": levels}
+
+
+def _rows(exact: torch.Tensor) -> torch.Tensor:
+    """The largest magnitude of each row; none where rows are short."""
+    if exact.dim() < 2 or exact.shape[-1] < ROW:
+        return exact.new_empty(0)
+    return torch.linalg.vector_norm(exact, torch.inf, dim=-1)
 
 
 def _scale(got: torch.Tensor, exact: torch.Tensor, ceiling: float) -> Scale:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ncu_server.compare import BOUND
-from ncu_server.worker import budget
+from ncu_server.worker import budget, judge
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
@@ -83,3 +83,24 @@ def test_a_number_of_too_large_a_part_is_infinitely_far_off() -> None:
     have = torch.tensor([1.0, 1e30, 0.0], dtype=torch.float64)
     assert budget.errors(exact, have, units).isinf().tolist() == [False, True, True]
     assert float(budget.errors(exact, exact, units).max()) == 0
+
+
+def test_zeros_for_a_few_small_rows_fail() -> None:
+    exact = noise(400, 512)
+    exact[:396] *= 1e7
+    have = exact.clone()
+    have[396:] = 0
+    assert worst(exact, have, torch.float32) > BOUND
+
+
+def test_what_is_small_by_cancellation_beside_small_rows_is_held_to_the_whole() -> None:
+    exact = noise(1000, 512)
+    exact[500:] *= 1e-6
+    exact[:5, 0] = 1e-6
+    have = exact.clone()
+    have[:5, 0] = 1e-6 * exact[5:10, 0]  # off by what rounds the large ones
+    units = budget.units(exact.float(), exact)
+    assert float(budget.errors(exact, have, units).max()) > BOUND
+    assert judge._compare(exact, have.reshape(-1), units, BOUND)["outside"] == 0
+    have[500:510] = 0
+    assert judge._compare(exact, have.reshape(-1), units, BOUND)["outside"] > 5000
