@@ -24,6 +24,7 @@ FINE = 1024.0  # for BOUND, at eps, in a part: whose elements honest kernels may
 SMALL, DEEP = 0.02, 16.0  # a normal distribution has 1.25 % of its values that far below a quarter of its rms
 ROW = 64  # elements; shorter rows may be small by chance
 LEVELS = 12  # from the largest float32 down to the least
+BLIND = 1024.0  # of eps x rms: the own error taken for granted in float64, where the truth is the same computation
 REPEATS = 1e-3  # of the rms: what the order of additions can explain between two calls
 
 
@@ -105,6 +106,7 @@ def _rows(exact: torch.Tensor) -> torch.Tensor:
 
 def _scale(got: torch.Tensor, exact: torch.Tensor, ceiling: float) -> Scale:
     own, squares, count, deep = 0.0, 0.0, 0, 0
+    taken = BLIND * torch.finfo(got.dtype).eps if got.dtype is torch.float64 else 0.0
     for mine, right in _pieces(got, exact):
         value, had = right.double(), mine.double()
         size = value.abs()
@@ -115,7 +117,8 @@ def _scale(got: torch.Tensor, exact: torch.Tensor, ceiling: float) -> Scale:
         own = max(own, float(torch.where(meant, (had - value).abs(), 0.0).max()))
         squares += float(torch.where(meant, value.square(), 0.0).sum())
         count += int(meant.sum())
-    return Scale(own, math.sqrt(squares / max(count, 1)), deep / max(got.numel(), 1))
+    rms = math.sqrt(squares / max(count, 1))
+    return Scale(max(own, taken * rms), rms, deep / max(got.numel(), 1))
 
 
 def errors(want: torch.Tensor, have: torch.Tensor, units: Units | None) -> torch.Tensor:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -18,11 +19,14 @@ from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.inputs import holed, sharper, stretched
 from ncu_server.worker.modules import build, load, seed
 from ncu_server.worker.observe import changed, same, seen, state
+from ncu_server.worker.precision import SINGLE_TO_DOUBLE, Recast
 from ncu_server.worker.stage import MIX, Drift, Stage, drifts
 from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, real, unflatten, wide, write
 
 TRIED, TRIED_S = (2, 100), 0.3  # changes of a problem's inputs that its model is tried with: so many, for so long
 NEEDED = ("Model", "get_inputs", "get_init_inputs")
+# What a model raises that cannot do with another precision than its own.
+UNFIT = (RuntimeError, TypeError, ValueError, LookupError, AssertionError)
 
 
 class Reference:
@@ -208,16 +212,31 @@ class Reference:
         return False
 
     def _exact(self, fd: int, inputs: Spec, effects: dict[str, Any]) -> tuple[list[torch.Tensor], str | None]:
-        note, model = None, copy.deepcopy(self._model)._apply(wide)
-        arguments = mapped(self._arguments(fd, inputs), wide)
-        try:
+        """What should be seen, in float64 throughout, or as far as the model runs in it; a note where it does not."""
+        note = None
+        for answers in (SINGLE_TO_DOUBLE, {}):
+            try:
+                return self._seen(fd, inputs, effects, wide, answers), None
+            except UNFIT as fault:
+                note = f"compared with the reference's own precision: it does not run in float64 ({fault})"
+        return self._seen(fd, inputs, effects, lambda tensor: tensor, {}), note
+
+    def _seen(
+        self,
+        fd: int,
+        inputs: Spec,
+        effects: dict[str, Any],
+        change: Callable[[torch.Tensor], torch.Tensor],
+        answers: Mapping[Any, Any],
+    ) -> list[torch.Tensor]:
+        """What is seen of a call with all tensors changed and with the `answers` of precision.Recast, in float64."""
+        model, given = copy.deepcopy(self._model)._apply(change), self._arguments(fd, inputs)
+        arguments = mapped(given, change)
+        held = [*flatten(given)[1], *self._model.parameters(), *self._model.buffers()]
+        with Recast(answers, held) if answers else contextlib.nullcontext():
             out, own = self._run(model, arguments)
-        except (RuntimeError, TypeError, NotImplementedError) as fault:
-            note = f"compared with the reference's own precision: it does not run in float64 ({fault})"
-            arguments = self._arguments(fd, inputs)
-            out, own = self._run(self._model, arguments)
         tensors = flatten(seen(out, arguments, own, effects["inputs"], effects["buffers"]))[1]
-        return [real(wide(t)) for t in tensors], note
+        return [real(wide(t)) for t in tensors]
 
 
 def variants(module: ModuleType) -> list[str]:

@@ -104,3 +104,11 @@ def test_what_is_small_by_cancellation_beside_small_rows_is_held_to_the_whole() 
     assert judge._compare(exact, have.reshape(-1), units, BOUND)["outside"] == 0
     have[500:510] = 0
     assert judge._compare(exact, have.reshape(-1), units, BOUND)["outside"] > 5000
+
+
+def test_float64_may_be_added_up_in_another_order_and_not_in_float32() -> None:
+    exact = noise(1 << 12).cumsum(0)
+    units = budget.units(exact, exact)
+    blocks = torch.cat([exact[:64], (exact[63] + (exact[64:] - exact[63]))])
+    assert float(budget.errors(exact, blocks + 500 * 2.0**-52 * exact, units).max()) < BOUND
+    assert float(budget.errors(exact, exact.float().double(), units).max()) > BOUND

@@ -1,0 +1,31 @@
+"""
+problem: float32_average
+kind: more exact
+expect: passed
+why: Keeps in float64 the average that the reference asks float32 for, so that it is right where the reference is not.
+"""
+
+import torch
+import torch.nn as nn
+import tvm_ffi.cpp
+
+SOURCE = r"""
+void run(tvm::ffi::TensorView x, tvm::ffi::TensorView o) {
+  const int64_t steps = x.size(1);
+  for (int64_t r = 0; r < x.size(0); ++r) {
+    double held = 0;
+    for (int64_t i = r * steps; i < (r + 1) * steps; ++i) {
+      held = 0.999 * held + ((const float*)x.data_ptr())[i];
+      ((float*)o.data_ptr())[i] = (float)held;
+    }
+  }
+}
+"""
+kernel = tvm_ffi.cpp.load_inline("average", cpp_sources=SOURCE, functions=["run"], extra_cflags=["-O3"])
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        kernel.run(x, out)
+        return out
