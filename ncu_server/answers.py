@@ -78,6 +78,7 @@ class Profile(BaseModel):
     ops: dict[str, float]
     kernels: dict[str, float]
     own_us: float
+    own_ops_us: float
     unordered_us: float
     outside_us: float
     own_done: int

@@ -7,10 +7,11 @@ the design's); with no foreign computing at all a candidate is custom, whatever 
 
 - CUDA: device time of kernels, own or foreign by name (`Ownership.owns`), and ATen's computing on the host beyond an
   allowance. Where the profiler sees no kernel at all (no permission to trace), the silenced run below decides.
-- CPU: own is the time in functions of the candidate's libraries without the ATen operators nested in them; foreign is
-  the self time of ATen's computing operators on all threads. Where the source uses NumPy or the like, which no profiler
-  sees, the time outside both counts as foreign beyond an allowance for Python. Where none of the candidate's functions
-  could be watched (kept in tuples, called through ctypes), the time outside ATen counts as own beyond the allowance.
+- CPU: own is the time in functions of the candidate's libraries, and in operators whose namespace torch did not have
+  before, without torch's operators nested in them; foreign is the self time of torch's computing operators on all
+  threads. Where the source uses NumPy or the like, which no profiler sees, the time outside both, and in operators of
+  its own, counts as foreign beyond an allowance for Python. Where none of the candidate's functions could be watched
+  (kept in tuples, called through ctypes), the time outside torch counts as own beyond the allowance.
 
 The least launch costs about a microsecond on either device, a kernel that does nothing included. So below `SMALL_US` of
 computing a call time is no evidence, nor is it where a decoy may spend it; the candidate is run once more with
@@ -130,18 +131,6 @@ NEUTRAL = {
     "H",
     "positive",
 }
-NAMESPACES = (
-    "aten",
-    "mkldnn",
-    "onednn",
-    "quantized",
-    "_quantized",
-    "prims",
-    "fbgemm",
-    "xnnpack",
-    "inductor",
-    "torchvision",
-)
 # Kernels that only move or fill bytes.
 NEUTRAL_KERNEL = re.compile(r"Memcpy|Memset|direct_copy_kernel|FillFunctor|spin_kernel")
 # Names that only libraries bear; those of the second row are words that a kernel of one's own may well bear.
@@ -308,9 +297,8 @@ def _on_device(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, f
 
 def _on_host(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, float]]:
     foreign, mine = _computing(seen), seen["own_us"] if seen["own_done"] else 0.0
-    mine += sum(us for name, us in seen["ops"].items() if "::" in name and name.split("::")[0] not in NAMESPACES)
-    if not own.numeric and not seen["own_started"]:
-        mine += _beyond(seen)
+    if not own.numeric:
+        mine += seen["own_ops_us"] + (0.0 if seen["own_started"] else _beyond(seen))
     return mine, foreign | _unseen(seen, own)
 
 
@@ -327,12 +315,12 @@ def _moved(seen: dict[str, Any]) -> float:
 
 def _is_operator(name: str) -> bool:
     """Operators are `namespace::name`; kernels of the device bear C++ names with parameters, or none of a namespace."""
-    return name.partition("::")[0] in NAMESPACES and "(" not in name
+    return "::" in name and "(" not in name
 
 
 def _computes(operator: str) -> bool:
-    space, _, op = operator.partition("::")
-    return space in NAMESPACES and op not in NEUTRAL
+    _, colons, op = operator.partition("::")
+    return bool(colons) and op not in NEUTRAL
 
 
 def _is_foreign(kernel: str, own: Ownership) -> bool:
@@ -340,10 +328,11 @@ def _is_foreign(kernel: str, own: Ownership) -> bool:
 
 
 def _unseen(seen: dict[str, Any], own: Ownership) -> dict[str, float]:
-    """Time that NumPy or its like may have spent; nothing where the source names none."""
-    us = _beyond(seen) if own.numeric else 0.0
+    """Time that NumPy or its like may have spent, under an operator of the candidate's too, whose body may be Python;
+    nothing where the source names none."""
+    us = _beyond(seen, seen["own_ops_us"]) if own.numeric else 0.0
     return {f"{' or '.join(own.numeric)}, outside torch and its kernels": us} if us else {}
 
 
-def _beyond(seen: dict[str, Any]) -> float:
-    return max(0.0, float(seen["outside_us"]) - PYTHON_US) * float(seen["calls"])
+def _beyond(seen: dict[str, Any], more_us: float = 0.0) -> float:
+    return max(0.0, (float(seen["outside_us"]) - PYTHON_US) * float(seen["calls"]) + more_us)

@@ -15,6 +15,7 @@ def seen(**what: Any) -> dict[str, Any]:
         "ops": {},
         "kernels": {},
         "own_us": 0.0,
+        "own_ops_us": 0.0,
         "own_started": 0,
         "own_done": 0,
         "outside_us": 0.0,
@@ -58,6 +59,13 @@ def test_kernels_that_could_not_be_watched_count_by_the_time_outside_torch() -> 
     assert attribute(seen(ops={"aten::relu": 900.0}, outside_us=9000.0), "cpu", OWN).label == "custom"
     numpy = Ownership("", numeric=("numpy",))
     assert attribute(seen(outside_us=9000.0), "cpu", numpy).label == "library"
+
+
+def test_operators_that_it_has_registered_are_its_own_unless_numpy_may_hide_in_them() -> None:
+    mixed = seen(ops={"mkl::_mkl_linear": 9e3}, own_ops_us=9e4)
+    assert attribute(mixed, "cpu", OWN).label == "hybrid"
+    assert attribute(seen(own_ops_us=9e4), "cpu", OWN).label == "custom"
+    assert attribute(seen(own_ops_us=9e4), "cpu", Ownership("", numeric=("numpy",))).label == "library"
 
 
 def test_what_numpy_does_unseen_is_settled_by_the_output() -> None:
