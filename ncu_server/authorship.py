@@ -14,9 +14,9 @@ the design's); with no foreign computing at all a candidate is custom, whatever 
   (kept in tuples, called through ctypes), the time outside torch counts as own beyond the allowance.
 
 The least launch costs about a microsecond on either device, a kernel that does nothing included. So below `SMALL_US` of
-computing a call time is no evidence, nor is it where a decoy may spend it; the candidate is run once more with
-its own kernels silenced: where less than 5 % of the output's elements change, they are a decoy (library); else the
-candidate is at least hybrid.
+computing a call time is no evidence, nor is it where a decoy may spend it; the candidate is made anew twice and run,
+once with its own kernels silenced: where less than 5 % of the output's elements change, they are a decoy (library);
+else the candidate is at least hybrid.
 """
 
 from __future__ import annotations
@@ -273,6 +273,11 @@ def settle(doubtful: Authorship, decides: float) -> Authorship:
         return replace(doubtful, label="library", own=round(decides, 4), foreign=round(1 - decides, 4), why=why)
     unseen = not doubtful.foreign and decides <= CUSTOM
     return replace(doubtful, label="hybrid" if doubtful.label == "library" or unseen else doubtful.label)
+
+
+def unsettled(doubtful: Authorship, why: str) -> Authorship:
+    """The label where the times were no evidence and there is none beside them: custom is what nobody has seen."""
+    return replace(doubtful, label="library" if doubtful.label == "library" else "hybrid", why=why)
 
 
 def _concealed(seen: dict[str, Any], target: str, own: Ownership) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,7 @@ AGAIN, HELD_S, HELD_BYTES = 4, 0.1, 256 << 20  # calls whose outputs are held at
 
 
 class Candidate:
-    """One candidate on one device; verbs come in the order open, practise, check, stage, block, profile."""
+    """One candidate on one device; verbs come in the order of the methods here."""
 
     _device: Device
     _make: Callable[[], tuple[ModuleType, torch.nn.Module]]
@@ -31,6 +32,7 @@ class Candidate:
     _model: torch.nn.Module
     _stage: Stage
     _watch: Watch
+    _full: list[torch.Tensor]
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
@@ -155,20 +157,23 @@ class Candidate:
         told = {"concealed": concealed(unaware, seen), "unordered_us": max(seen["unordered_us"], unordered)}
         return seen | told
 
-    def silence(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> float:
-        """Share of the output that the candidate's own kernels decide; see provenance.dependence.
+    def renew(self, fds: list[int], inputs: Spec) -> None:
+        """Call a model made anew, and keep what it gives; the model that was judged is gone from here on."""
+        del self._module, self._model, self._stage
+        _, self._full = flatten(self._renewed(fds[0], inputs)())
 
-        What they are kept from is a model made anew: one that has run may replay what it has recorded of them.
-        `effects` are the reference's.
+    def silence(self, fds: list[int], inputs: Spec) -> float:
+        """Share of the output that the candidate's own kernels decide; see provenance.dependence. Comes after `renew`.
+
+        What they are kept from is made anew too: a model that has run may replay what it has recorded of them.
         """
-        self._restore(effects["state"])
+        return dependence(self._full, lambda: self._renewed(fds[0], inputs), self._spoil, self._watch)
 
-        def prepare() -> Callable[[], Any]:
-            module, model = self._make()
-            self._watch.over(self._loaded.values(), module, model)
-            return self._caller(model, fds[0], inputs)
-
-        return dependence(self._caller(self._model, fds[0], inputs), prepare, self._spoil, self._watch)
+    def _renewed(self, fd: int, inputs: Spec) -> Callable[[], Any]:
+        gc.collect()  # one model at a time, also where one holds itself
+        module, model = self._make()
+        self._watch.over(self._loaded.values(), module, model)
+        return self._caller(model, fd, inputs)
 
     def _caller(self, model: torch.nn.Module, fd: int, inputs: Spec) -> Callable[[], Any]:
         arguments = arrived(fd, inputs, self._device.torch_device)

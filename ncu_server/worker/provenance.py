@@ -299,18 +299,17 @@ def concealed(unaware: dict[str, Any], seen: dict[str, Any]) -> dict[str, float]
 
 
 def dependence(
-    run: Callable[[], Any],
+    full: list[torch.Tensor],
     prepare: Callable[[], Callable[[], Any]],
     spoil: Callable[[list[torch.Tensor]], None],
     watch: Watch,
 ) -> float:
     """Share of the output's elements that come out otherwise when the candidate's own kernels do nothing.
 
-    `prepare` gives `run` for a model that no kernel has touched and a copy of the same inputs, so that what an earlier
-    call has kept or changed makes no difference; `spoil` leaves a pattern in free memory of the outputs' sizes. Raises
-    what the candidate raises without its kernels.
+    `full` is what a model made anew gives with its kernels, `prepare` gives a call of another on a copy of the same
+    inputs: neither what an earlier call has kept or changed nor that the model is not the first one makes a difference.
+    `spoil` leaves a pattern in free memory of the outputs' sizes. Raises what the candidate raises without its kernels.
     """
-    _, full = flatten(run())
     with _silence(watch):
         again = prepare()
         spoil(full)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ncu_server.authorship import Ownership, attribute, settle, vendors
+from ncu_server.authorship import Ownership, attribute, settle, unsettled, vendors
 
 OWN = Ownership("", images=(b"..\0_ZN2my4gemmEPKf\0_Z4k_mmPKfS0_\0plain\0",))
 
@@ -113,6 +113,15 @@ def test_short_times_are_no_evidence_and_the_output_decides() -> None:
     author = attribute(short, "cpu", OWN)
     assert author.doubtful
     assert (settle(author, 0.001).label, settle(author, 1.0).label) == ("library", "hybrid")
+
+
+def test_what_cannot_be_made_anew_is_at_best_hybrid() -> None:
+    moving = seen(ops={"aten::copy_": 5e3}, own_us=9.0, own_started=10, own_done=10)
+    author = unsettled(attribute(moving, "cpu", OWN), "it raises")
+    assert (author.label, author.refusal(strict=False)) == ("hybrid", None)
+    assert "it raises" in (author.refusal(strict=True) or "")
+    little = seen(ops={"aten::mm": 1500.0}, own_us=9.0, own_started=10, own_done=10)
+    assert unsettled(attribute(little, "cpu", OWN), "it raises").label == "library"
 
 
 def test_a_decoy_that_takes_its_time_is_told_by_the_output_and_little_work_of_its_own_by_the_time() -> None:
