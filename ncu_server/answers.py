@@ -72,7 +72,7 @@ class Checked(BaseModel):
 
 
 class Profile(BaseModel):
-    """The answer to `profile`; see ncu_server.worker.provenance: profiled and concealed."""
+    """The answer to `profile`; see ncu_server.worker.provenance: profiled and concealed, and opened.Opened."""
 
     calls: int = Field(gt=0)
     ops: dict[str, float]
@@ -84,6 +84,8 @@ class Profile(BaseModel):
     own_done: int
     own_started: int
     concealed: dict[str, float] = {}
+    opened: list[str] = []
+    named: list[str] = []
 
 
 _SHARE = TypeAdapter(float)

@@ -9,9 +9,10 @@ the design's); with no foreign computing at all a candidate is custom, whatever 
   allowance. Where the profiler sees no kernel at all (no permission to trace), the silenced run below decides.
 - CPU: own is the time in functions of the candidate's libraries, and in operators whose namespace torch did not have
   before, without torch's operators nested in them; foreign is the self time of torch's computing operators on all
-  threads. Where the source uses NumPy or the like, which no profiler sees, the time outside both, and in operators of
-  its own, counts as foreign beyond an allowance for Python. Where none of the candidate's functions could be watched
-  (kept in tuples, called through ctypes), the time outside torch counts as own beyond the allowance.
+  threads. Where the source uses NumPy or the like, or ctypes has opened a library that the build did not make, which no
+  profiler sees, the time outside both, and in operators of its own, counts as foreign beyond an allowance for Python.
+  Where none of the candidate's functions could be watched (kept in tuples, called through ctypes), the time outside
+  torch counts as own beyond the allowance.
 
 The least launch costs about a microsecond on either device, a kernel that does nothing included. So below `SMALL_US` of
 computing a call time is no evidence, nor is it where a decoy may spend it; the candidate is made anew twice and run,
@@ -163,8 +164,8 @@ def vendors(asked: tuple[str, ...], image: bytes) -> set[str]:
 class Ownership:
     """What tells the candidate's own from the rest: its source, its built libraries, what they ask of other libraries.
 
-    `vendor` are undefined symbols of BLAS and its like in its libraries; `numeric` as in guard.Reading; `jitted` are
-    the kernels that Triton compiled in its build.
+    `vendor` are functions of BLAS and its like that it calls; `numeric` as in guard.Reading, with libraries that ctypes
+    has opened; `jitted` are the kernels that Triton compiled in its build.
     """
 
     source: str
@@ -172,6 +173,11 @@ class Ownership:
     vendor: tuple[str, ...] = ()
     numeric: tuple[str, ...] = ()
     jitted: Jitted = field(default_factory=Jitted)
+
+    def beside(self, opened: list[str], named: list[str]) -> Ownership:
+        """The same where it has opened other libraries through ctypes, and asked for functions by name."""
+        asked = {n for n in vendors(tuple(named), b"") if not any(b"\0%s\0" % n.encode() in i for i in self.images)}
+        return replace(self, numeric=(*self.numeric, *opened), vendor=(*self.vendor, *sorted(asked)))
 
     def owns(self, kernel: str) -> bool:
         """Whether a kernel, by its demangled name, is the candidate's: a symbol of its libraries, what Triton compiled
@@ -238,6 +244,7 @@ def unknown(why: str) -> Authorship:
 
 def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
     """Label by time alone. `seen` is what provenance.profiled gave, `target` a device's name."""
+    own = own.beside(seen.get("opened", []), seen.get("named", []))
     if hidden := _concealed(seen, target, own):
         top = max(hidden, key=lambda name: hidden[name])
         why = (
@@ -251,7 +258,7 @@ def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
     else:
         mine, foreign = _on_host(seen, own)
         if own.vendor and not foreign:
-            return Authorship("hybrid", None, None, why=f"its library calls {', '.join(own.vendor[:3])}")
+            return Authorship("hybrid", None, None, why=f"it calls {', '.join(own.vendor[:3])}")
     if not foreign:
         # What NumPy does in less than the allowance for Python is seen by nobody, and where torch moves data for longer
         # than the candidate computes, moving may be all that there is to do: then the silenced run decides.

@@ -16,6 +16,7 @@ from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
 from ncu_server.worker.observe import changed, seen, state
+from ncu_server.worker.opened import Opened
 from ncu_server.worker.provenance import Watch, concealed, dependence, profiled
 from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import Spec, UnacceptableOutput, arrived, flatten, placed, read, unflatten, write
@@ -27,6 +28,7 @@ class Candidate:
     """One candidate on one device; verbs come in the order of the methods here."""
 
     _device: Device
+    _built: list[str]
     _make: Callable[[], tuple[ModuleType, torch.nn.Module]]
     _module: ModuleType
     _model: torch.nn.Module
@@ -36,6 +38,7 @@ class Candidate:
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
+        self._opened = Opened()
         self._held: list[torch.Tensor] = []
         self._buffers: dict[str, torch.Tensor] = {}
 
@@ -63,7 +66,8 @@ class Candidate:
                 module = load(source, "candidate")
                 return module, build(module.ModelNew, given, parameter_seed, device)
 
-        self._make = make
+        self._make, self._built = make, [library["path"] for library in libraries]
+        self._opened.listen()
         self._module, self._model = make()
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
 
@@ -143,7 +147,8 @@ class Candidate:
         return self._stage.snapshot(fds[0], window)
 
     def profile(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
-        """Whose code spends the time of a call; see provenance.profiled. Comes after all timing: it wraps and slows.
+        """Whose code spends the time of a call, and what it has opened by ctypes; see provenance.profiled and
+        opened.Opened. Comes after all timing: it wraps and slows.
 
         Profiled once before its functions are wrapped as well, since a candidate can tell that they are.
         """
@@ -155,7 +160,7 @@ class Candidate:
         seen = profiled(call, self._device.settle, self._watch, cuda)
         unordered = unaware["unordered_us"] * seen["calls"] / unaware["calls"]
         told = {"concealed": concealed(unaware, seen), "unordered_us": max(seen["unordered_us"], unordered)}
-        return seen | told
+        return seen | told | self._opened.told(self._built)
 
     def renew(self, fds: list[int], inputs: Spec) -> None:
         """Call a model made anew, and keep what it gives; the model that was judged is gone from here on."""

@@ -93,6 +93,22 @@ def test_a_function_asked_for_by_name_counts_like_one_that_is_linked() -> None:
     assert vendors(("malloc", "cblas_sgemm"), image) == {"cblas_sgemm"}
 
 
+def test_a_library_that_ctypes_opens_may_do_all_that_nobody_sees() -> None:
+    called = seen(own_us=900.0, own_started=10, own_done=10, outside_us=2000.0)
+    assert attribute(called, "cpu", OWN).label == "custom"
+    author = attribute(called | {"opened": ["libopenblas.so"]}, "cpu", OWN)
+    assert (author.label, author.top) == ("hybrid", "libopenblas.so, outside torch and its kernels")
+    assert attribute(called | {"own_us": 90.0, "opened": ["libopenblas.so"]}, "cpu", OWN).label == "library"
+
+
+def test_a_function_of_blas_that_ctypes_asks_for_is_told_however_short_its_call() -> None:
+    short = seen(own_us=900.0, own_started=10, own_done=10) | {"named": ["scipy_cblas_sgemm64_", "plain"]}
+    author = attribute(short, "cpu", OWN)
+    assert author.label == "hybrid" and "scipy_cblas_sgemm64_" in (author.refusal(strict=True) or "")
+    mine = Ownership("", images=(b"\0sgemm_tiled\0",))
+    assert attribute(short | {"named": ["sgemm_tiled"]}, "cpu", mine).label == "custom"
+
+
 def test_functions_of_torch_that_no_profiler_sees_count_as_a_librarys() -> None:
     hidden = "_ZN2at3cpu5addmmERKNS_6TensorES3_S3_RKN3c106ScalarES7_"
     assert vendors((hidden, "_ZN2at4_ops5empty4callEv", "_ZNK2at10TensorBase8data_ptrEv"), b"") == {hidden}
