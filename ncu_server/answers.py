@@ -72,17 +72,20 @@ class Checked(BaseModel):
 
 
 class Profile(BaseModel):
-    """The answer to `profile`; see ncu_server.worker.provenance: profiled and concealed."""
+    """The answer to `profile`; see ncu_server.worker.provenance: profiled and concealed, and opened.Opened."""
 
     calls: int = Field(gt=0)
     ops: dict[str, float]
     kernels: dict[str, float]
     own_us: float
+    own_ops_us: float
     unordered_us: float
     outside_us: float
     own_done: int
     own_started: int
     concealed: dict[str, float] = {}
+    opened: list[str] = []
+    named: list[str] = []
 
 
 _SHARE = TypeAdapter(float)

@@ -7,15 +7,17 @@ the design's); with no foreign computing at all a candidate is custom, whatever 
 
 - CUDA: device time of kernels, own or foreign by name (`Ownership.owns`), and ATen's computing on the host beyond an
   allowance. Where the profiler sees no kernel at all (no permission to trace), the silenced run below decides.
-- CPU: own is the time in functions of the candidate's libraries without the ATen operators nested in them; foreign is
-  the self time of ATen's computing operators on all threads. Where the source uses NumPy or the like, which no profiler
-  sees, the time outside both counts as foreign beyond an allowance for Python. Where none of the candidate's functions
-  could be watched (kept in tuples, called through ctypes), the time outside ATen counts as own beyond the allowance.
+- CPU: own is the time in functions of the candidate's libraries, and in operators whose namespace torch did not have
+  before, without torch's operators nested in them; foreign is the self time of torch's computing operators on all
+  threads. Where the source uses NumPy or the like, or ctypes has opened a library that the build did not make, which no
+  profiler sees, the time outside both, and in operators of its own, counts as foreign beyond an allowance for Python.
+  Where none of the candidate's functions could be watched (kept in tuples, called through ctypes), the time outside
+  torch counts as own beyond the allowance.
 
 The least launch costs about a microsecond on either device, a kernel that does nothing included. So below `SMALL_US` of
-computing a call time is no evidence, nor is it where a decoy may spend it; the candidate is run once more with
-its own kernels silenced: where less than 5 % of the output's elements change, they are a decoy (library); else the
-candidate is at least hybrid.
+computing a call time is no evidence, nor is it where a decoy may spend it; the candidate is made anew twice and run,
+once with its own kernels silenced: where less than 5 % of the output's elements change, they are a decoy (library);
+else the candidate is at least hybrid.
 """
 
 from __future__ import annotations
@@ -130,18 +132,6 @@ NEUTRAL = {
     "H",
     "positive",
 }
-NAMESPACES = (
-    "aten",
-    "mkldnn",
-    "onednn",
-    "quantized",
-    "_quantized",
-    "prims",
-    "fbgemm",
-    "xnnpack",
-    "inductor",
-    "torchvision",
-)
 # Kernels that only move or fill bytes.
 NEUTRAL_KERNEL = re.compile(r"Memcpy|Memset|direct_copy_kernel|FillFunctor|spin_kernel")
 # Names that only libraries bear; those of the second row are words that a kernel of one's own may well bear.
@@ -174,8 +164,8 @@ def vendors(asked: tuple[str, ...], image: bytes) -> set[str]:
 class Ownership:
     """What tells the candidate's own from the rest: its source, its built libraries, what they ask of other libraries.
 
-    `vendor` are undefined symbols of BLAS and its like in its libraries; `numeric` as in guard.Reading; `jitted` are
-    the kernels that Triton compiled in its build.
+    `vendor` are functions of BLAS and its like that it calls; `numeric` as in guard.Reading, with libraries that ctypes
+    has opened; `jitted` are the kernels that Triton compiled in its build.
     """
 
     source: str
@@ -183,6 +173,11 @@ class Ownership:
     vendor: tuple[str, ...] = ()
     numeric: tuple[str, ...] = ()
     jitted: Jitted = field(default_factory=Jitted)
+
+    def beside(self, opened: list[str], named: list[str]) -> Ownership:
+        """The same where it has opened other libraries through ctypes, and asked for functions by name."""
+        asked = {n for n in vendors(tuple(named), b"") if not any(b"\0%s\0" % n.encode() in i for i in self.images)}
+        return replace(self, numeric=(*self.numeric, *opened), vendor=(*self.vendor, *sorted(asked)))
 
     def owns(self, kernel: str) -> bool:
         """Whether a kernel, by its demangled name, is the candidate's: a symbol of its libraries, what Triton compiled
@@ -249,6 +244,7 @@ def unknown(why: str) -> Authorship:
 
 def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
     """Label by time alone. `seen` is what provenance.profiled gave, `target` a device's name."""
+    own = own.beside(seen.get("opened", []), seen.get("named", []))
     if hidden := _concealed(seen, target, own):
         top = max(hidden, key=lambda name: hidden[name])
         why = (
@@ -262,7 +258,7 @@ def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
     else:
         mine, foreign = _on_host(seen, own)
         if own.vendor and not foreign:
-            return Authorship("hybrid", None, None, why=f"its library calls {', '.join(own.vendor[:3])}")
+            return Authorship("hybrid", None, None, why=f"it calls {', '.join(own.vendor[:3])}")
     if not foreign:
         # What NumPy does in less than the allowance for Python is seen by nobody, and where torch moves data for longer
         # than the candidate computes, moving may be all that there is to do: then the silenced run decides.
@@ -284,6 +280,11 @@ def settle(doubtful: Authorship, decides: float) -> Authorship:
         return replace(doubtful, label="library", own=round(decides, 4), foreign=round(1 - decides, 4), why=why)
     unseen = not doubtful.foreign and decides <= CUSTOM
     return replace(doubtful, label="hybrid" if doubtful.label == "library" or unseen else doubtful.label)
+
+
+def unsettled(doubtful: Authorship, why: str) -> Authorship:
+    """The label where the times were no evidence and there is none beside them: custom is what nobody has seen."""
+    return replace(doubtful, label="library" if doubtful.label == "library" else "hybrid", why=why)
 
 
 def _concealed(seen: dict[str, Any], target: str, own: Ownership) -> dict[str, float]:
@@ -308,9 +309,8 @@ def _on_device(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, f
 
 def _on_host(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, float]]:
     foreign, mine = _computing(seen), seen["own_us"] if seen["own_done"] else 0.0
-    mine += sum(us for name, us in seen["ops"].items() if "::" in name and name.split("::")[0] not in NAMESPACES)
-    if not own.numeric and not seen["own_started"]:
-        mine += _beyond(seen)
+    if not own.numeric:
+        mine += seen["own_ops_us"] + (0.0 if seen["own_started"] else _beyond(seen))
     return mine, foreign | _unseen(seen, own)
 
 
@@ -327,12 +327,12 @@ def _moved(seen: dict[str, Any]) -> float:
 
 def _is_operator(name: str) -> bool:
     """Operators are `namespace::name`; kernels of the device bear C++ names with parameters, or none of a namespace."""
-    return name.partition("::")[0] in NAMESPACES and "(" not in name
+    return "::" in name and "(" not in name
 
 
 def _computes(operator: str) -> bool:
-    space, _, op = operator.partition("::")
-    return space in NAMESPACES and op not in NEUTRAL
+    _, colons, op = operator.partition("::")
+    return bool(colons) and op not in NEUTRAL
 
 
 def _is_foreign(kernel: str, own: Ownership) -> bool:
@@ -340,10 +340,11 @@ def _is_foreign(kernel: str, own: Ownership) -> bool:
 
 
 def _unseen(seen: dict[str, Any], own: Ownership) -> dict[str, float]:
-    """Time that NumPy or its like may have spent; nothing where the source names none."""
-    us = _beyond(seen) if own.numeric else 0.0
+    """Time that NumPy or its like may have spent, under an operator of the candidate's too, whose body may be Python;
+    nothing where the source names none."""
+    us = _beyond(seen, seen["own_ops_us"]) if own.numeric else 0.0
     return {f"{' or '.join(own.numeric)}, outside torch and its kernels": us} if us else {}
 
 
-def _beyond(seen: dict[str, Any]) -> float:
-    return max(0.0, float(seen["outside_us"]) - PYTHON_US) * float(seen["calls"])
+def _beyond(seen: dict[str, Any], more_us: float = 0.0) -> float:
+    return max(0.0, (float(seen["outside_us"]) - PYTHON_US) * float(seen["calls"]) + more_us)

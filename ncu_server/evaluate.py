@@ -178,8 +178,7 @@ async def _check_case(trial: Trial, case: Case) -> float:
 
 async def _attribute(trial: Trial) -> Authorship:
     """Who does the work: the last thing that the candidate's child is asked, since profiling changes its timing."""
-    drawn = trial.session.drawn
-    inputs = drawn.inputs
+    inputs = trial.session.drawn.inputs
     with blamed(trial, "in a profiled call"):
         try:
             seen = answers.profile(await trial.ask("profile", [inputs.fd], inputs=inputs.spec))
@@ -189,13 +188,23 @@ async def _attribute(trial: Trial) -> Authorship:
         raise Objection("wrong", UNORDERED.format(seen["unordered_us"] / seen["calls"]))
     own = await asyncio.to_thread(_ownership, trial.request.candidate, trial.built)
     author = authorship.attribute(seen, trial.session.target.device, own)
-    if not author.doubtful:
-        return author
+    return await _silenced(trial, author) if author.doubtful else author
+
+
+async def _silenced(trial: Trial, doubtful: Authorship) -> Authorship:
+    """The label after a run without the candidate's own kernels, held against a run with them; both of a model made
+    anew, and one that answers otherwise because it is not the first gains nothing."""
+    inputs = trial.session.drawn.inputs
+    with blamed(trial, "in a call of a model made anew"):
+        try:
+            await trial.ask("renew", [inputs.fd], inputs=inputs.spec)
+        except ChildFault as fault:
+            return authorship.unsettled(doubtful, f"a model made anew does not run: {fault.kind}: {fault.text}")
     try:
-        decides = answers.share(await trial.ask("silence", [inputs.fd], inputs=inputs.spec, effects=drawn.effects))
+        decides = answers.share(await trial.ask("silence", [inputs.fd], inputs=inputs.spec))
     except ChildError:
         decides = 1.0  # without its own kernels it does not even run
-    return authorship.settle(author, decides)
+    return authorship.settle(doubtful, decides)
 
 
 def _ownership(source: str, built: Build) -> Ownership:

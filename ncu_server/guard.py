@@ -49,7 +49,7 @@ JUDGING = re.compile(
 )
 AS_ARRAY = (".numpy", ".__array__", ".__array_interface__")
 UNNAMED = ("__import__", "importlib")
-NUMERIC = ("numpy", "scipy", "cupy", "numexpr", "jax", "tensorflow", "mkl", "sklearn")
+NUMERIC = ("numpy", "scipy", "cupy", "numexpr", "jax", "tensorflow", "mkl", "sklearn", "cffi")
 MOVEMENT = {
     "empty",
     "empty_like",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
 from ncu_server.worker.observe import changed, seen, state
+from ncu_server.worker.opened import Opened
 from ncu_server.worker.provenance import Watch, concealed, dependence, profiled
 from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import Spec, UnacceptableOutput, arrived, flatten, placed, read, unflatten, write
@@ -23,17 +25,20 @@ AGAIN, HELD_S, HELD_BYTES = 4, 0.1, 256 << 20  # calls whose outputs are held at
 
 
 class Candidate:
-    """One candidate on one device; verbs come in the order open, practise, check, stage, block, profile."""
+    """One candidate on one device; verbs come in the order of the methods here."""
 
     _device: Device
+    _built: list[str]
     _make: Callable[[], tuple[ModuleType, torch.nn.Module]]
     _module: ModuleType
     _model: torch.nn.Module
     _stage: Stage
     _watch: Watch
+    _full: list[torch.Tensor]
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
+        self._opened = Opened()
         self._held: list[torch.Tensor] = []
         self._buffers: dict[str, torch.Tensor] = {}
 
@@ -61,7 +66,8 @@ class Candidate:
                 module = load(source, "candidate")
                 return module, build(module.ModelNew, given, parameter_seed, device)
 
-        self._make = make
+        self._make, self._built = make, [library["path"] for library in libraries]
+        self._opened.listen()
         self._module, self._model = make()
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
 
@@ -146,7 +152,8 @@ class Candidate:
         return self._stage.snapshot(fds[0], window)
 
     def profile(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
-        """Whose code spends the time of a call; see provenance.profiled. Comes after all timing: it wraps and slows.
+        """Whose code spends the time of a call, and what it has opened by ctypes; see provenance.profiled and
+        opened.Opened. Comes after all timing: it wraps and slows.
 
         Profiled once before its functions are wrapped as well, since a candidate can tell that they are.
         """
@@ -158,22 +165,25 @@ class Candidate:
         seen = profiled(call, self._device.settle, self._watch, cuda)
         unordered = unaware["unordered_us"] * seen["calls"] / unaware["calls"]
         told = {"concealed": concealed(unaware, seen), "unordered_us": max(seen["unordered_us"], unordered)}
-        return seen | told
+        return seen | told | self._opened.told(self._built)
 
-    def silence(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> float:
-        """Share of the output that the candidate's own kernels decide; see provenance.dependence.
+    def renew(self, fds: list[int], inputs: Spec) -> None:
+        """Call a model made anew, and keep what it gives; the model that was judged is gone from here on."""
+        del self._module, self._model, self._stage
+        _, self._full = flatten(self._renewed(fds[0], inputs)())
 
-        What they are kept from is a model made anew: one that has run may replay what it has recorded of them.
-        `effects` are the reference's.
+    def silence(self, fds: list[int], inputs: Spec) -> float:
+        """Share of the output that the candidate's own kernels decide; see provenance.dependence. Comes after `renew`.
+
+        What they are kept from is made anew too: a model that has run may replay what it has recorded of them.
         """
-        self._restore(effects["state"])
+        return dependence(self._full, lambda: self._renewed(fds[0], inputs), self._spoil, self._watch)
 
-        def prepare() -> Callable[[], Any]:
-            module, model = self._make()
-            self._watch.over(self._loaded.values(), module, model)
-            return self._caller(model, fds[0], inputs)
-
-        return dependence(self._caller(self._model, fds[0], inputs), prepare, self._spoil, self._watch)
+    def _renewed(self, fd: int, inputs: Spec) -> Callable[[], Any]:
+        gc.collect()  # one model at a time, also where one holds itself
+        module, model = self._make()
+        self._watch.over(self._loaded.values(), module, model)
+        return self._caller(model, fd, inputs)
 
     def _caller(self, model: torch.nn.Module, fd: int, inputs: Spec) -> Callable[[], Any]:
         arguments = arrived(fd, inputs, self._device.torch_device)

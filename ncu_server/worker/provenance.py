@@ -48,6 +48,24 @@ UNLIKE = 3.0  # what noise does not do to the least of several calls
 LEAD_CYCLES = 1_000_000  # half a millisecond
 SPIN = "spin_kernel"  # torch.cuda._sleep's
 Table = defaultdict[str, dict[int, float]]  # name -> call -> microseconds
+# Namespaces of operators that are not the candidate's: all that there are before any candidate is loaded, and those
+# that torch and packages around it register when they are imported.
+LIBRARIES = {schema.name.partition("::")[0] for schema in torch._C._jit_get_all_schemas()} | {
+    "ao",
+    "autograd",
+    "c10d_functional",
+    "fbgemm",
+    "flex_lib",
+    "inductor",
+    "quantized_decomposed",
+    "semi_structured",
+    "torch_attn",
+    "torchao",
+    "torchaudio",
+    "torchvision",
+    "xformers",
+    "xnnpack",
+}
 
 
 class Watch:
@@ -124,11 +142,12 @@ def _replace(old: Any, new: Any, known: list[Any]) -> None:
 def profiled(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, cuda: bool) -> dict[str, Any]:
     """Profile `run` for about 0.2 s, at least once and at most 20 times, and sum up what was seen.
 
-    Times are microseconds. `ops` (operators that ran on the host and launched nothing) and `kernels` map a name to its
-    self time over all `calls`; `own_us` is the time in functions of the candidate's libraries without what ATen did for
-    them, over all calls; `outside_us` is what one call spends in neither. The slowest quarter of the calls is left out
-    of each sum. `least` is the least time of any call, for what every call does. `unordered_us` is device work outside
-    the caller's stream order, over all calls.
+    Times are microseconds. `ops` (operators of torch that ran on the host and launched nothing) and `kernels` map a
+    name to its self time over all `calls`; `own_ops_us` is that of all operators that the candidate has registered;
+    `own_us` is the time in functions of its libraries without what torch did for them, over all calls; `outside_us` is
+    what one call spends in neither. The slowest quarter of the calls is left out of each sum. `least` is the least time
+    of any call, for what every call does. `unordered_us` is device work outside the caller's stream order, over all
+    calls.
     """
     watch.started = watch.done = 0
     run = framed(run) if cuda else run
@@ -182,7 +201,8 @@ def _collect(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, c
 def _summed(events: list[Any], watch: Watch) -> dict[str, Any]:
     starts = sorted(e.start_ns() for e in events if e.name() == watch.call and e.device_type() == DeviceType.CPU)
     tables: dict[str, Table] = {
-        kind: defaultdict(lambda: defaultdict(float)) for kind in ("ops", "kernels", "marks", "launching", "elsewhere")
+        kind: defaultdict(lambda: defaultdict(float))
+        for kind in ("ops", "own_ops", "kernels", "marks", "launching", "elsewhere")
     }
     threads: dict[int, list[Any]] = defaultdict(list)
 
@@ -200,7 +220,8 @@ def _summed(events: list[Any], watch: Watch) -> dict[str, Any]:
         caller = any(e.name() == watch.call for e in rows)
         for name, us, launches, start in _self_times(rows):
             ours = name in (watch.call, watch.own)
-            add("marks" if ours else "launching" if launches else "ops", name, us, start)
+            operators = "own_ops" if _is_own(name) else "ops"
+            add("marks" if ours else "launching" if launches else operators, name, us, start)
             if not ours and not caller:
                 add("elsewhere", "", us, start)
     calls = max(len(starts), 1)
@@ -210,11 +231,17 @@ def _summed(events: list[Any], watch: Watch) -> dict[str, Any]:
         "calls": calls,
         "ops": {name: _trimmed(times, calls) for name, times in tables["ops"].items()},
         "kernels": {name: _trimmed(times, calls) for name, times in tables["kernels"].items()},
+        "own_ops_us": sum(_trimmed(times, calls) for times in tables["own_ops"].values()),
         "own_us": max(0.0, _trimmed(tables["marks"][watch.own], calls) - elsewhere),
         "least": {n: min(t.values()) for k in ("ops", "kernels") for n, t in tables[k].items() if len(t) == calls},
         "unordered_us": _unordered(device, calls),
         "outside_us": max(0.0, (_trimmed(tables["marks"][watch.call], calls) - elsewhere) / calls),
     }
+
+
+def _is_own(operator: str) -> bool:
+    space, colons, _ = operator.partition("::")
+    return bool(colons) and space not in LIBRARIES
 
 
 def _unordered(events: list[Any], calls: int) -> float:
@@ -272,18 +299,17 @@ def concealed(unaware: dict[str, Any], seen: dict[str, Any]) -> dict[str, float]
 
 
 def dependence(
-    run: Callable[[], Any],
+    full: list[torch.Tensor],
     prepare: Callable[[], Callable[[], Any]],
     spoil: Callable[[list[torch.Tensor]], None],
     watch: Watch,
 ) -> float:
     """Share of the output's elements that come out otherwise when the candidate's own kernels do nothing.
 
-    `prepare` gives `run` for a model that no kernel has touched and a copy of the same inputs, so that what an earlier
-    call has kept or changed makes no difference; `spoil` leaves a pattern in free memory of the outputs' sizes. Raises
-    what the candidate raises without its kernels.
+    `full` is what a model made anew gives with its kernels, `prepare` gives a call of another on a copy of the same
+    inputs: neither what an earlier call has kept or changed nor that the model is not the first one makes a difference.
+    `spoil` leaves a pattern in free memory of the outputs' sizes. Raises what the candidate raises without its kernels.
     """
-    _, full = flatten(run())
     with _silence(watch):
         again = prepare()
         spoil(full)

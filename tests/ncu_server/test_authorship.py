@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ncu_server.authorship import Ownership, attribute, settle, vendors
+from ncu_server.authorship import Ownership, attribute, settle, unsettled, vendors
 
 OWN = Ownership("", images=(b"..\0_ZN2my4gemmEPKf\0_Z4k_mmPKfS0_\0plain\0",))
 
@@ -15,6 +15,7 @@ def seen(**what: Any) -> dict[str, Any]:
         "ops": {},
         "kernels": {},
         "own_us": 0.0,
+        "own_ops_us": 0.0,
         "own_started": 0,
         "own_done": 0,
         "outside_us": 0.0,
@@ -60,6 +61,13 @@ def test_kernels_that_could_not_be_watched_count_by_the_time_outside_torch() -> 
     assert attribute(seen(outside_us=9000.0), "cpu", numpy).label == "library"
 
 
+def test_operators_that_it_has_registered_are_its_own_unless_numpy_may_hide_in_them() -> None:
+    mixed = seen(ops={"mkl::_mkl_linear": 9e3}, own_ops_us=9e4)
+    assert attribute(mixed, "cpu", OWN).label == "hybrid"
+    assert attribute(seen(own_ops_us=9e4), "cpu", OWN).label == "custom"
+    assert attribute(seen(own_ops_us=9e4), "cpu", Ownership("", numeric=("numpy",))).label == "library"
+
+
 def test_what_numpy_does_unseen_is_settled_by_the_output() -> None:
     author = attribute(seen(outside_us=90.0), "cpu", Ownership("", numeric=("numpy",)))
     assert author.doubtful
@@ -85,6 +93,22 @@ def test_a_function_asked_for_by_name_counts_like_one_that_is_linked() -> None:
     assert vendors(("malloc", "cblas_sgemm"), image) == {"cblas_sgemm"}
 
 
+def test_a_library_that_ctypes_opens_may_do_all_that_nobody_sees() -> None:
+    called = seen(own_us=900.0, own_started=10, own_done=10, outside_us=2000.0)
+    assert attribute(called, "cpu", OWN).label == "custom"
+    author = attribute(called | {"opened": ["libopenblas.so"]}, "cpu", OWN)
+    assert (author.label, author.top) == ("hybrid", "libopenblas.so, outside torch and its kernels")
+    assert attribute(called | {"own_us": 90.0, "opened": ["libopenblas.so"]}, "cpu", OWN).label == "library"
+
+
+def test_a_function_of_blas_that_ctypes_asks_for_is_told_however_short_its_call() -> None:
+    short = seen(own_us=900.0, own_started=10, own_done=10) | {"named": ["scipy_cblas_sgemm64_", "plain"]}
+    author = attribute(short, "cpu", OWN)
+    assert author.label == "hybrid" and "scipy_cblas_sgemm64_" in (author.refusal(strict=True) or "")
+    mine = Ownership("", images=(b"\0sgemm_tiled\0",))
+    assert attribute(short | {"named": ["sgemm_tiled"]}, "cpu", mine).label == "custom"
+
+
 def test_functions_of_torch_that_no_profiler_sees_count_as_a_librarys() -> None:
     hidden = "_ZN2at3cpu5addmmERKNS_6TensorES3_S3_RKN3c106ScalarES7_"
     assert vendors((hidden, "_ZN2at4_ops5empty4callEv", "_ZNK2at10TensorBase8data_ptrEv"), b"") == {hidden}
@@ -105,6 +129,15 @@ def test_short_times_are_no_evidence_and_the_output_decides() -> None:
     author = attribute(short, "cpu", OWN)
     assert author.doubtful
     assert (settle(author, 0.001).label, settle(author, 1.0).label) == ("library", "hybrid")
+
+
+def test_what_cannot_be_made_anew_is_at_best_hybrid() -> None:
+    moving = seen(ops={"aten::copy_": 5e3}, own_us=9.0, own_started=10, own_done=10)
+    author = unsettled(attribute(moving, "cpu", OWN), "it raises")
+    assert (author.label, author.refusal(strict=False)) == ("hybrid", None)
+    assert "it raises" in (author.refusal(strict=True) or "")
+    little = seen(ops={"aten::mm": 1500.0}, own_us=9.0, own_started=10, own_done=10)
+    assert unsettled(attribute(little, "cpu", OWN), "it raises").label == "library"
 
 
 def test_a_decoy_that_takes_its_time_is_told_by_the_output_and_little_work_of_its_own_by_the_time() -> None:

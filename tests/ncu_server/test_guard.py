@@ -182,6 +182,7 @@ def test_libraries_that_compute_unseen_are_named() -> None:
     assert read("import numpy as np\n" + HONEST).numeric == ("numpy",)
     assert read(HONEST.replace("return out", "return torch.from_numpy(out.numpy())")).numeric == ("numpy",)
     assert read(HONEST.replace("return out", "return out.__array__() and out")).numeric == ("numpy",)
+    assert read("import cffi\n" + HONEST).numeric == ("cffi",)
     assert read("np = __import__('num' + 'py')\n" + HONEST).numeric == ("a library of no plain name",)
 
 
