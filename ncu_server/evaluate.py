@@ -197,7 +197,7 @@ async def _silenced(trial: Trial, doubtful: Authorship) -> Authorship:
     inputs = trial.session.drawn.inputs
     with blamed(trial, "in a call of a model made anew"):
         try:
-            await trial.ask("renew", [inputs.fd], inputs=inputs.spec)
+            await trial.ask("remake", [inputs.fd], inputs=inputs.spec)
         except ChildFault as fault:
             return authorship.unsettled(doubtful, f"a model made anew does not run: {fault.kind}: {fault.text}")
     try:

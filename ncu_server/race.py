@@ -112,7 +112,7 @@ async def _at_first_sight(trial: Trial, case: Case, eager: Child) -> float:
     sides = {"eager": eager, CANDIDATE: trial.child}
     with blamed(trial, "in a timed call"):
         for child in sides.values():
-            await child.ask("renew", fds, timeout_s, inputs=[inputs.spec for inputs in case.unseen])
+            await child.ask("take_unseen", fds, timeout_s, inputs=[inputs.spec for inputs in case.unseen])
         longer = await first_sight(sides, CANDIDATE, len(fds), timeout_s)
     await _audited(trial, case, eager)
     return longer

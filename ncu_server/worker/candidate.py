@@ -143,9 +143,9 @@ class Candidate:
         """Time `count` groups of calls in microseconds; see Stage.block."""
         return self._stage.block(nonce, count, group, inputs)
 
-    def renew(self, fds: list[int], inputs: list[Spec]) -> None:
-        """Take input sets that no call has seen; see Stage.renew."""
-        self._stage.renew([read(fd, spec) for fd, spec in zip(fds, inputs, strict=True)], inputs[0])
+    def take_unseen(self, fds: list[int], inputs: list[Spec]) -> None:
+        """Take input sets that no call has seen; see Stage.take_unseen."""
+        self._stage.take_unseen([read(fd, spec) for fd, spec in zip(fds, inputs, strict=True)], inputs[0])
 
     def snapshot(self, fds: list[int], window: float | None = None) -> Spec:
         """Write what the kept call gave; see Stage.snapshot."""
@@ -167,19 +167,19 @@ class Candidate:
         told = {"concealed": concealed(unaware, seen), "unordered_us": max(seen["unordered_us"], unordered)}
         return seen | told | self._opened.told(self._built)
 
-    def renew(self, fds: list[int], inputs: Spec) -> None:
+    def remake(self, fds: list[int], inputs: Spec) -> None:
         """Call a model made anew, and keep what it gives; the model that was judged is gone from here on."""
         del self._module, self._model, self._stage
-        _, self._full = flatten(self._renewed(fds[0], inputs)())
+        _, self._full = flatten(self._remade(fds[0], inputs)())
 
     def silence(self, fds: list[int], inputs: Spec) -> float:
-        """Share of the output that the candidate's own kernels decide; see provenance.dependence. Comes after `renew`.
+        """Share of the output that the candidate's own kernels decide; see provenance.dependence. Comes after `remake`.
 
         What they are kept from is made anew too: a model that has run may replay what it has recorded of them.
         """
-        return dependence(self._full, lambda: self._renewed(fds[0], inputs), self._spoil, self._watch)
+        return dependence(self._full, lambda: self._remade(fds[0], inputs), self._spoil, self._watch)
 
-    def _renewed(self, fd: int, inputs: Spec) -> Callable[[], Any]:
+    def _remade(self, fd: int, inputs: Spec) -> Callable[[], Any]:
         gc.collect()  # one model at a time, also where one holds itself
         module, model = self._make()
         self._watch.over(self._loaded.values(), module, model)

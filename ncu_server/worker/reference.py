@@ -148,9 +148,9 @@ class Reference:
         """Time `count` groups of calls in microseconds; see Stage.block."""
         return self._stage.block(nonce, count, group, inputs)
 
-    def renew(self, fds: list[int], inputs: list[Spec]) -> None:
-        """Take input sets that no call has seen; see Stage.renew."""
-        self._stage.renew([read(fd, spec) for fd, spec in zip(fds, inputs, strict=True)], inputs[0])
+    def take_unseen(self, fds: list[int], inputs: list[Spec]) -> None:
+        """Take input sets that no call has seen; see Stage.take_unseen."""
+        self._stage.take_unseen([read(fd, spec) for fd, spec in zip(fds, inputs, strict=True)], inputs[0])
 
     def snapshot(self, fds: list[int], window: float | None = None) -> Spec:
         """Write what the kept call gave; see Stage.snapshot."""

@@ -144,7 +144,7 @@ class Stage:
         """How many input sets rotate; so many calls may share one reading of the clock."""
         return 1 if self._state.inputs else len(self._sets)
 
-    def renew(self, given: list[list[torch.Tensor]], spec: Spec) -> None:
+    def take_unseen(self, given: list[list[torch.Tensor]], spec: Spec) -> None:
         """Take input sets (host tensors) that no call has seen, for one block."""
         self._unseen = self._made(given, spec)
 
@@ -153,8 +153,8 @@ class Stage:
 
         Each call gets values of its own. One, which the nonce chooses, is kept; it gets the same whatever the count.
         `inputs` are "cold" (sets that have left the cache, a few values changed), "warm" (the same set for all, which
-        stays in the cache) or "unseen": each set of the latest `renew` in equally many calls, the first of them as it
-        was given, the others with a few values changed, all out of the cache.
+        stays in the cache) or "unseen": each set of the latest `take_unseen` in equally many calls, the first of them
+        as it was given, the others with a few values changed, all out of the cache.
         """
         self._kept, warm, unseen = None, inputs == "warm", inputs == "unseen"
         sets = self._unseen if unseen and self._unseen else self._sets

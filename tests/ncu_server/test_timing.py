@@ -109,7 +109,7 @@ def test_unseen_inputs_come_as_they_are_and_then_with_few_values_changed(cpu: Cp
     stage = staged(model, cpu, 200_000)
     given = [[torch.rand(200_000)], [torch.rand(200_000)]]
     fd = os.memfd_create("unseen")
-    stage.renew(given, write(fd, given[0]))
+    stage.take_unseen(given, write(fd, given[0]))
     stage.block(nonce=77, count=8, group=1, inputs="unseen")
     for first, seen in zip(given, (model.given[:4], model.given[4:]), strict=True):
         assert torch.equal(seen[0], first[0])
