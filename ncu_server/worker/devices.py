@@ -20,6 +20,7 @@ from ncu_server.worker import keeping
 CPU_COPY_BYTES = 256 << 20
 CUDA_COPY_BYTES = 1 << 30
 CYCLES_PER_US = 2_000  # of an SM clock near 2 GHz; a slower clock only makes the lead longer
+MOST_BLOCKS = 64  # that are poisoned at once
 MIN_LEAD_US, MAX_LEAD_US = 20.0, 5_000.0
 # Bound before any candidate's code: replacing them in `time` or in the classes of `torch.cuda` changes nothing here.
 _now, _sleep, _stream = time.perf_counter_ns, torch.cuda._sleep, torch.cuda.current_stream
@@ -144,11 +145,12 @@ class Cuda:
         """Left to the clock, which flushes ahead of each group."""
 
     def poison(self, on: bool, room: int = 0) -> None:
-        """Leave NaN bits in the allocator's free blocks, where the next torch.empty finds them."""
-        if on:
-            blocks = [torch.empty(max(room, 512), dtype=torch.uint8, device="cuda").fill_(255) for _ in range(2)]
-            torch.cuda.synchronize()
-            del blocks
+        """Leave NaN bits in the allocator's free blocks of this room, where the next torch.empty finds them."""
+        blocks: list[torch.Tensor] = []
+        reserved = torch.cuda.memory_reserved()
+        while on and len(blocks) < MOST_BLOCKS and (len(blocks) < 2 or torch.cuda.memory_reserved() == reserved):
+            blocks.append(torch.empty(max(room, 512), dtype=torch.uint8, device="cuda").fill_(255))
+        torch.cuda.synchronize()
 
     def clock(self, calls: Calls) -> list[float]:
         """Device time of a call in microseconds, the mean of each group, between CUDA events.
