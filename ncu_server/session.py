@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import time
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ BASELINES: dict[str, str | None] = {
     "max-autotune": "max-autotune",
 }
 AGAIN, AGAIN_BYTES, AGAIN_S = 6, 32 << 20, 0.5  # further draws that are checked, all of them together
-UNSEEN, UNSEEN_BYTES = 2, 1 << 30  # input sets
+MANY_BYTES, ONE_BYTES = 16 << 20, 1 << 30  # of an input set, for there to be two or one that only timed calls see
 PREPARE_TIMEOUT_S = 300.0
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
@@ -112,10 +111,11 @@ class Session:
         await self._draw(drawn.inputs, variant)
         first = await self._expect(eager, drawn)
         sharp = self._case(variant, "sharper")
-        with contextlib.closing(Shared("drawn for it")) as again:
-            await self._draw(again, variant)
-            fds, seed = [again.fd, sharp.inputs.fd], secrets.randbits(62)
-            sharp.inputs.seal(await self._trusted(eager, "sharpen", fds, inputs=again.spec, input_seed=seed))
+        drawn.unseen = [Shared("unseen")]
+        await self._draw(drawn.unseen[0], variant)
+        fds, seed = [drawn.unseen[0].fd, sharp.inputs.fd], secrets.randbits(62)
+        told = await self._trusted(eager, "sharpen", fds, inputs=drawn.unseen[0].spec, input_seed=seed)
+        sharp.inputs.seal(told)
         second = await self._expect(eager, sharp)
         usable = (second["finite"] or not first["finite"]) and second["effects"] == first["effects"]
         if not usable:
@@ -126,7 +126,8 @@ class Session:
             self._rehearsal.append(Shared("rehearsal"))  # none of the secret ones
             await self._draw(self._rehearsal[-1], variant)
         await self._draw_again(drawn)
-        await self.draw_unseen(drawn)
+        if len(drawn.unseen) != _unseen_sets(drawn):
+            await self.draw_unseen(drawn)
         drawn.effects["still"] = await self._trusted(eager, "still", [drawn.inputs.fd], inputs=drawn.inputs.spec)
         if word := first["degenerate"]:
             also = "" if second["degenerate"] or not usable else " on inputs as drawn; checked on others as well"
@@ -168,7 +169,7 @@ class Session:
         for inputs in case.unseen:
             inputs.close()
         case.unseen = []
-        for _ in range(min(UNSEEN, UNSEEN_BYTES // max(case.inputs.spec["bytes"], 1))):
+        for _ in range(_unseen_sets(case)):
             case.unseen.append(Shared("unseen"))
             await self._draw(case.unseen[-1], case.variant)
 
@@ -316,6 +317,11 @@ class Session:
             raise Refusal(Code.BAD_PROBLEM, sentence) from None
         except ChildDied as died:
             raise Refusal(Code.BAD_PROBLEM, f"the problem's process ended in {STEPS[verb]}: {died}") from died
+
+
+def _unseen_sets(case: Case) -> int:
+    size = case.inputs.spec["bytes"]
+    return 2 if size <= MANY_BYTES else int(size <= ONE_BYTES)
 
 
 def ours(error: ChildError) -> Refusal:

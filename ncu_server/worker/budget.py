@@ -54,7 +54,7 @@ def truth(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
 
 class Units(TypedDict):
     """The unit of an element: that of its level, [ceiling, unit] by magnitude, the largest ceiling first; at least
-    `grain` times the element. Zeros keep to the first level."""
+    `grain` times the element, where that is more for any. Zeros keep to the first level."""
 
     grain: float
     levels: list[list[float]]
@@ -62,12 +62,13 @@ class Units(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Of the elements up to some magnitude: the reference's largest error, their rms, and which share of the tensor is
-    DEEP below it."""
+    """Of the elements up to some magnitude: the reference's largest error, their rms, which share of the tensor is DEEP
+    below it, and the largest of them."""
 
     own: float
     rms: float
     deep: float
+    largest: float
 
 
 def units(got: torch.Tensor, exact: torch.Tensor) -> Units | None:
@@ -94,7 +95,8 @@ def units(got: torch.Tensor, exact: torch.Tensor) -> Units | None:
         if not deep or allowed >= ceiling:
             break
         levels.append([ceiling, allowed / BOUND])
-    return {"grain": min(eps, GRAIN), "levels": levels}
+    grain = min(eps, GRAIN)
+    return {"grain": grain if grain * whole.largest > levels[0][1] else 0.0, "levels": levels}
 
 
 def _rows(exact: torch.Tensor) -> torch.Tensor:
@@ -105,7 +107,7 @@ def _rows(exact: torch.Tensor) -> torch.Tensor:
 
 
 def _scale(got: torch.Tensor, exact: torch.Tensor, ceiling: float) -> Scale:
-    own, squares, count, deep = 0.0, 0.0, 0, 0
+    own, squares, count, deep, largest = 0.0, 0.0, 0, 0, 0.0
     taken = BLIND * torch.finfo(got.dtype).eps if got.dtype is torch.float64 else 0.0
     for mine, right in _pieces(got, exact):
         value, had = right.double(), mine.double()
@@ -117,8 +119,9 @@ def _scale(got: torch.Tensor, exact: torch.Tensor, ceiling: float) -> Scale:
         own = max(own, float(torch.where(meant, (had - value).abs(), 0.0).max()))
         squares += float(torch.where(meant, value.square(), 0.0).sum())
         count += int(meant.sum())
+        largest = max(largest, float(torch.where(meant, size, 0.0).max()))
     rms = math.sqrt(squares / max(count, 1))
-    return Scale(max(own, taken * rms), rms, deep / max(got.numel(), 1))
+    return Scale(max(own, taken * rms), rms, deep / max(got.numel(), 1), largest)
 
 
 def errors(want: torch.Tensor, have: torch.Tensor, units: Units | None) -> torch.Tensor:
@@ -136,9 +139,9 @@ def errors(want: torch.Tensor, have: torch.Tensor, units: Units | None) -> torch
 
 def _unit(want: torch.Tensor, units: Units) -> float | torch.Tensor:
     grain, ((_, whole), *parts) = units["grain"], units["levels"]
-    size = torch.where(torch.isfinite(want), want, 0.0).abs_()
-    if not parts and not (size.numel() and float(size.max()) * grain > whole):
+    if not parts and not grain:
         return whole
+    size = torch.where(torch.isfinite(want), want, 0.0).abs_()
     unit = (size * grain).clamp_(min=whole)
     for ceiling, one in parts:
         unit[(size <= ceiling) & (size > 0)] = one

@@ -23,7 +23,7 @@ from ncu_server.worker.precision import SINGLE_TO_DOUBLE, Recast
 from ncu_server.worker.stage import MIX, Drift, Stage, drifts
 from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, real, unflatten, wide, write
 
-TRIED, TRIED_S = (2, 100), 0.3  # changes of a problem's inputs that its model is tried with: so many, for so long
+TRIED, TRIED_S = (2, 100), 0.1  # changes of a problem's inputs that its model is tried with: so many, for so long
 NEEDED = ("Model", "get_inputs", "get_init_inputs")
 # What a model raises that cannot do with another precision than its own.
 UNFIT = (RuntimeError, TypeError, ValueError, LookupError, AssertionError)
