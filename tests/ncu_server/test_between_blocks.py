@@ -39,18 +39,23 @@ async def test_a_child_rests_until_it_is_asked_again(tmp_path: Path) -> None:
         (torch.arange(640).reshape(20, 32), False),
         (torch.ones(8, 8).tril().bool(), False),
         (torch.zeros(64, dtype=torch.int32), False),
-        (torch.randint(0, 9, (64, 32)).t(), False),
+        (torch.randint(0, 9, (64, 32)).t(), True),
+        (torch.arange(40).reshape(20, 2), False),
+        (torch.tensor([[1, 1, 0, 0, 0]]), False),
         (torch.tensor(3), False),
     ],
 )
-async def test_integers_drift_within_their_rows_where_they_are_in_no_order(values: torch.Tensor, moves: bool) -> None:
+async def test_integers_drift_along_the_longest_dimension_where_they_are_in_no_order(
+    values: torch.Tensor, moves: bool
+) -> None:
     assert drifts(values) == moves
     if moves:
         held = values.clone()
+        along = 0 if values.shape[0] > values.shape[1] else 1
         drift = Drift(held)
         seen = set()
         for nonce in range(10**9, 10**9 + 400_000, 9973):
             drift.move(nonce)
-            assert torch.equal(held.long().sort(-1).values, values.long().sort(-1).values)
+            assert torch.equal(held.long().sort(along).values, values.long().sort(along).values)
             seen.add(held.numpy().tobytes())
         assert len(seen) > 20

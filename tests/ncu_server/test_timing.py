@@ -128,11 +128,6 @@ def test_integers_stay_in_the_column_that_they_were_drawn_for(shape: tuple[int, 
     assert drifts(first) and len(states) == 3
 
 
-@pytest.mark.parametrize("ordered", [torch.arange(9), torch.arange(40).reshape(20, 2), torch.tensor([[1, 1, 0, 0, 0]])])
-def test_integers_that_are_in_order_stay(ordered: torch.Tensor) -> None:
-    assert not drifts(ordered)
-
-
 def test_floats_stay_in_the_range_that_was_drawn() -> None:
     tensor = torch.randint(1, 6, (500, 40), generator=torch.Generator().manual_seed(5)).float()
     drift = Drift(tensor)
