@@ -54,7 +54,7 @@ def truth(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
 
 class Units(TypedDict):
     """The unit of an element: that of its level, [ceiling, unit] by magnitude, the largest ceiling first; at least
-    `grain` times the element, where that is more for any. Zeros keep to the first level."""
+    `grain` times the element. Zeros keep to the first level."""
 
     grain: float
     levels: list[list[float]]
@@ -62,13 +62,12 @@ class Units(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Of the elements up to some magnitude: the reference's largest error, their rms, which share of the tensor is DEEP
-    below it, and the largest of them."""
+    """Of the elements up to some magnitude: the reference's largest error, their rms, and which share of the tensor is
+    DEEP below it."""
 
     own: float
     rms: float
     deep: float
-    largest: float
 
 
 def units(got: torch.Tensor, exact: torch.Tensor) -> Units | None:
@@ -95,8 +94,7 @@ def units(got: torch.Tensor, exact: torch.Tensor) -> Units | None:
         if not deep or allowed >= ceiling:
             break
         levels.append([ceiling, allowed / BOUND])
-    grain = min(eps, GRAIN)
-    return {"grain": grain if grain * whole.largest > levels[0][1] else 0.0, "levels": levels}
+    return {"grain": min(eps, GRAIN), "levels": levels}
 
 
 def _rows(exact: torch.Tensor) -> torch.Tensor:
@@ -107,7 +105,7 @@ def _rows(exact: torch.Tensor) -> torch.Tensor:
 
 
 def _scale(got: torch.Tensor, exact: torch.Tensor, ceiling: float) -> Scale:
-    own, squares, count, deep, largest = 0.0, 0.0, 0, 0, 0.0
+    own, squares, count, deep = 0.0, 0.0, 0, 0
     taken = BLIND * torch.finfo(got.dtype).eps if got.dtype is torch.float64 else 0.0
     for mine, right in _pieces(got, exact):
         value, had = right.double(), mine.double()
@@ -119,30 +117,31 @@ def _scale(got: torch.Tensor, exact: torch.Tensor, ceiling: float) -> Scale:
         own = max(own, float(torch.where(meant, (had - value).abs(), 0.0).max()))
         squares += float(torch.where(meant, value.square(), 0.0).sum())
         count += int(meant.sum())
-        largest = max(largest, float(torch.where(meant, size, 0.0).max()))
     rms = math.sqrt(squares / max(count, 1))
-    return Scale(max(own, taken * rms), rms, deep / max(got.numel(), 1), largest)
+    return Scale(max(own, taken * rms), rms, deep / max(got.numel(), 1))
 
 
 def errors(want: torch.Tensor, have: torch.Tensor, units: Units | None) -> torch.Tensor:
-    """Error of each element in its unit, none of them NaN; infinity where equality, NaN or infinity is missed."""
+    """Error of each element in its unit, none of them NaN; infinity where equality, NaN or infinity is missed. Where
+    there is but one level and all are within BOUND of its unit, it is counted in that."""
     if units is None:
         return torch.where(want == have, 0.0, torch.inf)
-    w, h = want.double(), have.double()
-    error = torch.sub(h, w).abs_().div_(_unit(w, units))
-    if error.numel() and not math.isfinite(error.max()):
+    w, h, whole = want.double(), have.double(), units["levels"][0][1]
+    error = torch.sub(h, w).abs_().div_(whole)
+    most = float(error.max()) if error.numel() else 0.0
+    if len(units["levels"]) > 1 or not most <= BOUND:
+        error.mul_(whole / _unit(w, units))
+    if not math.isfinite(most):
         special = ~(torch.isfinite(w) & torch.isfinite(h))
         alike = (w == h) | (torch.isnan(w) & torch.isnan(h))
         error = torch.where(special, torch.where(alike, 0.0, torch.inf), error).nan_to_num_(torch.inf, torch.inf)
     return error
 
 
-def _unit(want: torch.Tensor, units: Units) -> float | torch.Tensor:
-    grain, ((_, whole), *parts) = units["grain"], units["levels"]
-    if not parts and not grain:
-        return whole
+def _unit(want: torch.Tensor, units: Units) -> torch.Tensor:
+    (_, whole), *parts = units["levels"]
     size = torch.where(torch.isfinite(want), want, 0.0).abs_()
-    unit = (size * grain).clamp_(min=whole)
+    unit = (size * units["grain"]).clamp_(min=whole)
     for ceiling, one in parts:
         unit[(size <= ceiling) & (size > 0)] = one
     return unit
