@@ -231,7 +231,8 @@ async def test_a_problem_is_timed_in_all_modes_that_differ_and_the_fastest_is_na
     again = await server.call("describe_problem", problem=SCALE_ADD, target="cpu", baselines=["compile"])
     assert again.structured_content is not None
     assert {b["name"] for b in again.structured_content["baselines"]} == {"eager", "compile"}
-    assert again.structured_content["baselines"][0]["timing"]["median_us"] == rows["eager"]
+    uncertain = any("the time of eager is uncertain" in note for note in answer.structured_content["notes"])
+    assert uncertain or again.structured_content["baselines"][0]["timing"]["median_us"] == rows["eager"]
 
 
 def test_pairs_of_blocks_are_audited_unforeseeably_early_and_ever_more_rarely() -> None:
