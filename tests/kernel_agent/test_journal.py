@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.orchestration import opened
 from kernel_agent.errors import KernelAgentError, ServerError, UsageError
 from kernel_agent.journal import FILE, LOG, MANUAL, Journal, read
 from kernel_agent.journal import begun as has_begun
@@ -92,12 +91,6 @@ def test_reading_leaves_the_collector_as_it_was_whatever_it_finds(tmp_path: Path
             assert gc.isenabled() is collecting
         finally:
             gc.enable()
-
-
-@pytest.mark.long
-def test_ten_thousand_trials_are_open_in_a_second() -> None:
-    _, cpu_s, _ = opened(10_000)
-    assert cpu_s < 1
 
 
 def test_a_record_is_written_once(tmp_path: Path) -> None:
