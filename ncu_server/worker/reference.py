@@ -20,7 +20,7 @@ from ncu_server.worker.inputs import holed, sharper, stretched
 from ncu_server.worker.modules import build, load, seed
 from ncu_server.worker.observe import changed, same, seen, state
 from ncu_server.worker.precision import SINGLE_TO_DOUBLE, Recast
-from ncu_server.worker.stage import MIX, Drift, Stage, drifts
+from ncu_server.worker.stage import MIX, Sets, Stage
 from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, real, unflatten, wide, write
 
 TRIED, TRIED_S = (2, 100), 0.1  # changes of a problem's inputs that its model is tried with: so many, for so long
@@ -196,17 +196,15 @@ class Reference:
         return [i for i in moved if self._raises(fds[0], inputs, [i])] or list(moved)
 
     def _raises(self, fd: int, inputs: Spec, moved: Sequence[int]) -> bool:
-        arguments = self._arguments(fd, inputs)
-        tensors = flatten(arguments)[1]
-        drifting = [Drift(tensors[i]) for i in moved if drifts(tensors[i])]
-        began = time.monotonic()
-        for n in range(TRIED[1] if drifting else 0):
+        tensors = flatten(self._arguments(fd, inputs))[1]
+        still = [i for i in range(len(tensors)) if i not in moved]
+        sets, began = Sets([tensors], inputs, still, kept=True), time.monotonic()
+        for n in range(TRIED[1]):
             if n >= TRIED[0] and time.monotonic() - began > TRIED_S:
                 break
-            for drift in drifting:
-                drift.move(n * MIX)
+            sets.move(0, n * MIX)
             try:
-                self._run(self._model, arguments)
+                self._run(self._model, sets.arguments[0])
             except (RuntimeError, ValueError, IndexError, ArithmeticError):
                 return True
         return False
