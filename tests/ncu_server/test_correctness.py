@@ -242,3 +242,13 @@ async def test_a_flag_that_one_draw_in_five_sets_is_not_overlooked(server: Serve
     assert (found["status"], "drawn again" in found["log"]) == ("wrong", True)
     honest = candidate("pass", TWICE.replace("2", "w[0]"), FORWARD.format("2.0 + (flag == 4)"), arguments)
     assert (await verdict(server, given, honest))["status"] == "passed"
+
+
+async def test_an_input_that_the_reference_cannot_take_changed_stays_as_drawn_and_that_is_said(server: Server) -> None:
+    drawn = "[(lambda a: a @ a.mT / 48 + 0.05 * torch.eye(48))(torch.randn(64, 48, 48))]"
+    given = problem("pass", "return torch.linalg.cholesky(x)[:, 0, 0]", drawn)
+    corner = "for (int64_t r = 0; r < n / (c * c); ++r) o[r] = std::sqrt(x[r * c * c]);"
+    forward = "out = torch.empty(x.shape[0]); kernel.run(x, x, out); return out"
+    found = await verdict(server, given, candidate("pass", corner, forward))
+    assert found["status"] == "passed", found["log"]
+    assert any("input 0 as drawn" in note for note in found["notes"])
