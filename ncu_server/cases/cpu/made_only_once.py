@@ -1,5 +1,6 @@
 """
 problem: rows_twice
+kernel: nothing
 kind: decoy
 expect: rejected|passed
 strict: rejected
@@ -7,15 +8,6 @@ why: torch copies all of it and a kernel does nothing; a second model cannot be 
     kernel can tell. Under the default rules that is hybrid.
 twin: honest_rows_twice
 """
-
-import torch
-import torch.nn as nn
-import tvm_ffi.cpp
-
-SOURCE = r"""
-void run(tvm::ffi::TensorView out) { ((float*)out.data_ptr())[0] += 0; }
-"""
-kernel = tvm_ffi.cpp.load_inline("nothing", cpp_sources=SOURCE, functions=["run"], extra_cflags=["-O3"])
 
 
 class ModelNew(nn.Module):
