@@ -18,7 +18,7 @@ from ncu_server.zygote import Child, ChildError
 
 SAMPLING_S = {"cpu": 1.5, "cuda": 0.4}  # by device: how long the alternation may go on
 CANDIDATE = "candidate"
-LONGER = 1.4  # beyond it first sight costs more than noise
+LONGER, SLACK_US = 1.4, {"cpu": 50.0, "cuda": 2.0}  # beyond both first sight costs more than noise
 AUDITS = 2  # of the first MIN_PAIRS pairs of blocks
 
 
@@ -113,7 +113,8 @@ async def _at_first_sight(trial: Trial, case: Case, eager: Child) -> float:
     with blamed(trial, "in a timed call"):
         for child in sides.values():
             await child.ask("take_unseen", fds, timeout_s, inputs=[inputs.spec for inputs in case.unseen])
-        longer = await first_sight(sides, CANDIDATE, len(fds), timeout_s)
+        slack_us = SLACK_US[trial.session.target.device]
+        longer = await first_sight(sides, CANDIDATE, len(fds), slack_us, timeout_s)
     await _audited(trial, case, eager)
     return longer
 

@@ -172,14 +172,17 @@ class Measured:
     overclaims: bool
 
 
-async def first_sight(sides: Mapping[str, Child], candidate: str, sets: int, timeout_s: float) -> float:
+async def first_sight(
+    sides: Mapping[str, Child], candidate: str, sets: int, slack_us: float, timeout_s: float
+) -> float:
     """How many times longer a side surely takes for inputs that it has not seen than for nearly the same ones soon
-    after: the candidate, beyond what the others do. Each has so many unseen `sets`; raises what Child.ask raises."""
+    after and `slack_us`: the candidate, beyond what the others do. Each has `sets` unseen ones; raises what Child.ask
+    raises."""
     nonce, longer = secrets.randbits(48), {}
     for name, child in sides.items():
         times = await _block(child, nonce, Pace(sets * VISITS, 1), timeout_s, "unseen")
         visits = [times[i : i + VISITS] for i in range(0, len(times), VISITS)]
-        longer[name] = min(first / min(again) for first, *again in visits)
+        longer[name] = min(first / (min(again) + slack_us) for first, *again in visits)
     return longer[candidate] / max(1.0, *(ratio for name, ratio in longer.items() if name != candidate))
 
 
