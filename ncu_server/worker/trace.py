@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import flop_registry
 
 REDUCTIONS = ("sum", "mean", "max", "min", "amax", "amin", "softmax", "log_softmax", "layer_norm", "rms_norm", "var")
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[misc]
     """Counts the bytes of given tensors that operators must read: views count for what they show, look-ups for what
-    they fetch, an argument that nobody uses for nothing."""
+    they fetch, an argument that nobody uses for nothing. `flops` are those of matrix products and convolutions."""
 
     LOOKUPS = ("embedding", "gather", "index", "index_select", "take")
 
@@ -24,6 +24,12 @@ class Traffic(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self._sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t.numel()}
         self._read: dict[int, float] = defaultdict(float)
+        self.flops = 0.0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing here is compiled; torch's own answer would import the compiler first, for seconds."""
+        return False
 
     @property
     def read(self) -> float:
@@ -32,6 +38,8 @@ class Traffic(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
+        if count := flop_registry.get(func.overloadpacket):
+            self.flops += count(*args, **(kwargs or {}), out_val=out)
         if all(r.alias_info is None or r.alias_info.is_write for r in func._schema.returns):
             fetched = sum(_extent(t) for t in _tensors(out)) if func.overloadpacket.__name__ in self.LOOKUPS else None
             for place, tensor in enumerate(_tensors([args, kwargs or {}])):
@@ -57,7 +65,7 @@ def work(model: torch.nn.Module, arguments: list[Any]) -> dict[str, Any]:
     ]
     own = copy.deepcopy(model)
     given = [*_tensors(arguments), *own.parameters(), *own.buffers()]
-    with torch.no_grad(), FlopCounterMode(display=False) as counter, Traffic(given) as traffic:
+    with torch.no_grad(), Traffic(given) as traffic:
         outputs = own(*arguments)
     held = {t.untyped_storage().data_ptr() for t in given}
     made = [t for t in _tensors(outputs) if t.untyped_storage().data_ptr() not in held]
@@ -66,7 +74,7 @@ def work(model: torch.nn.Module, arguments: list[Any]) -> dict[str, Any]:
         "inputs": [_shape(t) for t in _tensors(arguments)],
         "outputs": [_shape(t) for t in _tensors(outputs)],
         "parameters": parameters,
-        "flops": float(counter.get_total_flops()),
+        "flops": traffic.flops,
         "read_bytes": traffic.read,
         "written_bytes": float(sum(_extent(t) for t in made)),
         "narrow": bool(floats) and max(t.itemsize for t in floats) < 4,
