@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -12,10 +15,17 @@ from ncu_server.worker.tensors import Spec, read, real
 
 CHUNK = 1 << 18
 FEW = 0.01
+THREADS = 8
+Map = Callable[[Callable[[int], dict[str, Any]], Iterable[int]], Iterable[dict[str, Any]]]
 
 
 class Judge:
-    """Compares two sets of tensors that lie in shared memory."""
+    """Compares two sets of tensors that lie in shared memory, each piece on one thread: beside builds that keep all
+    cores busy, threads that wait for one another after each operation wait long."""
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)
+        self._pool = ThreadPoolExecutor(min(THREADS, len(os.sched_getaffinity(0))))
 
     def compare(
         self, fds: list[int], expected: Spec, got: Spec, units: list[Units | None], bound: float
@@ -27,21 +37,24 @@ class Judge:
         """
         found = ordered(expected, got, read(fds[1], got))
         pairs = zip(read(fds[0], expected), found, units, strict=True)
-        return [_compare(real(want), real(have).reshape(-1), unit, bound) for want, have, unit in pairs]
+        each = self._pool.map
+        return [_compare(real(want), real(have).reshape(-1), unit, bound, each) for want, have, unit in pairs]
 
 
-def _compare(want: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float) -> dict[str, Any]:
+def _compare(
+    want: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float, each: Map = map
+) -> dict[str, Any]:
     """A few of the elements of a small part may be small by cancellation, what is left of large ones: they are held to
     the whole's unit, where they are no more than FEW of it."""
-    found = _held(want, have, units, bound)
+    found = _held(want, have, units, bound, each)
     if units is None or not found["outside"] or not (parts := units["levels"][1:]):
         return found
     small = int(((want != 0) & (want.abs() <= parts[0][0])).sum())
-    whole = _held(want, have, {"grain": units["grain"], "levels": units["levels"][:1]}, bound)
+    whole = _held(want, have, {"grain": units["grain"], "levels": units["levels"][:1]}, bound, each)
     return whole if not whole["outside"] and found["outside"] <= FEW * small else found
 
 
-def _held(shaped: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float) -> dict[str, Any]:
+def _held(shaped: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float, each: Map) -> dict[str, Any]:
     """`span`: the first and last coordinate outside, for each dimension; `zeros` and `nans` are counted there."""
     want = shaped.reshape(-1)
     worst: dict[str, Any] = {
@@ -56,24 +69,44 @@ def _held(shaped: torch.Tensor, have: torch.Tensor, units: Units | None, bound: 
         "zeros": 0,
         "nans": 0,
     }
-    for start in range(0, want.numel(), CHUNK):
-        w, h = want[start : start + CHUNK], have[start : start + CHUNK]
-        error = errors(w, h, units)
-        most, at = (found.item() for found in error.max(0))
-        if most > bound:
-            outside = error > bound
-            worst["outside"] += int(outside.sum())
-            worst["zeros"] += int((h[outside] == 0).sum())
-            worst["nans"] += int(torch.isnan(h[outside].double()).sum())
-            worst["span"] = _span(worst["span"], outside.nonzero().reshape(-1) + start, shaped.shape)
-        if most > worst["error"]:
-            worst |= {"error": most, "index": start + at, "want": float(w[at]), "have": float(h[at])}
+
+    def held(start: int) -> dict[str, Any]:
+        return _piece(shaped, want[start : start + CHUNK], have[start : start + CHUNK], start, units, bound)
+
+    for found in each(held, range(0, want.numel(), CHUNK)):
+        for count in ("outside", "zeros", "nans"):
+            worst[count] += found[count]
+        if found["outside"]:
+            worst["span"] = _both(worst["span"], found["span"])
+        if found["error"] > worst["error"]:
+            worst |= {what: found[what] for what in ("error", "index", "want", "have")}
     return worst
 
 
-def _span(known: list[list[int]] | None, at: torch.Tensor, shape: torch.Size) -> list[list[int]]:
-    """The smallest box, as [first, last] of each dimension, that holds what is known and the flat indices."""
-    ends = [[int(places.min()), int(places.max())] for places in torch.unravel_index(at, shape)]
-    if known is None:
-        return ends
-    return [[min(a, c), max(b, d)] for (a, b), (c, d) in zip(known, ends, strict=True)]
+def _piece(
+    shaped: torch.Tensor, want: torch.Tensor, have: torch.Tensor, start: int, units: Units | None, bound: float
+) -> dict[str, Any]:
+    """The same of the elements from the flat index `start` on."""
+    error = errors(want, have, units)
+    most, at = (one.item() for one in error.max(0))
+    found = {"error": most, "index": start + at, "want": float(want[at]), "have": float(have[at])}
+    if most <= bound:
+        return found | {"outside": 0, "zeros": 0, "nans": 0}
+    outside = error > bound
+    wrong = have[outside]
+    return found | {
+        "outside": int(outside.sum()),
+        "zeros": int((wrong == 0).sum()),
+        "nans": int(torch.isnan(wrong.double()).sum()),
+        "span": _span(outside.nonzero().reshape(-1) + start, shaped.shape),
+    }
+
+
+def _span(at: torch.Tensor, shape: torch.Size) -> list[list[int]]:
+    """The smallest box, as [first, last] of each dimension, that holds the flat indices."""
+    return [[int(places.min()), int(places.max())] for places in torch.unravel_index(at, shape)]
+
+
+def _both(known: list[list[int]] | None, span: list[list[int]]) -> list[list[int]]:
+    """The smallest box that holds two."""
+    return [[min(a, c), max(b, d)] for (a, b), (c, d) in zip(known or span, span, strict=True)]
