@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ncu_server import answers, compare, schema
 from ncu_server.limit import Work, floor_us, limit_us
@@ -111,8 +113,7 @@ async def _at_first_sight(trial: Trial, case: Case, eager: Child) -> float:
     timeout_s, fds = trial.request.timeout_s, [inputs.fd for inputs in case.unseen]
     sides = {"eager": eager, CANDIDATE: trial.child}
     with blamed(trial, "in a timed call"):
-        for child in sides.values():
-            await child.ask("take_unseen", fds, timeout_s, inputs=[inputs.spec for inputs in case.unseen])
+        await _both(trial, eager, "take_unseen", fds, fds, inputs=[inputs.spec for inputs in case.unseen])
         slack_us = SLACK_US[trial.session.target.device]
         longer = await first_sight(sides, CANDIDATE, len(fds), slack_us, timeout_s)
     await _audited(trial, case, eager)
@@ -142,9 +143,26 @@ async def _held(trial: Trial, case: Case, eager: Child, window: float | None = N
         contextlib.closing(Shared("want")) as want,
         contextlib.closing(Shared("got")) as got,
     ):
-        want.seal(await eager.ask("snapshot", [want.fd], window=window))
-        spec = answers.spec(await trial.ask("snapshot", [got.fd], window=window))
+        right, said = await _both(trial, eager, "snapshot", [want.fd], [got.fd], window=window)
+        want.seal(right)
+        spec = answers.spec(said)
         await compared(trial, _as_timed(case, want), want, got, spec, compare.BOUND + 1, "in a timed call")
+
+
+async def _both(
+    trial: Trial, eager: Child, verb: str, fds: Sequence[int], of_candidate: Sequence[int], **arguments: Any
+) -> tuple[Any, Any]:
+    """What the reference and the candidate answer, asked at the same time; raises what either raises once both have
+    answered."""
+    asked = (
+        child.ask(verb, f, trial.request.timeout_s, **arguments)
+        for child, f in ((eager, fds), (trial.child, of_candidate))
+    )
+    said = await asyncio.gather(*asked, return_exceptions=True)
+    for fault in said:
+        if isinstance(fault, BaseException):
+            raise fault
+    return said[0], said[1]
 
 
 def _as_timed(case: Case, want: Shared) -> Case:

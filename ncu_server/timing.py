@@ -138,7 +138,7 @@ async def alternate(
     group = next(iter(pace.values())).group
     samples = Samples(resolution, {n: [] for n in sides}, {n: [] for n in sides}, rotation.cache(group))
     spare: dict[str, list[float]] = {n: [] for n in sides}  # of warm blocks, in which nothing but the calls takes time
-    longer = {name: one.longer() for name, one in pace.items()}
+    longer = pace if rotation.flushes else {name: one.longer() for name, one in pace.items()}
     for pair in range(WARM_PAIRS):
         for name in _turn(sides, pair):
             done = await _measured(sides[name], secrets.randbits(48), longer[name], timeout_s, "warm")
