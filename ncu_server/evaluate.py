@@ -9,16 +9,17 @@ import functools
 import platform
 import statistics
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ncu_server import answers, authorship, compare, elf, guard, jitted, peaks, schema
 from ncu_server.authorship import Authorship, Ownership
 from ncu_server.build import Build, BuildFault
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
-from ncu_server.memory import Shared
+from ncu_server.memory import Practice, Shared
 from ncu_server.race import CANDIDATE, Run, timed
 from ncu_server.rig import Rig
 from ncu_server.session import BASELINES, Case, Session
@@ -27,6 +28,7 @@ from ncu_server.timing import Samples, combined
 from ncu_server.trial import Objection, Request, Trial, blamed, compared, opened
 from ncu_server.zygote import ChildError, ChildFault, Lost
 
+T = TypeVar("T")
 UNORDERED = (
     "{:.0f} us of a call's device work are outside the caller's stream order: they begin before what is ahead of the "
     "call is done, or still run when what is behind it begins; launch on the current stream, or join with wait_stream"
@@ -57,9 +59,8 @@ async def _judge(rig: Rig, target: Target, probe: Probe, request: Request, repor
     stages = schema.Stages()
     try:
         async with contextlib.AsyncExitStack() as stack:
-            with _clocked(stages, "prepare_s"):
-                session = await stack.enter_async_context(rig.session(request.problem, target, probe, request.fresh))
-            trial = await stack.enter_async_context(_tried(rig, session, target, probe, request, stages, report))
+            session, built = await _ready(stack, rig, target, probe, request, stages, report)
+            trial = await stack.enter_async_context(_tried(rig, session, built, target, probe, request, stages, report))
             result = await _run(trial, target, probe, report)
     except Objection as objection:
         await rig.require_room()
@@ -73,29 +74,62 @@ async def _judge(rig: Rig, target: Target, probe: Probe, request: Request, repor
     return result.model_copy(update={"notes": [*session.notes, *rig.lease(target).notes, *result.notes]})
 
 
+async def _ready(
+    stack: contextlib.AsyncExitStack,
+    rig: Rig,
+    target: Target,
+    probe: Probe,
+    request: Request,
+    stages: schema.Stages,
+    report: Report,
+) -> tuple[Session, Build]:
+    """The problem prepared, until `stack` ends, and the candidate built: at the same time, where a build neither calls
+    the candidate nor disturbs the device."""
+    zygote, lease, began = rig.zygote(target, probe), rig.lease(target), time.monotonic()
+    apart = target.builds_disturb or target.warms
+
+    async def build(practice: Practice | None) -> Build | BuildFault:
+        return await rig.builds.get(zygote, target, request.candidate, practice, lease, request.timeout_s, report)
+
+    async with contextlib.nullcontext() if apart else _beside(build(None)) as building:
+        with _clocked(stages, "prepare_s"):
+            session = await stack.enter_async_context(rig.session(request.problem, target, probe, request.fresh))
+        built = await (building or build(session.practice))
+    took = time.monotonic() - began
+    stages.build_s = round(built.seconds, 3)
+    explained = stages.prepare_s + stages.build_s if apart else max(stages.prepare_s, stages.build_s)
+    stages.queue_s = round(max(0.0, took - explained), 3)
+    if isinstance(built, BuildFault):
+        raise Objection("timeout" if built.timed_out else "build_error", built.log)
+    return session, built
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Work that goes on beside what follows, and not after it."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 @contextlib.asynccontextmanager
 async def _tried(
     rig: Rig,
     session: Session,
+    built: Build,
     target: Target,
     probe: Probe,
     request: Request,
     stages: schema.Stages,
     report: Report,
 ) -> AsyncIterator[Trial]:
-    """The candidate built, and in a child of its own with the device to itself."""
-    lease, zygote = rig.lease(target), rig.zygote(target, probe)
-    with _clocked(stages, "queue_s"):
-        built = await rig.builds.get(
-            zygote, target, request.candidate, session.practice, lease, request.timeout_s, report
-        )
-    stages.build_s = min(round(built.seconds, 3), stages.queue_s)  # less where it was built for an earlier call
-    stages.queue_s -= stages.build_s
-    if isinstance(built, BuildFault):
-        raise Objection("timeout" if built.timed_out else "build_error", built.log)
+    """The candidate in a child of its own, with the device to itself."""
     async with contextlib.AsyncExitStack() as stack:
         with _clocked(stages, "queue_s"):
-            await stack.enter_async_context(lease.alone(report))
+            await stack.enter_async_context(rig.lease(target).alone(report))
         with _clocked(stages, "held_s"):
             child = await session.candidate(built.directory)
             reached = functools.partial(peaks.measured, rig.cache, session, probe)

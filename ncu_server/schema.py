@@ -52,7 +52,8 @@ class ShapeResult(BaseModel):
 
 
 class Stages(BaseModel):
-    """Where the time of this call went, in seconds; `held_s`, from open to attribute, had the device to itself."""
+    """Where the time of this call went, in seconds; `held_s`, from open to attribute, had the device to itself. On a
+    GPU prepare and build go on at the same time."""
 
     prepare_s: float = Field(default=0.0, description="until the problem's secret inputs and expected values are there")
     build_s: float = 0.0

@@ -1,0 +1,66 @@
+"""Where a build disturbs nothing, the problem is prepared meanwhile."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from ncu_server.errors import Code, Refusal
+from ncu_server.evaluate import evaluate
+from ncu_server.rig import Rig
+from ncu_server.targets import TARGETS
+from ncu_server.trial import Request
+from tests.measuring import QUICK, SCALE_ADD
+
+# A problem that is not ready before some build has begun.
+WAITS = """
+def _begun(place):
+    import time
+    from pathlib import Path
+    until = time.monotonic() + 60
+    while not any(Path(place).glob("build-*")):
+        assert time.monotonic() < until, "no build has begun"
+
+def get_init_inputs():
+    _begun("{place}")
+"""
+
+
+@pytest_asyncio.fixture
+async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+    """As on a GPU: compiling does not disturb."""
+    monkeypatch.setitem(TARGETS, "cpu", replace(TARGETS["cpu"], builds_disturb=False))
+    made = Rig(tmp_path)
+    yield made
+    made.close()
+
+
+async def quiet(_: str) -> None:
+    pass
+
+
+def asked(rig: Rig, candidate: str, then: str) -> Request:
+    assert "def get_init_inputs():\n" in SCALE_ADD
+    waiting = WAITS.format(place=rig.work) + then
+    return Request(candidate, SCALE_ADD.replace("def get_init_inputs():\n", waiting, 1), "cpu", (), False, 120.0)
+
+
+@pytest.mark.asyncio
+async def test_a_problem_is_prepared_while_its_first_candidate_is_built(rig: Rig) -> None:
+    result = await evaluate(rig, asked(rig, QUICK, ""), quiet)
+    assert result.status == "passed", result.log
+    assert result.stages.build_s > 0
+    again = await evaluate(rig, asked(rig, QUICK, ""), quiet)
+    assert (again.status, again.stages.build_s) == ("passed", 0.0)
+
+
+@pytest.mark.asyncio
+async def test_a_problem_that_fails_ends_the_build_beside_it(rig: Rig) -> None:
+    endless = QUICK.replace("class ModelNew", "while True:\n    pass\n\n\nclass ModelNew", 1)
+    with pytest.raises(Refusal) as refused:
+        await evaluate(rig, asked(rig, endless, "    raise ValueError('no such thing')\n"), quiet)
+    assert (refused.value.code, "no such thing" in str(refused.value)) == (Code.BAD_PROBLEM, True)
+    await rig.zygote(*rig.target("cpu")).cleared()
+    assert not [*rig.work.glob("build-*"), *rig.work.glob("builder-*")]
