@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,16 +21,27 @@ CPU_COPY_BYTES = 256 << 20
 CUDA_COPY_BYTES = 1 << 30
 CYCLES_PER_US = 2_000  # of an SM clock near 2 GHz; a slower clock only makes the lead longer
 MOST_BLOCKS = 64  # that are poisoned at once
-MIN_LEAD_US, MAX_LEAD_US = 20.0, 5_000.0
 # Bound before any candidate's code: replacing them in `time` or in the classes of `torch.cuda` changes nothing here.
 _now, _sleep, _stream = time.perf_counter_ns, torch.cuda._sleep, torch.cuda.current_stream
 _Event, _synchronize = torch._C._CudaEventBase, torch.cuda.synchronize
 
 
+class Lead(NamedTuple):
+    """How long a GPU spins ahead of a group: for so many of the usual launches, in microseconds not less nor more."""
+
+    launches: float
+    least_us: float
+    most_us: float
+
+
+USUAL, SURE = Lead(2, 20.0, 5_000.0), Lead(4, 1_000.0, 50_000.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Calls:
     """What is timed: `count` groups of `group` calls. `before` a group, and `after` it with the output of its `kept`
-    call, the clock stands still; `cold` flushes the cache ahead of each group."""
+    call, the clock stands still; `cold` flushes the cache ahead of each group. `lead` is SURE where groups are
+    few and compared with one another: not even the slowest launch may show."""
 
     call: Callable[[int], Any]
     count: int
@@ -39,6 +50,7 @@ class Calls:
     after: Callable[[int, Any], None] = lambda _, out: None
     cold: bool = True
     kept: int = 0
+    lead: Lead = USUAL
 
     def run(self, group: int) -> Any:
         """The calls of one group; the output of that which is kept."""
@@ -133,7 +145,7 @@ class Cuda:
 
     def __init__(self) -> None:
         self._flush = torch.empty(2 * self.cache_bytes(), dtype=torch.uint8, device="cuda")
-        self._lead_us = MIN_LEAD_US
+        self._launch_us = 0.0
 
     def settle(self) -> None:
         torch.cuda.synchronize()
@@ -158,6 +170,7 @@ class Cuda:
         The device first spins for longer than the host takes to launch a group (as the block before showed), so that
         launch overhead is hidden alike on every side, as it is where the stream is kept busy.
         """
+        lead_us = min(max(calls.lead.launches * self._launch_us, calls.lead.least_us), calls.lead.most_us)
         marks = [tuple(_Event(enable_timing=True) for _ in range(2)) for _ in range(calls.count)]
         stream = _stream()
         launches = []
@@ -165,7 +178,7 @@ class Cuda:
             calls.before(group)
             if calls.cold:
                 self._flush.zero_()
-            _sleep(int(self._lead_us * CYCLES_PER_US))
+            _sleep(int(lead_us * CYCLES_PER_US))
             start.record(stream)
             began = _now()
             out = calls.run(group)
@@ -174,7 +187,7 @@ class Cuda:
             calls.after(group, out)
             del out
         _synchronize()
-        self._lead_us = min(max(2 * statistics.median(launches), MIN_LEAD_US), MAX_LEAD_US)
+        self._launch_us = statistics.median(launches)
         return [start.elapsed_time(end) * 1e3 / calls.group for start, end in marks]
 
     def cache_bytes(self) -> int:

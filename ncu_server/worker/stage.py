@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ncu_server.worker.devices import Calls, Device
+from ncu_server.worker.devices import SURE, USUAL, Calls, Device
 from ncu_server.worker.observe import State
 from ncu_server.worker.tensors import Spec, flatten, placed, real, unflatten, write
 
@@ -182,7 +182,10 @@ class Stage:
 
         self._device.settle()
         cold = not warm and group == 1
-        calls = Calls(lambda i: self._model(*sets.arguments[place(i)]), count, group, before, after, cold, kept % group)
+        lead = SURE if unseen else USUAL
+        calls = Calls(
+            lambda i: self._model(*sets.arguments[place(i)]), count, group, before, after, cold, kept % group, lead
+        )
         with torch.no_grad():
             times = self._device.clock(calls)
         self._unseen = None

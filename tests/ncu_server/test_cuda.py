@@ -1,7 +1,11 @@
 """The cuda target, on a machine that has a device (`-m gpu`)."""
 
-import pytest
+import time
 
+import pytest
+import torch
+
+from ncu_server.worker.devices import SURE, Calls, Cuda
 from tests.measuring import SCALE_ADD, Server
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.gpu]
@@ -135,3 +139,15 @@ async def test_a_description_names_the_device_and_its_copy_bandwidth(server: Ser
     assert device["arch"].startswith("sm_")
     assert device["copy_gbps"] > 50
     assert [b["name"] for b in answer.structured_content["baselines"]][:2] == ["eager", "compile"]
+
+
+async def test_a_slow_launch_does_not_show_where_calls_are_compared() -> None:
+    device, x = Cuda(), torch.ones(8, device="cuda")
+
+    def call(i: int) -> torch.Tensor:
+        if i == 1:
+            time.sleep(5e-4)  # the launch that is slow
+        return x + 1
+
+    device.clock(Calls(call, 1))
+    assert max(device.clock(Calls(call, 4, lead=SURE))) < 100 < max(device.clock(Calls(call, 4)))
