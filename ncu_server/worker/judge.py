@@ -104,7 +104,12 @@ def _piece(
 
 def _span(at: torch.Tensor, shape: torch.Size) -> list[list[int]]:
     """The smallest box, as [first, last] of each dimension, that holds the flat indices."""
-    return [[int(places.min()), int(places.max())] for places in torch.unravel_index(at, shape)]
+    ends = []
+    for size in reversed(shape):
+        places = at % size
+        ends.append([int(places.min()), int(places.max())])
+        at = at // size
+    return ends[::-1]
 
 
 def _both(known: list[list[int]] | None, span: list[list[int]]) -> list[list[int]]:
