@@ -132,6 +132,69 @@ async def test_a_fault_on_the_device_is_the_candidate_s_and_the_next_one_passes(
     assert (await status(server, LIGHT))[0] == "passed"
 
 
+TWICE = """
+import torch, torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return EXPRESSION
+
+def get_inputs():
+    return [INPUTS]
+
+def get_init_inputs():
+    return []
+"""
+TWICE_OF = r'''
+import torch, torch.nn as nn, tvm_ffi.cpp
+SOURCE = r"""
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+using T = TYPE;
+__global__ void kernel(const T* x, T* o, int64_t n) {
+  int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+  if (i < n) o[i] = T(WIDE(x[i]) * WIDE(2));
+}
+void run(tvm::ffi::TensorView x, tvm::ffi::TensorView o, int64_t n, int64_t stream) {
+  kernel<<<(n + 255) / 256, 256, 0, (cudaStream_t)stream>>>((const T*)x.data_ptr(), (T*)o.data_ptr(), n);
+}
+"""
+built = tvm_ffi.cpp.load_inline("twice", cuda_sources=SOURCE, functions=["run"])
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        o = torch.empty_like(x)
+        a, b = x.view(torch.uint8), o.view(torch.uint8)
+        built.run(a, b, COUNT * x.numel(), torch.cuda.current_stream().cuda_stream)
+        return o
+'''
+FLOATS = "torch.randn(1024, 512).to(torch.{})"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "inputs", "kind", "wide", "count"),
+    [
+        ("complex64", "torch.randn(1024, 512, dtype=torch.complex64)", "float", "float", 2),
+        ("float8_e4m3fn", FLOATS, "__nv_fp8_e4m3", "float", 1),
+        ("float8_e5m2", FLOATS, "__nv_fp8_e5m2", "float", 1),
+        ("bfloat16", FLOATS, "__nv_bfloat16", "float", 1),
+        ("float64", FLOATS, "double", "double", 1),
+        ("int32", "torch.randint(-99, 99, (1024, 512)).int()", "int32_t", "int32_t", 1),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 16 else "",
+)
+async def test_tensors_of_every_kind_are_judged(
+    server: Server, dtype: str, inputs: str, kind: str, wide: str, count: int
+) -> None:
+    expression = "(x.float() * 2).to(x.dtype)" if "float8" in dtype else "x * 2"
+    problem = TWICE.replace("EXPRESSION", expression).replace("INPUTS", inputs.format(dtype))
+    candidate = TWICE_OF.replace("TYPE", kind).replace("WIDE", wide).replace("COUNT", str(count))
+    answer = await server.call("evaluate_kernel", candidate=candidate, problem=problem, target="cuda")
+    assert answer.structured_content is not None, answer.content
+    assert answer.structured_content["status"] == "passed", answer.structured_content["log"]
+
+
 async def test_a_description_names_the_device_and_its_copy_bandwidth(server: Server) -> None:
     answer = await server.call("describe_problem", problem=SCALE_ADD, target="cuda")
     assert answer.structured_content is not None, answer.content
