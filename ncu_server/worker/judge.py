@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -16,7 +16,13 @@ from ncu_server.worker.tensors import Spec, read, real
 CHUNK = 1 << 18
 FEW = 0.01
 THREADS = 8
-Map = Callable[[Callable[[int], dict[str, Any]], Iterable[int]], Iterable[dict[str, Any]]]
+T = TypeVar("T")
+
+
+class Map(Protocol):
+    """As the built-in map."""
+
+    def __call__(self, work: Callable[[int], T], starts: Iterable[int], /) -> Iterable[T]: ...
 
 
 class Judge:
@@ -49,7 +55,8 @@ def _compare(
     found = _held(want, have, units, bound, each)
     if units is None or not found["outside"] or not (parts := units["levels"][1:]):
         return found
-    small = int(((want != 0) & (want.abs() <= parts[0][0])).sum())
+    pieces, ceiling = want.reshape(-1).split(CHUNK), parts[0][0]
+    small = sum(each(lambda i: int(((pieces[i] != 0) & (pieces[i].abs() <= ceiling)).sum()), range(len(pieces))))
     whole = _held(want, have, {"grain": units["grain"], "levels": units["levels"][:1]}, bound, each)
     return whole if not whole["outside"] and found["outside"] <= FEW * small else found
 
