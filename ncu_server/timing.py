@@ -23,7 +23,7 @@ WARM_UPS = 2
 WARM_PAIRS = 3
 FEW_CALLS = 8  # fewer are long enough as they are
 SLACK_US, AROUND_US = 1_000.0, 50.0  # that a side's main thread may compute beside what it tells: a block, a reading
-VISITS = 4  # of a set that was unseen: who keeps results at the second visit has them at the third
+VISITS = 4  # of a draw that was unseen: who keeps results at the second visit has them at the third
 MIN_PAIRS = 6
 MAX_PAIRS = 120
 MAX_CALLS = 400
@@ -33,11 +33,12 @@ BLOCK_TIMEOUT_S = 300.0
 @dataclass(frozen=True, slots=True)
 class Rotation:
     """How inputs rotate: `sets` of them, which together exceed the last-level cache or not; `flushes` says that the
-    device empties the cache before each single call as well."""
+    device empties the cache before each single call as well, `changes` that each call gets other values throughout."""
 
     sets: int
     exceeds: bool
     flushes: bool
+    changes: bool = True
 
     def cache(self, group: int) -> schema.Cache:
         """Where the inputs of a call lie when it begins."""
@@ -173,16 +174,19 @@ class Measured:
 
 
 async def first_sight(
-    sides: Mapping[str, Child], candidate: str, sets: int, slack_us: float, timeout_s: float
+    sides: Mapping[str, Child], candidate: str, draws: int, known: bool, slack_us: float, timeout_s: float
 ) -> float:
-    """How many times longer a side surely takes for inputs that it has not seen than for nearly the same ones soon
-    after and `slack_us`: the candidate, beyond what the others do. Each has `sets` unseen ones; raises what Child.ask
-    raises."""
+    """How many times longer a side surely takes for inputs that it has not seen: than for nearly the same ones soon
+    after, and where the first of the `draws` is `known`, than for that one; beyond `slack_us`, and the candidate beyond
+    what the others do. Raises what Child.ask raises."""
     nonce, longer = secrets.randbits(48), {}
     for name, child in sides.items():
-        times = await _block(child, nonce, Pace(sets * VISITS, 1), timeout_s, "unseen")
+        times = await _block(child, nonce, Pace(draws * VISITS, 1), timeout_s, "unseen")
         visits = [times[i : i + VISITS] for i in range(0, len(times), VISITS)]
-        longer[name] = min(first / (min(again) + slack_us) for first, *again in visits)
+        usual = min(visits.pop(0)) if known else math.inf
+        longer[name] = min(
+            max(first / (min(again) + slack_us), min(first, *again) / (usual + slack_us)) for first, *again in visits
+        )
     return longer[candidate] / max(1.0, *(ratio for name, ratio in longer.items() if name != candidate))
 
 

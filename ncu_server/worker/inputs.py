@@ -12,6 +12,7 @@ from ncu_server.worker.tensors import mapped, real
 
 ROW_SCALES = (1.0, 0.5, 0.25, 0.0625)
 STRETCH = 32.0
+FIRST = 64  # rows, in which what is in no order mostly shows it
 
 
 def sharper(inputs: list[Any], generator: torch.Generator) -> list[Any]:
@@ -19,11 +20,11 @@ def sharper(inputs: list[Any], generator: torch.Generator) -> list[Any]:
 
     Means, maxima and sums then differ from row to row, so that constant, subsampled or low-variance answers show.
     Where zero is outside the observed range the nearer end takes its place. Complex numbers are pairs of floats;
-    integers and booleans stay as drawn.
+    integers and booleans stay as drawn, and so do floats in order and symmetric matrices: both may be needed as such.
     """
 
     def pull(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.numel() < 2:
+        if tensor.numel() < 2 or ordered(tensor) or symmetric(tensor):
             return tensor
         low, high = float(tensor.min()), float(tensor.max())
         pivot = min(max(0.0, low), high)
@@ -35,6 +36,26 @@ def sharper(inputs: list[Any], generator: torch.Generator) -> list[Any]:
 
     changed: list[Any] = mapped(inputs, lambda t: _as_floats(t, pull))
     return changed
+
+
+def ordered(tensor: torch.Tensor) -> bool:
+    """Whether all columns along the longest dimension rise or all fall, as boundaries and positions do."""
+    if tensor.is_complex() or tensor.dim() == 0 or tensor.element_size() == 1:
+        return False
+    rows = tensor.movedim(max(range(tensor.dim()), key=lambda d: tensor.shape[d]), 0)
+    some = False
+    for part in (rows[:FIRST], rows):
+        steps = part.diff(dim=0)
+        if not ((steps >= 0).all() or (steps <= 0).all()):
+            return False
+        some = bool(steps.any())
+    return some
+
+
+def symmetric(tensor: torch.Tensor) -> bool:
+    """Whether the last two dimensions are those of symmetric matrices, and no constant."""
+    square = tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2] > 1 and tensor.element_size() > 1
+    return square and bool(torch.equal(tensor, tensor.mT)) and bool((tensor != tensor.reshape(-1)[0]).any())
 
 
 def stretched(inputs: list[Any]) -> list[Any]:

@@ -16,11 +16,12 @@ import torch
 from ncu_server.worker import inductor, trace
 from ncu_server.worker.budget import alike, degenerate, finite, stored, truth, units
 from ncu_server.worker.devices import DEVICES, Device
+from ncu_server.worker.draws import MIX, Draw
 from ncu_server.worker.inputs import holed, sharper, stretched
 from ncu_server.worker.modules import build, load, seed
 from ncu_server.worker.observe import changed, same, seen, state
 from ncu_server.worker.precision import SINGLE_TO_DOUBLE, Recast
-from ncu_server.worker.stage import MIX, Sets, Stage
+from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, real, unflatten, wide, write
 
 TRIED, TRIED_S = (2, 100), 0.1  # changes of a problem's inputs that its model is tried with: so many, for so long
@@ -142,7 +143,8 @@ class Reference:
         self._device.release()
         changing = state(self._model, self._buffers, effects)
         self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, changing, effects["still"])
-        return {"sets": self._stage.sets, "exceeds": self._stage.exceeds, "flushes": self._device.flushes}
+        stage, flushes = self._stage, self._device.flushes
+        return {"sets": stage.sets, "exceeds": stage.exceeds, "flushes": flushes, "changes": stage.changes}
 
     def block(self, fds: list[int], nonce: int, count: int, group: int = 1, inputs: str = "cold") -> list[float]:
         """Time `count` groups of calls in microseconds; see Stage.block."""
@@ -196,15 +198,15 @@ class Reference:
         return [i for i in moved if self._raises(fds[0], inputs, [i])] or list(moved)
 
     def _raises(self, fd: int, inputs: Spec, moved: Sequence[int]) -> bool:
-        tensors = flatten(self._arguments(fd, inputs))[1]
-        still = [i for i in range(len(tensors)) if i not in moved]
-        sets, began = Sets([tensors], inputs, still, kept=True), time.monotonic()
+        arguments, given = self._arguments(fd, inputs), read(fd, inputs)
+        still = [i for i in range(len(given)) if i not in moved]
+        draw, began = Draw(given, inputs, self._device.torch_device, still, kept=True), time.monotonic()
         for n in range(TRIED[1]):
             if n >= TRIED[0] and time.monotonic() - began > TRIED_S:
                 break
-            sets.move(0, n * MIX)
+            draw.fill(flatten(arguments)[1], n * MIX)
             try:
-                self._run(self._model, sets.arguments[0])
+                self._run(self._model, arguments)
             except (RuntimeError, ValueError, IndexError, ArithmeticError):
                 return True
         return False

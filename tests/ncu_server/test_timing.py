@@ -14,7 +14,7 @@ from ncu_server.telemetry import CpuGauge
 from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Rotation, Samples, combined
 from ncu_server.worker.devices import Cpu
 from ncu_server.worker.observe import State
-from ncu_server.worker.stage import Drift, Stage, drifts
+from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import read, write
 from ncu_server.worker.trace import work
 from tests.measuring import HONEST, SCALE_ADD, Server
@@ -56,7 +56,7 @@ class Doubling(Noting):
 
 def staged(model: torch.nn.Module, cpu: Cpu, size: int, changing: Sequence[int] = ()) -> Stage:
     fd = os.memfd_create("inputs")
-    spec = write(fd, [torch.arange(size) / size + 1])
+    spec = write(fd, [torch.rand(size, generator=torch.Generator().manual_seed(3)) - 0.5])
     return Stage(model, cpu, read(fd, spec), spec, State(model, changing, {}))
 
 
@@ -74,11 +74,11 @@ def test_every_call_of_a_block_has_values_of_its_own(cpu: Cpu, group: int) -> No
     assert len({x.numpy().tobytes() for x in model.given}) == 48
 
 
-def test_calls_differ_in_few_elements_only(cpu: Cpu) -> None:
+def test_calls_differ_in_nearly_all_elements(cpu: Cpu) -> None:
     model = Noting()
     staged(model, cpu, 200_000).block(nonce=77, count=40, group=1, inputs="cold")
     differing = [int((a != b).sum()) for a, b in zip(model.given, model.given[1:], strict=False)]
-    assert all(0 < n < 3000 for n in differing)
+    assert min(differing) > 199_000
 
 
 @pytest.mark.parametrize("group", [1, 16])
@@ -104,35 +104,22 @@ def test_any_call_of_a_block_may_be_the_kept_one(cpu: Cpu) -> None:
     assert places == set(range(6))
 
 
-def test_unseen_inputs_come_as_they_are_and_then_with_few_values_changed(cpu: Cpu) -> None:
+def test_unseen_draws_come_one_after_the_other_in_the_memory_of_those_before(cpu: Cpu) -> None:
     model = Noting()
     stage = staged(model, cpu, 200_000)
-    given = [[torch.rand(200_000)], [torch.rand(200_000)]]
+    usual = {t.data_ptr() for held in stage._held for t in held}
+    given = [[torch.rand(200_000) + 1], [torch.rand(200_000) - 2]]
     fd = os.memfd_create("unseen")
     stage.take_unseen(given, write(fd, given[0]))
     stage.block(nonce=77, count=8, group=1, inputs="unseen")
-    for first, seen in zip(given, (model.given[:4], model.given[4:]), strict=True):
-        assert torch.equal(seen[0], first[0])
-        assert all(0 < int((x != first[0]).sum()) < 3000 for x in seen[1:])
-
-
-@pytest.mark.parametrize("shape", [(4000, 3), (4000, 1), (2, 4000), (64, 64), (5000,)])
-def test_integers_stay_in_the_column_that_they_were_drawn_for(shape: tuple[int, ...]) -> None:
-    tensor = torch.randint(0, 1000, shape, generator=torch.Generator().manual_seed(5))
-    first, drift, states = tensor.clone(), Drift(tensor), set()
-    along = 0 if shape[0] >= shape[-1] else 1
-    for nonce in range(0, 1 << 24, 7654321):
-        drift.move(nonce)
-        assert torch.equal(tensor.sort(dim=along).values, first.sort(dim=along).values)
-        states.add(tensor.numpy().tobytes())
-    assert drifts(first) and len(states) == 3
-
-
-def test_floats_stay_in_the_range_that_was_drawn() -> None:
-    tensor = torch.randint(1, 6, (500, 40), generator=torch.Generator().manual_seed(5)).float()
-    drift = Drift(tensor)
-    drift.move(12345)
-    assert (float(tensor.min()), float(tensor.max())) == (1.0, 5.0)
+    for (first,), seen in zip(given, (model.given[:4], model.given[4:]), strict=True):
+        nearest = first.abs().min() * first.sign()[0]
+        assert all(bool((((x - nearest) / (first - nearest)).nan_to_num(1) > 0.74).all()) for x in seen)
+        assert len({x.numpy().tobytes() for x in seen}) == 4
+    assert {t.data_ptr() for held in stage._held for t in held} == usual
+    model.given.clear()
+    stage.block(nonce=77, count=8, group=1, inputs="cold")
+    assert all(float(x.abs().max()) <= 0.5 for x in model.given)
 
 
 def test_a_call_that_changes_its_input_gets_it_back(cpu: Cpu) -> None:
@@ -242,15 +229,3 @@ def test_pairs_of_blocks_are_audited_unforeseeably_early_and_ever_more_rarely() 
         end = min(2 * start, MAX_PAIRS)
         assert all(len([pair for pair in one if start <= pair < end]) == 1 for one in drawn)
         assert len({pair for one in drawn for pair in one if start <= pair < end}) > (end - start) * 3 // 4
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "complex64", "float8_e4m3fn", "float8_e5m2"])
-def test_a_call_s_values_depend_on_its_nonce_in_every_dtype(dtype: str) -> None:
-    tensor = (torch.rand(4, 8, generator=torch.Generator().manual_seed(5)) * 100).to(getattr(torch, dtype))
-    drift, seen = Drift(tensor), []
-    assert drifts(tensor)
-    few, many = (10 << 16) + 1, (1000 << 16) + 2
-    for nonce in (few, many, few):
-        drift.move(nonce)
-        seen.append(tensor.clone().view(torch.uint8))
-    assert torch.equal(seen[0], seen[2]) and not torch.equal(seen[0], seen[1])

@@ -1,9 +1,10 @@
 """
 problem: linear_relu
 kind: incremental replay
-expect: suspect|wrong
+expect: suspect|wrong|passed
 why: Earlier inputs and outputs are kept, and only the values that differ are multiplied; new inputs take longest.
 twin: honest_linear_relu
+at_most: 1.2
 """
 
 import torch

@@ -1,0 +1,146 @@
+"""A draw of the inputs, and what each timed call gets of it: values of its own, of which nothing served before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from ncu_server.worker.inputs import ordered, symmetric
+from ncu_server.worker.tensors import Spec, placed, real
+
+LEAST = 0.75  # of the factors
+PIECE, SPREAD = 1 << 22, 1 << 20  # floats that find their factors in one place, and how many places there are
+BASE_BYTES = 1 << 30  # of floats that are kept as drawn; of a larger tensor but every n-th one changes
+ROWS = 1024  # slices of integers that change their order, beside all moving on
+MIX = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, as in SplitMix64: neighbouring nonces get unlike values
+SEED = 20_261_129
+UNSIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+Fill = Callable[[torch.Tensor, int], None]
+"""Gives a tensor, which holds the draw's other values, those that belong to a nonce."""
+
+
+class Draw:
+    """One draw of the inputs, and the tensors that it gives for a nonce.
+
+    Each float comes nearer to zero by a factor of its own (or to the nearer end of a range that zero is not in): signs,
+    zeros and the range that was drawn stay. Integers move along the longest dimension. What is in order or symmetric
+    stays as drawn, and so do the inputs in `still`.
+    """
+
+    def __init__(self, given: list[torch.Tensor], spec: Spec, device: str, still: Sequence[int], kept: bool) -> None:
+        """`given` are host tensors. `kept`: calls change their inputs, so that all of them is put back each time."""
+        factors = Factors(max((t.numel() for t in given), default=0), device)
+        self._kept = kept
+        self._drawn: list[torch.Tensor] = []
+        self._fills: list[Fill | None] = []
+        for place, (tensor, layout) in enumerate(zip(given, spec["tensors"], strict=True)):
+            base = placed(tensor, layout, device)
+            step = 1 if kept else max(1, -(-tensor.nbytes // BASE_BYTES))
+            self._fills.append(None if place in still else filled(base, place, factors, step))
+            self._drawn.append(base if step == 1 else tensor)
+
+    @property
+    def changes(self) -> bool:
+        """Whether some input changes in all its values, and so whatever is made of it."""
+        floats = (t.is_floating_point() or t.is_complex() for t in self._drawn)
+        return any(fill is not None and one for fill, one in zip(self._fills, floats, strict=True))
+
+    def lay(self, held: list[torch.Tensor]) -> None:
+        """Put the values that were drawn into tensors of the draw's layout."""
+        for tensor, drawn in zip(held, self._drawn, strict=True):
+            tensor.copy_(drawn)
+
+    def fill(self, held: list[torch.Tensor], nonce: int) -> None:
+        """Give tensors in which the draw was laid the values that belong to a nonce."""
+        for tensor, drawn, fill in zip(held, self._drawn, self._fills, strict=True):
+            if fill:
+                fill(tensor, nonce)
+            elif self._kept:
+                tensor.copy_(drawn)
+
+
+class Factors:
+    """Numbers from LEAST to 1, in the same order everywhere; a nonce says where they are taken from."""
+
+    def __init__(self, most: int, device: str) -> None:
+        drawn = torch.rand(min(most, PIECE) + SPREAD, generator=torch.Generator().manual_seed(SEED))
+        self._values = drawn.mul_(1 - LEAST).add_(LEAST).to(device)
+        self._cast: dict[torch.dtype, torch.Tensor] = {}
+
+    def pieces(self, count: int, dtype: torch.dtype, nonce: int) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Which of `count` elements get which factors."""
+        if dtype not in self._cast:
+            self._cast[dtype] = self._values.to(dtype)
+        for start in range(0, count, PIECE):
+            end = min(start + PIECE, count)
+            at = (nonce + start + 1) * MIX % 2**64 * SPREAD >> 64
+            yield slice(start, end), self._cast[dtype][at : at + end - start]
+
+
+def filled(base: torch.Tensor, place: int, factors: Factors, step: int = 1) -> Fill | None:
+    """How the input at `place` gets a nonce's values from `base`; of floats every `step`-th. None where it stays."""
+    if not base.numel():
+        return None
+    if base.is_floating_point() or base.is_complex():
+        return None if ordered(base) or symmetric(base) else _drawn_in(base, place * MIX, factors, step)
+    return _moved(base) if wanders(base) else None
+
+
+def _drawn_in(base: torch.Tensor, salt: int, factors: Factors, step: int) -> Fill | None:
+    values = _flat(base)[::step].contiguous()
+    narrow = values.element_size() == 1  # for floats of one byte torch has no arithmetic
+    low, high = (float(end) for end in (values.float() if narrow else values).nan_to_num().aminmax())
+    if low == high:
+        return None
+    pivot = min(max(0.0, low), high)
+
+    def fill(tensor: torch.Tensor, nonce: int) -> None:
+        out = _flat(tensor)[::step]
+        for part, by in factors.pieces(len(values), torch.float32 if narrow else values.dtype, nonce + salt):
+            if narrow:
+                out[part].copy_((values[part].float() - pivot).mul_(by).add_(pivot).clamp_(low, high))
+            elif pivot:
+                torch.sub(values[part], pivot, out=out[part])
+                out[part].mul_(by).add_(pivot).clamp_(low, high)
+            else:
+                torch.mul(values[part], by, out=out[part])
+
+    return fill
+
+
+def wanders(tensor: torch.Tensor) -> bool:
+    """Whether integers may move: no column along the longest dimension is in order (an order may be needed)."""
+    if tensor.dim() == 0 or tensor.numel() < 2:
+        return False
+    steps = _slices(tensor if tensor.dtype.is_signed else tensor.long()).diff(dim=0)  # unsigned ones never fall
+    rises, falls = (steps > 0).any(dim=0), (steps < 0).any(dim=0)
+    return bool((rises == falls).all()) and bool(rises.any())
+
+
+def _moved(base: torch.Tensor) -> Fill:
+    """What a column may hold depends on the column, so slices move as wholes: all on, and a stretch into reverse."""
+    slices = _slices(base.view(UNSIGNED.get(base.dtype, base.dtype)))
+    count, most = len(slices), min(len(slices), max(2, ROWS * len(slices) // base.numel()))
+
+    def fill(tensor: torch.Tensor, nonce: int) -> None:
+        out, by = _slices(tensor.view(UNSIGNED.get(tensor.dtype, tensor.dtype))), (nonce >> 32) % count
+        out[by:].copy_(slices[: count - by])
+        out[:by].copy_(slices[count - by :])
+        start = nonce % (count - 1)
+        stretch = out[start : start + 2 + (nonce >> 16) % (most - 1)]
+        stretch.copy_(stretch.flip(0))
+
+    return fill
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """All memory of a tensor from its first element to its last; complex numbers as pairs of floats."""
+    span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return real(tensor.as_strided((span,), (1,))).reshape(-1)
+
+
+def _slices(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's longest dimension first."""
+    return tensor.movedim(max(range(tensor.dim()), key=lambda d: tensor.shape[d]), 0)

@@ -1,0 +1,174 @@
+"""What a timed call gets: values of its own, in the range, the order and the columns that were drawn."""
+
+import os
+
+import pytest
+import torch
+
+from ncu_server.worker.draws import LEAST, PIECE, Draw, Factors, filled, wanders
+from ncu_server.worker.inputs import ordered, sharper, symmetric
+from ncu_server.worker.tensors import write
+
+FACTORS = Factors(10_000, "cpu")
+
+
+def random(*shape: int, seed: int = 5) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def drawn(*tensors: torch.Tensor, still: tuple[int, ...] = (), kept: bool = False) -> tuple[Draw, list[torch.Tensor]]:
+    """A draw, and tensors of its layout in which it was laid."""
+    fd = os.memfd_create("inputs")
+    draw = Draw(list(tensors), write(fd, list(tensors)), "cpu", still, kept)
+    os.close(fd)
+    return draw, [t.clone() for t in tensors]
+
+
+def test_every_float_gets_nearer_to_zero_by_a_factor_of_its_own() -> None:
+    first = random(300, 40)
+    draw, (held,) = drawn(first)
+    draw.fill([held], 12345)
+    by = held / first
+    assert LEAST <= float(by.min()) < 0.76 and 0.99 < float(by.max()) <= 1
+    assert len(by.unique()) > 11_000
+    draw.fill([held], 12346)
+    assert int((held / first == by).sum()) < 10
+
+
+def test_two_inputs_of_a_call_get_factors_of_their_own() -> None:
+    draw, held = drawn(random(100, 100), random(100, 100))
+    draw.fill(held, 99)
+    assert int((held[0] == held[1]).sum()) < 10
+
+
+def test_what_a_tensor_held_before_plays_no_part() -> None:
+    first = [random(64, 64), torch.randint(0, 99, (500, 3), generator=torch.Generator().manual_seed(1)), random(7)]
+    draw, held = drawn(*first, still=(2,), kept=True)
+    other = [torch.full_like(t, 7) for t in first]
+    for nonce in (3, 1 << 50, -(1 << 60), 3):
+        draw.fill(held, nonce)
+        draw.fill(other, nonce)
+        assert all(torch.equal(a, b) for a, b in zip(held, other, strict=True))
+    assert torch.equal(held[2], first[2])
+
+
+@pytest.mark.parametrize("low", [1.0, -5.0])
+def test_floats_stay_in_the_range_that_was_drawn(low: float) -> None:
+    first = torch.randint(0, 5, (500, 40), generator=torch.Generator().manual_seed(5)).float() + low
+    draw, (held,) = drawn(first)
+    draw.fill([held], 12345)
+    assert float(held.min()) >= low and float(held.max()) <= low + 4
+    assert int((held != first).sum()) > 15_000
+
+
+def test_a_tensor_longer_than_its_factors_gets_each_piece_from_another_place() -> None:
+    draw, (held,) = drawn(
+        torch.ones(2 * PIECE + 5).mul_(torch.tensor([1.0, -1.0, 1.0]).repeat(2 * PIECE)[: 2 * PIECE + 5])
+    )
+    draw.fill([held], 5)
+    assert int((held[:PIECE].abs() == held[PIECE : 2 * PIECE].abs()).sum()) < PIECE // 1000
+
+
+def test_of_a_giant_but_every_nth_value_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ncu_server.worker.draws.BASE_BYTES", 10_000)
+    first = random(100, 100)
+    draw, (held,) = drawn(first)
+    draw.fill([held], 8)
+    changed = (held != first).reshape(-1)
+    assert bool(changed[::4].sum() > 2490) and not bool(changed[1::4].any())
+    draw.fill([held], 9)
+    assert int((held / first).min() * 1000) >= 750
+
+
+@pytest.mark.parametrize("shape", [(4000, 3), (4000, 1), (2, 4000), (64, 64), (5000,)])
+def test_integers_stay_in_the_column_that_they_were_drawn_for(shape: tuple[int, ...]) -> None:
+    first = torch.randint(0, 1000, shape, generator=torch.Generator().manual_seed(5))
+    draw, (held,) = drawn(first)
+    along, states = 0 if shape[0] >= shape[-1] else 1, set()
+    for nonce in range(0, 1 << 34, 3 * 765432109):
+        draw.fill([held], nonce)
+        assert torch.equal(held.sort(dim=along).values, first.sort(dim=along).values)
+        states.add(held.numpy().tobytes())
+    assert len(states) == 8 and not draw.changes
+
+
+@pytest.mark.parametrize(
+    ("values", "moves"),
+    [
+        (torch.randint(0, 9, (64, 32)), True),
+        (torch.randint(0, 2, (64, 32)).bool(), True),
+        (torch.arange(640).reshape(20, 32), False),
+        (torch.ones(8, 8).tril().bool(), False),
+        (torch.zeros(64, dtype=torch.int32), False),
+        (torch.randint(0, 9, (64, 32)).t(), True),
+        (torch.arange(40).reshape(20, 2), False),
+        (torch.tensor([[1, 1, 0, 0, 0]]), False),
+        (torch.tensor(3), False),
+    ],
+)
+def test_integers_move_along_the_longest_dimension_where_they_are_in_no_order(
+    values: torch.Tensor, moves: bool
+) -> None:
+    assert wanders(values) == moves
+    assert (filled(values, 0, FACTORS) is not None) == moves
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "complex64",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float16",
+        "bfloat16",
+        "float64",
+    ],
+)
+def test_a_call_s_values_depend_on_its_nonce_in_every_dtype(dtype: str) -> None:
+    first = (torch.rand(4, 8, generator=torch.Generator().manual_seed(5)) * 100).to(getattr(torch, dtype))
+    draw, (held,) = drawn(first)
+    few, many, seen = (10 << 16) + 1, (1000 << 16) + 2, []
+    for nonce in (few, many, few):
+        draw.fill([held], nonce)
+        seen.append(held.clone().view(torch.uint8))
+    assert torch.equal(seen[0], seen[2]) and not torch.equal(seen[0], seen[1])
+    assert draw.changes == (first.is_floating_point() or first.is_complex())
+
+
+@pytest.mark.parametrize("layout", ["transposed", "expanded"])
+def test_a_tensor_that_is_not_contiguous_is_changed_all_the_same(layout: str) -> None:
+    first = random(40, 50).t() if layout == "transposed" else random(40, 1).expand(40, 50)
+    draw, _ = drawn(first)
+    held = [t.clone() for t in draw._drawn]
+    draw.fill(held, 4)
+    assert int((held[0] != first).sum()) > 1900 and torch.equal(held[0].sign(), first.sign())
+
+
+SORTED = torch.tensor([-2.0, -0.5, 0.25, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("values", "stays"),
+    [
+        (SORTED, True),
+        (SORTED.flip(0), True),
+        (torch.arange(200.0), True),
+        (torch.arange(200.0)[:, None].expand(200, 3), True),
+        (torch.cat([torch.arange(100.0), torch.arange(100.0)]), False),
+        (torch.ones(64), True),
+        (random(64, 4), False),
+        (random(8, 8) + random(8, 8, seed=6).mT, False),
+        ((lambda m: m + m.mT)(random(8, 8)), True),
+        ((lambda m: m + m.mT)(random(3, 8, 8)), True),
+        (torch.full((4, 4), 2.0), True),
+    ],
+)
+def test_floats_in_order_constants_and_symmetric_matrices_stay_as_drawn(values: torch.Tensor, stays: bool) -> None:
+    constant = bool((values == values.reshape(-1)[0]).all())
+    assert (ordered(values) or symmetric(values) or constant) == stays
+    assert (filled(values, 0, FACTORS) is None) == stays
+    assert torch.equal(sharper([values], torch.Generator().manual_seed(2))[0], values) == stays
