@@ -13,6 +13,7 @@ import torch
 
 from ncu_server.worker import jit
 from ncu_server.worker.devices import DEVICES, Device
+from ncu_server.worker.intact import Blinds, Intact
 from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
 from ncu_server.worker.observe import changed, seen, state
@@ -38,7 +39,7 @@ class Candidate:
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
-        self._opened = Opened()
+        self._opened, self._intact = Opened(), Intact()
         self._held: list[torch.Tensor] = []
         self._buffers: dict[str, torch.Tensor] = {}
 
@@ -68,6 +69,7 @@ class Candidate:
 
         self._make, self._built = make, [library["path"] for library in libraries]
         self._opened.listen()
+        Blinds().draw()
         self._module, self._model = make()
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
 
@@ -93,6 +95,7 @@ class Candidate:
         self._device.poison(True, inputs["bytes"])
         with torch.no_grad():
             out = self._model(*arguments)
+        self._intact.held()
         self._device.settle()
         self._device.poison(False)
         if lacking := set(effects["buffers"]) - {name for name, _ in self._model.named_buffers()}:
@@ -137,7 +140,7 @@ class Candidate:
         self._device.release()
         changing = state(self._model, self._buffers, effects)
         base, still = read(fds[0], inputs), effects["still"]
-        self._stage = Stage(self._model, self._device, base, inputs, changing, still, strict=True)
+        self._stage = Stage(self._model, self._device, base, inputs, changing, still, self._intact.held)
 
     def block(self, fds: list[int], nonce: int, count: int, group: int = 1, inputs: str = "cold") -> list[float]:
         """Time `count` groups of calls in microseconds; see Stage.block."""

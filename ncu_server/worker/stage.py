@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,15 +28,16 @@ class Stage:
         spec: Spec,
         state: State,
         still: Sequence[int] = (),
-        strict: bool = False,
+        held: Callable[[bool], None] | None = None,
     ) -> None:
         """`given` are the host tensors of the inputs; enough sets are made to exceed the last-level cache.
 
         What calls change, of which `state` tells, is put back, untimed: a set of inputs before it is used again,
-        buffers before each group of calls. `still` are the inputs that stay as they are. `strict` is tensors.flatten's.
+        buffers before each group of calls. `still` are the inputs that stay as they are. `held` looks
+        after a candidate's calls (see intact.Intact), of which outputs are flattened strictly.
         """
         self._model, self._device, self._state = model, device, state
-        self._still, self._strict = still, strict
+        self._still, self._looks, self._strict = still, held, held is not None
         self._draw = self._drawn(given, spec)
         count, name = sets_for(spec["bytes"], device.cache_bytes()), device.torch_device
         self.exceeds = count * spec["bytes"] >= 2 * device.cache_bytes()
@@ -93,6 +94,8 @@ class Stage:
                 self._device.evict()
 
         def after(index: int, out: Any) -> None:
+            if self._looks:
+                self._looks(index == kept // group)
             if index == kept // group:
                 told = self._state.seen(out, self._arguments[place(kept)])
                 structure, tensors = flatten(told, self._strict)

@@ -1,0 +1,111 @@
+"""What a candidate may not leave behind in its process: ways for its code to run between its calls, where no clock
+stands, and ways to look at what surrounds them."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils._device import DeviceContext
+
+from ncu_server.worker.tensors import UnacceptableOutput
+
+FAULTS = (signal.SIGSEGV, signal.SIGBUS)  # memory out of reach: a handler may compute what somebody then reads
+# What inputs are made and outputs kept with.
+OPERATORS = (
+    "clone", "copy_", "mul.out", "sub.out", "mul_.Tensor", "add_.Tensor", "clamp_", "flip", "empty.memory_format",
+    "empty_strided", "_to_copy", "zero_", "sum.IntList_out", "as_strided", "view", "slice.Tensor", "detach",
+)  # fmt: skip
+LOOKS = ("sys._getframe", "sys._current_frames", "sys.settrace", "sys.setprofile",
+         "gc.get_objects", "gc.get_referrers", "gc.get_referents")  # fmt: skip
+FRAMES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
+# Functions (None: all) of the standard library that hand what they see to whoever calls them.
+HAND_ON = {"inspect.py": None, "traceback.py": ("walk_tb", "walk_stack"), "__init__.py": ("currentframe", "<lambda>")}
+
+
+class Intact:
+    """Remembers how the process was before a candidate was loaded."""
+
+    def __init__(self) -> None:
+        self._operators, self._handlers = _operators(), _handlers()
+
+    def held(self, whole: bool = True) -> None:
+        """Raises UnacceptableOutput where, just after a call, code of the candidate's would run later than it; not the
+        `whole` is looked at where that takes too long."""
+        if mode := next(_modes(), None):
+            raise UnacceptableOutput(f"a call leaves the torch mode {mode} on, by which its code runs between calls")
+        if whole and _handlers() != self._handlers:
+            raise UnacceptableOutput("a call leaves a handler of memory faults, by which its code runs after it")
+        if whole and _operators() != self._operators:
+            raise UnacceptableOutput("the candidate replaces operators of torch, by which its code runs between calls")
+
+
+def _modes() -> Iterator[str]:
+    """Names of the modes through which calls of torch go, but for a default device's."""
+    stacks = (
+        (torch._C._len_torch_function_stack, torch._C._get_function_stack_at),
+        (torch._C._len_torch_dispatch_stack, torch._C._get_dispatch_stack_at),
+    )
+    for count, at in stacks:
+        for place in range(count()):
+            if type(mode := at(place)) is not DeviceContext:
+                yield type(mode).__name__
+
+
+def _handlers() -> list[int]:
+    """The addresses of what handles memory faults: the first field of libc's struct sigaction."""
+    room = ctypes.create_string_buffer(512)
+    found = []
+    for number in FAULTS:
+        _sigaction(int(number), None, room)
+        found.append(int.from_bytes(room.raw[: ctypes.sizeof(ctypes.c_void_p)], sys.byteorder))
+    return found
+
+
+_sigaction = ctypes.CDLL(None).sigaction
+
+
+def _operators() -> list[str]:
+    return [torch._C._dispatch_dump(f"aten::{name}") for name in OPERATORS]
+
+
+class Blinds:
+    """From `draw` on, what is not of a library gets no look at frames and objects around it: RuntimeError."""
+
+    def __init__(self) -> None:
+        self._looking = False
+
+    def draw(self) -> None:
+        sys.addaudithook(self._heard)
+
+    def _heard(self, event: str, args: tuple[Any, ...]) -> None:
+        if event not in LOOKS and not (event == "object.__getattr__" and args[1] in FRAMES):
+            return
+        if self._looking:
+            return
+        self._looking = True
+        try:
+            stranger = not _of_a_library(sys._getframe(1))
+        finally:
+            self._looking = False
+        if stranger:
+            raise RuntimeError(f"a candidate may not look at what surrounds its calls ({event})")
+
+
+def _of_a_library(frame: FrameType | None) -> bool:
+    """Whether code of a file on the path asks, for itself."""
+    while frame is not None and _hands_on(Path(frame.f_code.co_filename).name, frame.f_code.co_name):
+        frame = frame.f_back
+    name = frame.f_code.co_filename if frame else ""
+    return frame is None or Path(name).is_absolute() or name.startswith("<frozen")
+
+
+def _hands_on(file: str, function: str) -> bool:
+    functions = HAND_ON.get(file, ())
+    return functions is None or function in functions
