@@ -161,11 +161,16 @@ async def _run(trial: Trial, target: Target, probe: Probe, report: Report) -> sc
         timing=whole.timing(CANDIDATE),
         versus=_versus(whole),
         shapes=shapes if len(shapes) > 1 else [],
-        limit_us=statistics.geometric_mean(shape.limit_us for shape in shapes),
+        limit_us=_mean([shape.limit_us for shape in shapes]),
         provenance=provenance(target, probe) | author.facts() | {"walls": trial.child.walls},
         notes=[*raced.notes, author.why] if author.label == "unknown" else raced.notes,
         stages=trial.stages,
     )
+
+
+def _mean(limits: list[float]) -> float:
+    """The geometric mean; 0 where one has nothing to move."""
+    return statistics.geometric_mean(limits) if all(limits) else 0.0
 
 
 def _shape(run: Run) -> schema.ShapeResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -313,14 +313,22 @@ class Session:
         try:
             return await child.ask(verb, fds, PREPARE_TIMEOUT_S, **arguments)
         except ChildFault as fault:
+            words = " ".join(fault.text.split())
             raise Refusal(
-                Code.BAD_PROBLEM, f"the problem fails in {STEPS[verb]}: {fault.kind}: {fault.text}"
+                Code.BAD_PROBLEM, f"the problem fails in {_step(verb, arguments)}: {fault.kind}: {words}"
             ) from fault
         except ChildTimeout:
-            sentence = f"the problem needs more than {PREPARE_TIMEOUT_S:.0f} s in {STEPS[verb]}"
+            sentence = f"the problem needs more than {PREPARE_TIMEOUT_S:.0f} s in {_step(verb, arguments)}"
             raise Refusal(Code.BAD_PROBLEM, sentence) from None
         except ChildDied as died:
-            raise Refusal(Code.BAD_PROBLEM, f"the problem's process ended in {STEPS[verb]}: {died}") from died
+            raise Refusal(
+                Code.BAD_PROBLEM, f"the problem's process ended in {_step(verb, arguments)}: {died}"
+            ) from died
+
+
+def _step(verb: str, arguments: Mapping[str, Any]) -> str:
+    """Where a problem's own code ran."""
+    return str(arguments["variant"]) if "variant" in arguments else STEPS[verb]
 
 
 def _unseen_sets(case: Case) -> int:
@@ -337,7 +345,6 @@ def ours(error: ChildError) -> Refusal:
 
 STEPS = {
     "open": "loading (module, get_init_inputs or Model's constructor)",
-    "draw": "get_inputs",
     "sharpen": "get_inputs",
     "still": "Model.forward",
     "expect": "Model.forward",

@@ -154,7 +154,9 @@ def stored(right: torch.Tensor) -> torch.Tensor:
 
 
 def degenerate(expected: Sequence[torch.Tensor], units: Sequence[Units | None]) -> str | None:
-    """The constant that would pass for all outputs, in words; None where none would."""
+    """The constant that would pass for all outputs, in words; None where none would, or where none has an element."""
+    if not any(t.numel() for t in expected):
+        return None
     for word, centre in (("zeros", 0.0), ("one constant", None)):
         if all(_passes(t, u, centre) for t, u in zip(expected, units, strict=True)):
             return word

@@ -14,6 +14,7 @@ ALIGNMENT = 64
 Spec = dict[str, Any]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SCALARS = (bool, int, float, str, type(None))
+MOST_BITS = 4096  # of an int that is told
 
 
 class UnacceptableOutput(TypeError):  # noqa: N818
@@ -27,7 +28,11 @@ def flatten(tree: Any, strict: bool = False) -> tuple[Any, list[torch.Tensor]]:
     Raises TypeError (UnacceptableOutput where strict) for what is neither a container, a tensor nor a plain scalar.
     """
     tensors: list[torch.Tensor] = []
-    return _walked(tree, tensors, UnacceptableOutput if strict else TypeError), tensors
+    refusal = UnacceptableOutput if strict else TypeError
+    try:
+        return _walked(tree, tensors, refusal), tensors
+    except RecursionError:
+        raise refusal("containers lie in one another without end") from None
 
 
 def _walked(node: Any, tensors: list[torch.Tensor], refusal: type[TypeError]) -> Any:
@@ -35,6 +40,8 @@ def _walked(node: Any, tensors: list[torch.Tensor], refusal: type[TypeError]) ->
     if isinstance(node, torch.Tensor):
         if refusal is UnacceptableOutput and (type(node) not in PLAIN or node.__dict__):
             raise refusal(f"an output is a {type(node).__name__} with behaviour of its own, not a plain torch.Tensor")
+        if node.layout is not torch.strided or node.is_meta or node.is_quantized:
+            raise refusal(f"a tensor is {_unlike(node)}; only dense ones are compared")
         tensors.append(node.detach())
         return {"tensor": len(tensors) - 1}
     if isinstance(node, list | tuple):
@@ -43,9 +50,18 @@ def _walked(node: Any, tensors: list[torch.Tensor], refusal: type[TypeError]) ->
         return {"dict": [[str(k), _walked(v, tensors, refusal)] for k, v in node.items()]}
     if isinstance(node, torch.dtype):
         return {"dtype": str(node).removeprefix("torch.")}
+    if isinstance(node, int) and node.bit_length() > MOST_BITS:
+        raise refusal(f"an int of {node.bit_length()} bits is more than can be told")
     if isinstance(node, SCALARS):
         return {"value": node}
     raise refusal(f"{type(node).__name__} is neither a tensor, a container of tensors nor a plain value")
+
+
+def _unlike(tensor: torch.Tensor) -> str:
+    """In words, what keeps a tensor from being dense."""
+    if tensor.is_meta:
+        return "without memory (meta)"
+    return "quantized" if tensor.is_quantized else f"{tensor.layout}".removeprefix("torch.")
 
 
 def unflatten(structure: Any, tensors: list[torch.Tensor]) -> Any:

@@ -38,6 +38,10 @@ async def test_a_fresh_judgement_agrees(server: Server) -> None:
         (("return out", "return (out, out)"), "wrong", "tuple"),
         (("return out", "return x.copy_(out)"), "wrong", "inputs"),
         (("return out", "return out.as_subclass(Liar)"), "wrong", "Liar"),
+        (("return out", "return out.to_sparse()"), "wrong", "sparse_coo; only dense"),
+        (("return out", "return out.to('meta')"), "wrong", "without memory"),
+        (("return out", "return 10**5000"), "wrong", "more than can be told"),
+        (("return out", "out = [out]; out.append(out); return out"), "wrong", "in one another without end"),
         ((LOOP, LOOP.replace(";", "")), "build_error", "error: expected"),
         (("class ModelNew", "raise RuntimeError('at import')\nclass ModelNew"), "build_error", "at import"),
         (("class ModelNew(", "class ModelNew)("), "build_error", "line"),
@@ -124,3 +128,29 @@ async def test_nan_and_infinity_must_stand_where_they_are_expected(server: Serve
     assert (await server.evaluate(HONEST, problem=problem))["status"] == "wrong"
     knows = HONEST.replace("out = torch", "x = torch.where(x > 1, torch.inf, x)\n        out = torch")
     assert (await server.evaluate(knows, problem=problem))["status"] == "passed"
+
+
+NOTHING = """
+def get_inputs_none():
+    return [torch.randn(0, 256), torch.randn(0, 256)]
+"""
+FAILS = """
+def get_inputs_big():
+    raise ValueError("too\\nbig")
+"""
+
+
+async def test_inputs_without_elements_are_judged_like_others(server: Server) -> None:
+    problem = SCALE_ADD.replace("self.bias = nn.Parameter(torch.randn(256))", "") + NOTHING
+    problem = problem.replace(" + self.bias", "")
+    candidate = HONEST.replace("+ c[i % n]", "")
+    result = await server.evaluate(candidate, problem=problem.replace("torch.randn(64", "torch.randn(0"))
+    assert (result["status"], result["limit_us"]) == ("passed", 0.0), result["log"]
+    result = await server.evaluate(candidate, problem=problem)
+    assert (result["status"], result["limit_us"], len(result["shapes"])) == ("passed", 0.0, 2), result["log"]
+    assert not [note for note in result["notes"] if "degenerate" in note]
+
+
+async def test_a_fault_in_a_variant_is_told_as_its_own_in_one_line(server: Server) -> None:
+    said = await server.refusal("evaluate_kernel", candidate=HONEST, problem=SCALE_ADD + FAILS, target="cpu")
+    assert said.endswith("the problem fails in get_inputs_big: ValueError: too big")
