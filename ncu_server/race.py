@@ -14,7 +14,7 @@ from ncu_server.limit import Work, floor_us, limit_us
 from ncu_server.memory import Shared
 from ncu_server.session import Case, Sides, ours
 from ncu_server.telemetry import GAUGES, Gauge
-from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Samples, alternate, first_sight
+from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Samples, alternate, longer_at_first, visited
 from ncu_server.trial import Objection, Trial, blamed, compared, exhausted
 from ncu_server.zygote import Child, ChildError
 
@@ -108,18 +108,23 @@ async def _unremembered(trial: Trial, case: Case, sides: Sides) -> None:
 
 
 async def _at_first_sight(trial: Trial, case: Case, sides: Sides) -> float:
-    """Where calls get the values that were drawn, these come first, as known ones."""
+    """Where calls get the values that were drawn, those of the timed blocks are held against the unseen ones."""
     if not case.unseen:
         return 1.0
-    eager, known = sides.children["eager"], not sides.rotation.changes
-    draws = [case.inputs, *case.unseen] if known else case.unseen
-    fds, slack_us = [one.fd for one in draws], SLACK_US[trial.session.target.device]
+    draws = len(case.unseen)
+    group = draws if draws <= sides.rotation.sets else 1
+    known = None if sides.rotation.changes else await _visited(trial, sides, [case.inputs], group)
+    unseen = await _visited(trial, sides, case.unseen, group)
+    await _audited(trial, case, sides.children["eager"])
+    slack_us = SLACK_US[trial.session.target.device] / group
+    return longer_at_first(unseen, known, CANDIDATE, slack_us)
+
+
+async def _visited(trial: Trial, sides: Sides, draws: list[Shared], group: int) -> dict[str, list[float]]:
+    eager, timeout_s, fds = sides.children["eager"], trial.request.timeout_s, [one.fd for one in draws]
     with blamed(trial, "in a timed call"):
         await _both(trial, eager, "take_unseen", fds, fds, inputs=[one.spec for one in draws])
-        both = {"eager": eager, CANDIDATE: trial.child}
-        longer = await first_sight(both, CANDIDATE, len(fds), known, slack_us, trial.request.timeout_s)
-    await _audited(trial, case, eager)
-    return longer
+        return await visited({"eager": eager, CANDIDATE: trial.child}, len(draws), group, timeout_s)
 
 
 def audits() -> frozenset[int]:

@@ -22,7 +22,7 @@ BASELINES: dict[str, str | None] = {
     "max-autotune": "max-autotune",
 }
 AGAIN, AGAIN_BYTES, AGAIN_S = 6, 32 << 20, 0.5  # further draws that are checked, all of them together
-MANY_BYTES, ONE_BYTES = 16 << 20, 1 << 30  # of an input set, for there to be two or one that only timed calls see
+UNSEEN = ((1 << 20, 8), (16 << 20, 2), (1 << 30, 1))  # bytes of an input set at most, and how many only timed calls see
 PREPARE_TIMEOUT_S = 300.0
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
@@ -332,8 +332,7 @@ def _step(verb: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _unseen_sets(case: Case) -> int:
-    size = case.inputs.spec["bytes"]
-    return 2 if size <= MANY_BYTES else int(size <= ONE_BYTES)
+    return next((count for most, count in UNSEEN if case.inputs.spec["bytes"] <= most), 0)
 
 
 def ours(error: ChildError) -> Refusal:

@@ -173,20 +173,25 @@ class Measured:
     overclaims: bool
 
 
-async def first_sight(
-    sides: Mapping[str, Child], candidate: str, draws: int, known: bool, slack_us: float, timeout_s: float
-) -> float:
-    """How many times longer a side surely takes for inputs that it has not seen: than for nearly the same ones soon
-    after, and where the first of the `draws` is `known`, than for that one; beyond `slack_us`, and the candidate beyond
-    what the others do. Raises what Child.ask raises."""
-    nonce, longer = secrets.randbits(48), {}
+async def visited(sides: Mapping[str, Child], draws: int, group: int, timeout_s: float) -> dict[str, list[float]]:
+    """Mean microseconds of a call at each of VISITS visits of the draws that the sides have taken, by side; `group`
+    calls share a reading of the clock. Raises what Child.ask raises."""
+    nonce, found, readings = secrets.randbits(48), {}, max(1, draws // group)
     for name, child in sides.items():
-        times = await _block(child, nonce, Pace(draws * VISITS, 1), timeout_s, "unseen")
-        visits = [times[i : i + VISITS] for i in range(0, len(times), VISITS)]
-        usual = min(visits.pop(0)) if known else math.inf
-        longer[name] = min(
-            max(first / (min(again) + slack_us), min(first, *again) / (usual + slack_us)) for first, *again in visits
-        )
+        times = await _block(child, nonce, Pace(VISITS * readings, group), timeout_s, "unseen")
+        found[name] = [fmean(times[i : i + readings]) for i in range(0, len(times), readings)]
+    return found
+
+
+def longer_at_first(
+    unseen: Mapping[str, Sequence[float]], known: Mapping[str, Sequence[float]] | None, candidate: str, slack_us: float
+) -> float:
+    """How many times longer the candidate's calls surely take for draws that it has not seen than for the same ones
+    soon after, and than for `known` ones where there are such: beyond `slack_us`, and beyond what the others do."""
+    longer = {}
+    for name, (first, *again) in unseen.items():
+        usual = min(known[name]) if known else math.inf
+        longer[name] = max(first / (min(again) + slack_us), min(first, *again) / (usual + slack_us))
     return longer[candidate] / max(1.0, *(ratio for name, ratio in longer.items() if name != candidate))
 
 

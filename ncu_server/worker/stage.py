@@ -66,21 +66,20 @@ class Stage:
 
         Each call gets values of its own. One, which the nonce chooses, is kept; it gets the same whatever the count.
         `inputs` are "cold" (sets that have left the cache), "warm" (the same set for all, which stays in the cache) or
-        "unseen": each draw of the latest `take_unseen` for equally many calls one after the other, out of the cache and
-        in the memory where others lay before.
+        "unseen": the draws of the latest `take_unseen` in turn, out of the cache and in the memory where others lay.
         """
         self._kept, warm, unseen = None, inputs == "warm", inputs == "unseen"
         kept = (nonce >> 8) % count * group + nonce % group
         draws = self._unseen if unseen else [self._draw]
-        visits = max(1, count // len(draws))
+        cycle = max(len(draws), group)
         ahead = 0 if warm or unseen or group > 1 or self._device.flushes else self.sets // 2
 
         def place(i: int) -> int:
-            return (i // visits if unseen else nonce if warm else nonce + i - kept) % len(self._held)
+            return (i % cycle if unseen else nonce if warm else nonce + i - kept) % len(self._held)
 
         def ready(i: int) -> None:
-            draw, held = draws[i // visits % len(draws)], self._held[place(i)]
-            if unseen and i % visits == 0:
+            draw, held = draws[i % cycle % len(draws)], self._held[place(i)]
+            if unseen and (i < cycle or len(self._held) < cycle):
                 draw.lay(held)
             if not warm or i == 0 or self._state.inputs:
                 draw.fill(held, nonce if warm else nonce + (i - kept) * MIX)

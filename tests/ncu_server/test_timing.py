@@ -11,7 +11,7 @@ from ncu_server.race import AUDITS, audits
 from ncu_server.schema import Peaks
 from ncu_server.stats import Resolution
 from ncu_server.telemetry import CpuGauge
-from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Rotation, Samples, combined
+from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Rotation, Samples, combined, longer_at_first
 from ncu_server.worker.devices import Cpu
 from ncu_server.worker.observe import State
 from ncu_server.worker.stage import Stage
@@ -104,7 +104,7 @@ def test_any_call_of_a_block_may_be_the_kept_one(cpu: Cpu) -> None:
     assert places == set(range(6))
 
 
-def test_unseen_draws_come_one_after_the_other_in_the_memory_of_those_before(cpu: Cpu) -> None:
+def test_unseen_draws_come_in_turn_in_the_memory_of_those_before(cpu: Cpu) -> None:
     model = Noting()
     stage = staged(model, cpu, 200_000)
     usual = {t.data_ptr() for held in stage._held for t in held}
@@ -112,7 +112,7 @@ def test_unseen_draws_come_one_after_the_other_in_the_memory_of_those_before(cpu
     fd = os.memfd_create("unseen")
     stage.take_unseen(given, write(fd, given[0]))
     stage.block(nonce=77, count=8, group=1, inputs="unseen")
-    for (first,), seen in zip(given, (model.given[:4], model.given[4:]), strict=True):
+    for (first,), seen in zip(given, (model.given[::2], model.given[1::2]), strict=True):
         nearest = first.abs().min() * first.sign()[0]
         assert all(bool((((x - nearest) / (first - nearest)).nan_to_num(1) > 0.74).all()) for x in seen)
         assert len({x.numpy().tobytes() for x in seen}) == 4
@@ -120,6 +120,30 @@ def test_unseen_draws_come_one_after_the_other_in_the_memory_of_those_before(cpu
     model.given.clear()
     stage.block(nonce=77, count=8, group=1, inputs="cold")
     assert all(float(x.abs().max()) <= 0.5 for x in model.given)
+
+
+@pytest.mark.parametrize(("draws", "group"), [(3, 1), (3, 3), (1, 4)])
+def test_unseen_draws_that_never_change_are_visited_as_often_each(cpu: Cpu, draws: int, group: int) -> None:
+    model = Noting()
+    stage = staged(model, cpu, 5000)
+    given = [[torch.arange(5000.0) + n] for n in range(draws)]
+    fd = os.memfd_create("unseen")
+    stage.take_unseen(given, write(fd, given[0]))
+    stage.block(nonce=5, count=12 // group, group=group, inputs="unseen")
+    assert [float(x[0]) for x in model.given] == [n % draws for n in range(12)]
+
+
+def test_what_was_drawn_anew_and_takes_longer_than_what_is_known_was_remembered() -> None:
+    fair, steady, learns = [10.0, 10.0, 10.0, 10.0], [5.0, 5.0, 5.0, 5.0], [9.0, 2.0, 2.0, 2.0]
+    slow, fast = [9.0, 9.0, 9.0, 9.0], [2.0, 2.0, 2.0, 2.0]
+
+    def longer(unseen: list[float], known: list[float] | None) -> float:
+        both = {"eager": fair, "candidate": known} if known else None
+        return longer_at_first({"eager": fair, "candidate": unseen}, both, "candidate", 0.5)
+
+    assert longer(steady, None) < 1 and longer(steady, steady) < 1
+    assert longer(learns, None) == longer(slow, fast) == 9 / 2.5
+    assert longer(slow, slow) < 1
 
 
 def test_a_call_that_changes_its_input_gets_it_back(cpu: Cpu) -> None:
