@@ -77,7 +77,6 @@ class Builds:
             began = time.monotonic()
             directory = str(self._work / f"build-{key}")
             child = await zygote.spawn("builder", writable=[directory])
-            child.scrap = [Path(directory)]
             try:
                 answer = await child.ask("build", timeout_s=timeout_s, source=source, directory=directory)
                 if practice:

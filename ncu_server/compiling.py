@@ -187,6 +187,7 @@ async def _candidate(rig: Rig, request: Request, arch: str, compiler: str) -> Ma
     async with workplace(rig) as place:
         directory = place / "build"
         child = await rig.zygote(target, probe).spawn("builder", writable=[str(directory)])
+        child.scrap = []  # the workplace goes with all there is in it
         given: dict[str, Any] = {"source": request.source, "directory": str(directory)}
         fault, libraries = None, []
         try:

@@ -28,15 +28,16 @@ RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs com
 COMPILE_TIMEOUT_S = 600.0
 
 
-How = Literal["as drawn", "sharper", "drawn again"]
+How = Literal["as drawn", "sharper", "drawn again", "32 times as large"]
+LOOSE = 64.0  # how much larger the unit of error is for inputs beyond what was drawn: what fails there fails wholly
 
 
 @dataclass(slots=True)
 class Case:
     """One secret input set and what is expected of it; `units` are its tensors' error budgets, as worker.budget.units.
 
-    `variant` is the problem's function that gave the inputs. They are as it gave them, or sharper; what is drawn again
-    is checked, and not timed. `unseen` are further ones that only timed calls see.
+    `variant` is the problem's function that gave the inputs. They are as it gave them, or sharper, or far larger; what
+    is drawn again is checked, and not timed. `unseen` are further ones that only timed calls see.
     """
 
     variant: str
@@ -126,6 +127,7 @@ class Session:
             self._rehearsal.append(Shared("rehearsal"))  # none of the secret ones
             await self._draw(self._rehearsal[-1], variant)
         await self._draw_again(drawn)
+        await self._draw_far(drawn, first)
         if len(drawn.unseen) != _unseen_sets(drawn):
             await self.draw_unseen(drawn)
         still = await self._trusted(eager, "still", [drawn.inputs.fd], inputs=drawn.inputs.spec)
@@ -167,6 +169,24 @@ class Session:
             case = self._case(first.variant, "drawn again")
             await self._draw(case.inputs, case.variant)
             await self._expect(self._baselines["eager"], case)
+
+    async def _draw_far(self, first: Case, told: Mapping[str, Any]) -> None:
+        """Small inputs far beyond those that were drawn, where the reference gives numbers for them: a sum that
+        overflows and an exponential without its maximum taken off show."""
+        if first.inputs.spec["bytes"] + first.expected.spec["bytes"] > AGAIN_BYTES:
+            return
+        eager, case = self._baselines["eager"], self._case(first.variant, "32 times as large")
+        fds = [first.inputs.fd, case.inputs.fd]
+        case.inputs.seal(await self._trusted(eager, "stretch", fds, inputs=first.inputs.spec))
+        try:
+            found = await self._expect(eager, case)
+        except Refusal:
+            found = None
+        if not found or not found["finite"] or found["effects"] != told["effects"]:
+            self.cases.remove(case)
+            case.close()
+        for units in filter(None, case.units):
+            units["levels"] = [[ceiling, LOOSE * unit] for ceiling, unit in units["levels"]]
 
     async def draw_unseen(self, case: Case) -> None:
         """Draw the inputs that only timed calls see, in place of those there are."""
@@ -345,6 +365,7 @@ def ours(error: ChildError) -> Refusal:
 STEPS = {
     "open": "loading (module, get_init_inputs or Model's constructor)",
     "sharpen": "get_inputs",
+    "stretch": "get_inputs",
     "still": "Model.forward",
     "expect": "Model.forward",
 }

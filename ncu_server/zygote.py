@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,11 @@ def _handle(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except (OSError, AttributeError):
         return None
+
+
+def _abandoned(spawning: asyncio.Future[Child]) -> None:
+    if not spawning.cancelled() and spawning.exception() is None:
+        spawning.result().close()
 
 
 def _printable(text: str) -> str:
@@ -195,6 +200,7 @@ class Zygote:
         self._numbers = itertools.count(1)
         self._forks: dict[int, asyncio.Future[tuple[int, str]]] = {}
         self._children: dict[int, Child] = {}
+        self._spawning: set[asyncio.Future[Child]] = set()
         self._clearing: set[asyncio.Future[None]] = set()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -207,10 +213,21 @@ class Zygote:
     ) -> Child:
         """Fork a child that serves `role` (see ncu_server.worker.roles) behind the walls of its kind.
 
-        Beside its own directory it reaches `readable` and `writable`; no file of its may grow over `file_bytes`.
-        A zygote that turns out to be dying is replaced. Raises Refusal INTERNAL where none can start.
+        Beside its own directory it reaches `readable` and `writable`, which go with it unless its `scrap` is emptied;
+        no file of its may grow over `file_bytes`. A zygote that turns out to be dying is replaced, and a child that
+        nobody waits for any more ended. Raises Refusal INTERNAL where none can start.
         """
         walls = Walls(KINDS.get(role, "light"), self._device, tuple(readable), tuple(writable), file_bytes)
+        spawning = asyncio.ensure_future(self._spawned(role, walls))
+        self._spawning.add(spawning)
+        spawning.add_done_callback(self._spawning.discard)
+        try:
+            return await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            spawning.add_done_callback(_abandoned)
+            raise
+
+    async def _spawned(self, role: str, walls: Walls) -> Child:
         dying = self._process
         try:
             return await self._fork(role, walls)
@@ -239,6 +256,7 @@ class Zygote:
             theirs.close()
             self._forks.pop(number, None)
         child = Child(self, number, pid, ours, directory, stood)
+        child.scrap = [Path(place) for place in walls.writable]
         self._children[number] = child
         return child
 
@@ -250,9 +268,13 @@ class Zygote:
 
     async def cleared(self) -> None:
         """Wait until all closed children have ended and what they wrote is gone, but not for ever."""
-        closing = [c.ended for c in self._children.values() if c.closed]
-        for pending in (closing, self._clearing):
-            await asyncio.wait([asyncio.ensure_future(asyncio.sleep(0)), *pending], timeout=CLEAR_TIMEOUT_S)
+        steps: tuple[Callable[[], Iterable[asyncio.Future[Any]]], ...] = (
+            lambda: self._spawning,
+            lambda: [c.ended for c in self._children.values() if c.closed],
+            lambda: self._clearing,
+        )
+        for pending in steps:
+            await asyncio.wait([asyncio.ensure_future(asyncio.sleep(0)), *pending()], timeout=CLEAR_TIMEOUT_S)
 
     def kill(self, number: int) -> None:
         """Kill one child's whole process group; nothing happens where it has ended."""

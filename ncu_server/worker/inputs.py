@@ -64,6 +64,16 @@ def stretched(inputs: list[Any]) -> list[Any]:
     return changed
 
 
+def far(inputs: list[Any]) -> list[Any]:
+    """As `stretched`, but only what has both signs: what has one may be probabilities, or places."""
+
+    def stretch(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor * STRETCH if bool((tensor < 0).any()) and bool((tensor > 0).any()) else tensor
+
+    changed: list[Any] = mapped(inputs, lambda t: _as_floats(t, stretch))
+    return changed
+
+
 def holed(inputs: list[Any], generator: torch.Generator) -> list[Any]:
     """NaN in some rows of the floats: where all numbers give the same output, it shows whether they are read at all."""
 

@@ -17,7 +17,7 @@ from ncu_server.worker import inductor, trace
 from ncu_server.worker.budget import alike, degenerate, finite, stored, truth, units
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.draws import MIX, Draw
-from ncu_server.worker.inputs import holed, sharper, stretched
+from ncu_server.worker.inputs import far, holed, sharper, stretched
 from ncu_server.worker.modules import build, load, seed
 from ncu_server.worker.observe import changed, same, seen, state
 from ncu_server.worker.precision import SINGLE_TO_DOUBLE, Recast
@@ -78,6 +78,10 @@ class Reference:
         others = (way(drawn) for way in (stretched, functools.partial(holed, generator=generator)))
         sets = itertools.chain([first], others)
         return write(fds[1], next((made for made in sets if self._tells(fds[1], made)), first))
+
+    def stretch(self, fds: list[int], inputs: Spec) -> Spec:
+        """Write a set made of the first memfd's to the second, of which floats lie far beyond; see inputs.far."""
+        return write(fds[1], far(unflatten(inputs["structure"], read(fds[0], inputs))))
 
     def _tells(self, fd: int, made: list[Any]) -> bool:
         """Whether no constant would pass for what the reference gives; false where these inputs are none for it."""
