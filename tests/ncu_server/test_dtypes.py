@@ -37,6 +37,14 @@ def test_inputs_out_of_the_drawn_range_and_without_numbers_can_be_made_of_them(d
     assert not budget.finite([tensors.real(holed)])
 
 
+def test_only_floats_of_both_signs_go_far_beyond_what_was_drawn() -> None:
+    signed, positive, whole = torch.tensor([-1.0, 2.0]), torch.tensor([0.25, 1.0]), torch.tensor([-3, 3])
+    far = inputs.far([signed, positive, whole, drawn("float8_e5m2")])
+    assert far[0].tolist() == [-32.0, 64.0]
+    assert torch.equal(far[1], positive) and torch.equal(far[2], whole)
+    assert far[3].float().abs().max() > 64
+
+
 @pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64", "bool", "int8"])
 def test_integers_stay_as_drawn(dtype: str) -> None:
     before = (torch.arange(64) % 7).to(getattr(torch, dtype))
