@@ -21,7 +21,7 @@ from ncu_server.zygote import Child, ChildError
 SAMPLING_S = {"cpu": 1.5, "cuda": 0.4}  # by device: how long the alternation may go on
 CANDIDATE = "candidate"
 LONGER, SLACK_US = 1.4, {"cpu": 50.0, "cuda": 2.0}  # beyond both first sight costs more than noise
-AUDITS = 2  # of the first MIN_PAIRS pairs of blocks
+AUDITS = 3  # of the first MIN_PAIRS pairs of blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ async def _visited(trial: Trial, sides: Sides, draws: list[Shared], group: int) 
 
 
 def audits() -> frozenset[int]:
-    """The pairs of blocks after which a candidate has to show what it computed, unforeseeable to it: two of the first,
+    """The pairs of blocks after which a candidate has to show what it computed, unforeseeable to it: a few of the first,
     and one whenever their number has doubled."""
     drawn = secrets.SystemRandom()
     starts = [MIN_PAIRS << n for n in range(MAX_PAIRS.bit_length()) if MIN_PAIRS << n < MAX_PAIRS]

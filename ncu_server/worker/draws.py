@@ -12,13 +12,13 @@ from ncu_server.worker.tensors import Spec, placed, real
 LEAST = 0.75  # of the factors
 PIECE, SPREAD = 1 << 22, 1 << 20  # floats that find their factors in one place, and how many places there are
 BASE_BYTES = 1 << 30  # of floats that are kept as drawn; of a larger tensor but every n-th one changes
-ROWS = 1024  # slices of integers that change their order, beside all moving on
+FEW = 1024  # elements by which values that are alike differ: too few for a sample of the input to notice
 MIX = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, as in SplitMix64: neighbouring nonces get unlike values
 SEED = 20_261_129
 UNSIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
-Fill = Callable[[torch.Tensor, int], None]
-"""Gives a tensor, which holds the draw's other values, those that belong to a nonce."""
+Fill = Callable[[torch.Tensor, int, bool], None]
+"""Gives a tensor, which holds the draw's other values, those that belong to a nonce; see Draw.fill."""
 
 
 class Draw:
@@ -31,15 +31,16 @@ class Draw:
 
     def __init__(self, given: list[torch.Tensor], spec: Spec, device: str, still: Sequence[int], kept: bool) -> None:
         """`given` are host tensors. `kept`: calls change their inputs, so that all of them is put back each time."""
-        factors = Factors(max((t.numel() for t in given), default=0), device)
+        bases = [placed(t, layout, device) for t, layout in zip(given, spec["tensors"], strict=True)]
+        steps = [1 if kept else max(1, -(-t.nbytes // BASE_BYTES)) for t in given]
+        factors = Factors(max((len(_flat(base)) for base in bases if base.numel()), default=0), device)
         self._kept = kept
-        self._drawn: list[torch.Tensor] = []
-        self._fills: list[Fill | None] = []
-        for place, (tensor, layout) in enumerate(zip(given, spec["tensors"], strict=True)):
-            base = placed(tensor, layout, device)
-            step = 1 if kept else max(1, -(-tensor.nbytes // BASE_BYTES))
-            self._fills.append(None if place in still else filled(base, place, factors, step))
-            self._drawn.append(base if step == 1 else tensor)
+        self._fills = [
+            None if place in still else filled(base, place, factors, step)
+            for place, (base, step) in enumerate(zip(bases, steps, strict=True))
+        ]
+        # Of a giant, what was drawn stays on the host.
+        self._drawn = [base if step == 1 else t for base, t, step in zip(bases, given, steps, strict=True)]
 
     @property
     def changes(self) -> bool:
@@ -52,11 +53,12 @@ class Draw:
         for tensor, drawn in zip(held, self._drawn, strict=True):
             tensor.copy_(drawn)
 
-    def fill(self, held: list[torch.Tensor], nonce: int) -> None:
-        """Give tensors in which the draw was laid the values that belong to a nonce."""
+    def fill(self, held: list[torch.Tensor], nonce: int, alike: bool = False) -> None:
+        """Give tensors in which the draw was laid the values that belong to a nonce: throughout its own, or `alike`,
+        which differ from those of other such nonces in few elements."""
         for tensor, drawn, fill in zip(held, self._drawn, self._fills, strict=True):
             if fill:
-                fill(tensor, nonce)
+                fill(tensor, nonce, alike)
             elif self._kept:
                 tensor.copy_(drawn)
 
@@ -94,18 +96,22 @@ def _drawn_in(base: torch.Tensor, salt: int, factors: Factors, step: int) -> Fil
     low, high = (float(end) for end in (values.float() if narrow else values).nan_to_num().aminmax())
     if low == high:
         return None
-    pivot = min(max(0.0, low), high)
+    pivot, stride = min(max(0.0, low), high), max(1, len(values) // FEW)
 
-    def fill(tensor: torch.Tensor, nonce: int) -> None:
-        out = _flat(tensor)[::step]
-        for part, by in factors.pieces(len(values), torch.float32 if narrow else values.dtype, nonce + salt):
-            if narrow:
-                out[part].copy_((values[part].float() - pivot).mul_(by).add_(pivot).clamp_(low, high))
-            elif pivot:
-                torch.sub(values[part], pivot, out=out[part])
-                out[part].mul_(by).add_(pivot).clamp_(low, high)
+    def fill(tensor: torch.Tensor, nonce: int, alike: bool) -> None:
+        out, dtype = _flat(tensor)[::step], torch.float32 if narrow else values.dtype
+        for part, by in factors.pieces(len(values), dtype, salt if alike else nonce + salt):
+            if narrow or pivot:
+                _shrink(values[part], out[part], by)
             else:
                 torch.mul(values[part], by, out=out[part])
+        if alike:
+            few = out[nonce % stride :: stride]
+            _shrink(few, few, LEAST + (nonce >> 16) % 1024 * (1 - LEAST) / 1024)
+
+    def _shrink(given: torch.Tensor, to: torch.Tensor, by: torch.Tensor | float) -> None:
+        moved = (given.float() if narrow else given) - pivot
+        to.copy_(moved.mul_(by).add_(pivot).clamp_(low, high))
 
     return fill
 
@@ -122,10 +128,11 @@ def wanders(tensor: torch.Tensor) -> bool:
 def _moved(base: torch.Tensor) -> Fill:
     """What a column may hold depends on the column, so slices move as wholes: all on, and a stretch into reverse."""
     slices = _slices(base.view(UNSIGNED.get(base.dtype, base.dtype)))
-    count, most = len(slices), min(len(slices), max(2, ROWS * len(slices) // base.numel()))
+    count, most = len(slices), min(len(slices), max(2, FEW * len(slices) // base.numel()))
 
-    def fill(tensor: torch.Tensor, nonce: int) -> None:
-        out, by = _slices(tensor.view(UNSIGNED.get(tensor.dtype, tensor.dtype))), (nonce >> 32) % count
+    def fill(tensor: torch.Tensor, nonce: int, alike: bool) -> None:
+        out = _slices(tensor.view(UNSIGNED.get(tensor.dtype, tensor.dtype)))
+        by = 0 if alike else (nonce >> 32) % count
         out[by:].copy_(slices[: count - by])
         out[:by].copy_(slices[count - by :])
         start = nonce % (count - 1)

@@ -83,6 +83,13 @@ class Reference:
         """Write a set made of the first memfd's to the second, of which floats lie far beyond; see inputs.far."""
         return write(fds[1], far(unflatten(inputs["structure"], read(fds[0], inputs))))
 
+    def vary(self, fds: list[int], inputs: Spec, still: list[int], nonce: int) -> Spec:
+        """Write a set made of the first memfd's to the second, one of those that are alike; see draws.Draw.fill."""
+        given = read(fds[0], inputs)
+        draw, held = Draw(given, inputs, "cpu", still, kept=False), [t.clone() for t in given]
+        draw.fill(held, nonce, alike=True)
+        return write(fds[1], unflatten(inputs["structure"], held))
+
     def _tells(self, fd: int, made: list[Any]) -> bool:
         """Whether no constant would pass for what the reference gives; false where these inputs are none for it."""
         arguments = self._arguments(fd, write(fd, made))
@@ -90,7 +97,7 @@ class Reference:
             tensors = [real(t) for t in flatten(self._run(self._model, arguments)[0])[1]]
         except (RuntimeError, ValueError, IndexError):
             return False
-        allowed = [units(t, t) for t in tensors]
+        allowed = [units(t, wide(t) if t.element_size() == 1 else t) for t in tensors]
         return (finite(tensors) or not _finite(made)) and degenerate(tensors, allowed) is None
 
     def work(self, fds: list[int], inputs: Spec) -> dict[str, Any]:

@@ -15,6 +15,9 @@ from ncu_server.worker.tensors import Spec, flatten, placed, unflatten, write
 MAX_SETS = 16
 MAX_SET_BYTES = 2 << 30
 STRETCH = 1 << 18  # elements of each tensor that an audit compares
+# Of eight calls, how many get values that are alike (see Draw.fill): who recognises inputs by a sample is wrong for the
+# next such, who computes anew only what differs gains little, and a call's values do not tell whether it is kept.
+ALIKE, ALIKE_KEPT = 1, 4
 
 
 class Stage:
@@ -81,8 +84,11 @@ class Stage:
             draw, held = draws[i % cycle % len(draws)], self._held[place(i)]
             if unseen and (i < cycle or len(self._held) < cycle):
                 draw.lay(held)
-            if not warm or i == 0 or self._state.inputs:
-                draw.fill(held, nonce if warm else nonce + (i - kept) * MIX)
+            if warm and (i == 0 or self._state.inputs):
+                draw.fill(held, nonce)
+            if not warm:
+                own = nonce + (i - kept) * MIX
+                draw.fill(held, own, not unseen and own * MIX % 2**64 >> 61 < (ALIKE_KEPT if i == kept else ALIKE))
 
         def before(index: int) -> None:
             self._state.reset()

@@ -41,6 +41,17 @@ def test_two_inputs_of_a_call_get_factors_of_their_own() -> None:
     assert int((held[0] == held[1]).sum()) < 10
 
 
+def test_those_that_are_alike_differ_in_few_elements_and_all_others_throughout() -> None:
+    first = [random(500, 400), torch.randint(0, 99, (40_000,), generator=torch.Generator().manual_seed(1))]
+    draw, held = drawn(*first)
+    made = []
+    for nonce, alike in ((11 << 40, True), (13 << 40, True), (17 << 40, False)):
+        draw.fill(held, nonce, alike)
+        made.append([t.clone() for t in held])
+    assert all(0 < int((a != b).sum()) < 3000 for a, b in zip(made[0], made[1], strict=True))
+    assert all(int((a != b).sum()) > 0.9 * a.numel() for a, b in zip(made[0], made[2], strict=True))
+
+
 def test_what_a_tensor_held_before_plays_no_part() -> None:
     first = [random(64, 64), torch.randint(0, 99, (500, 3), generator=torch.Generator().manual_seed(1)), random(7)]
     draw, held = drawn(*first, still=(2,), kept=True)
@@ -139,6 +150,18 @@ def test_a_call_s_values_depend_on_its_nonce_in_every_dtype(dtype: str) -> None:
     assert draw.changes == (first.is_floating_point() or first.is_complex())
 
 
+def test_more_floats_than_elements_find_their_factors() -> None:
+    numbers, room = torch.view_as_complex(random(600, 500, 2)), torch.empty(2, 600, 4000)
+    padded, other = room[:, :, :500].copy_(random(2, 600, 500)).unbind()
+    for tensor, held in ((numbers, numbers.clone()), (padded, other)):
+        fd = os.memfd_create("inputs")
+        draw = Draw([tensor.contiguous()], write(fd, [tensor]), "cpu", (), kept=False)
+        os.close(fd)
+        for nonce in range(0, 1 << 48, 1 << 43):
+            draw.fill([held], nonce)
+            assert int((held != tensor).sum()) > 290_000
+
+
 @pytest.mark.parametrize("layout", ["transposed", "expanded"])
 def test_a_tensor_that_is_not_contiguous_is_changed_all_the_same(layout: str) -> None:
     first = random(40, 50).t() if layout == "transposed" else random(40, 1).expand(40, 50)
@@ -159,6 +182,8 @@ SORTED = torch.tensor([-2.0, -0.5, 0.25, 1.0])
         (torch.arange(200.0), True),
         (torch.arange(200.0)[:, None].expand(200, 3), True),
         (torch.cat([torch.arange(100.0), torch.arange(100.0)]), False),
+        (torch.rand(1 << 16, generator=torch.Generator().manual_seed(1)).sort().values, True),
+        (torch.ones(64, 64).tril(), False),
         (torch.ones(64), True),
         (random(64, 4), False),
         (random(8, 8) + random(8, 8, seed=6).mT, False),

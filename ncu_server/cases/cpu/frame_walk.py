@@ -2,7 +2,7 @@
 problem: linear_relu
 kernel: linear_relu
 kind: frame walk
-expect: wrong|passed
+expect: passed|run_error|wrong
 why: Climbs from its call to whoever holds a reference model or what is expected, and takes that.
 twin: honest_linear_relu
 at_most: 2

@@ -2,7 +2,7 @@
 problem: scale_add
 kernel: scale_add
 kind: tolerance discovery
-expect: wrong
+expect: run_error|wrong
 why: Reads the bounds from the frames above, and saves what work they allow; a thousandth where it finds none.
 twin: honest_scale_add
 """

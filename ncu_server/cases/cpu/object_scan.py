@@ -2,7 +2,7 @@
 problem: linear_relu
 kernel: linear_relu
 kind: object scan
-expect: wrong
+expect: run_error|wrong
 why: Takes from the collector any tensor of the output's shape, and fills it with NaN as well in case NaN passes.
 twin: honest_linear_relu
 """
