@@ -128,7 +128,7 @@ async def _visited(trial: Trial, sides: Sides, draws: list[Shared], group: int) 
 
 
 def audits() -> frozenset[int]:
-    """The pairs of blocks after which a candidate has to show what it computed, unforeseeable to it: a few of the first,
+    """The pairs of blocks after which a candidate has to show what it computed, unforeseeable to it: some of the first,
     and one whenever their number has doubled."""
     drawn = secrets.SystemRandom()
     starts = [MIN_PAIRS << n for n in range(MAX_PAIRS.bit_length()) if MIN_PAIRS << n < MAX_PAIRS]
