@@ -31,16 +31,16 @@ class Stage:
         spec: Spec,
         state: State,
         still: Sequence[int] = (),
-        held: Callable[[bool], None] | None = None,
+        looks: Callable[[bool], None] | None = None,
     ) -> None:
         """`given` are the host tensors of the inputs; enough sets are made to exceed the last-level cache.
 
         What calls change, of which `state` tells, is put back, untimed: a set of inputs before it is used again,
-        buffers before each group of calls. `still` are the inputs that stay as they are. `held` looks
-        after a candidate's calls (see intact.Intact), of which outputs are flattened strictly.
+        buffers before each group of calls. `still` are the inputs that stay as they are. `looks` is
+        called after each call of a candidate (see Intact.held), of which outputs are flattened strictly.
         """
         self._model, self._device, self._state = model, device, state
-        self._still, self._looks, self._strict = still, held, held is not None
+        self._still, self._looks, self._strict = still, looks, looks is not None
         self._draw = self._drawn(given, spec)
         count, name = sets_for(spec["bytes"], device.cache_bytes()), device.torch_device
         self.exceeds = count * spec["bytes"] >= 2 * device.cache_bytes()

@@ -2,7 +2,8 @@
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -55,16 +56,25 @@ class Doubling(Noting):
         return x.mul_(2)
 
 
+@contextmanager
+def memory() -> Iterator[int]:
+    fd = os.memfd_create("shared")
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def staged(model: torch.nn.Module, cpu: Cpu, size: int, changing: Sequence[int] = ()) -> Stage:
-    fd = os.memfd_create("inputs")
-    spec = write(fd, [torch.rand(size, generator=torch.Generator().manual_seed(3)) - 0.5])
-    return Stage(model, cpu, read(fd, spec), spec, State(model, changing, {}))
+    with memory() as fd:
+        spec = write(fd, [torch.rand(size, generator=torch.Generator().manual_seed(3)) - 0.5])
+        return Stage(model, cpu, read(fd, spec), spec, State(model, changing, {}))
 
 
 def kept(stage: Stage) -> torch.Tensor:
     """The output of the call that the latest block kept."""
-    fd = os.memfd_create("kept")
-    (tensor,) = read(fd, stage.snapshot(fd, 0.0))
+    with memory() as fd:
+        (tensor,) = read(fd, stage.snapshot(fd, 0.0))
     return tensor
 
 
@@ -120,8 +130,8 @@ def test_unseen_draws_come_in_turn_in_the_memory_of_those_before(cpu: Cpu) -> No
     stage = staged(model, cpu, 200_000)
     usual = {t.data_ptr() for held in stage._held for t in held}
     given = [[torch.rand(200_000) + 1], [torch.rand(200_000) - 2]]
-    fd = os.memfd_create("unseen")
-    stage.take_unseen(given, write(fd, given[0]))
+    with memory() as fd:
+        stage.take_unseen(given, write(fd, given[0]))
     stage.block(nonce=77, count=8, group=1, inputs="unseen")
     for (first,), seen in zip(given, (model.given[::2], model.given[1::2]), strict=True):
         nearest = first.abs().min() * first.sign()[0]
@@ -138,8 +148,8 @@ def test_unseen_draws_that_never_change_are_visited_as_often_each(cpu: Cpu, draw
     model = Noting()
     stage = staged(model, cpu, 5000)
     given = [[torch.arange(5000.0) + n] for n in range(draws)]
-    fd = os.memfd_create("unseen")
-    stage.take_unseen(given, write(fd, given[0]))
+    with memory() as fd:
+        stage.take_unseen(given, write(fd, given[0]))
     stage.block(nonce=5, count=12 // group, group=group, inputs="unseen")
     assert [float(x[0]) for x in model.given] == [n % draws for n in range(12)]
 
