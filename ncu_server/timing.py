@@ -178,8 +178,8 @@ async def visited(sides: Mapping[str, Child], draws: int, group: int, timeout_s:
     calls share a reading of the clock. Raises what Child.ask raises."""
     nonce, found, readings = secrets.randbits(48), {}, max(1, draws // group)
     for name, child in sides.items():
-        times = await _block(child, nonce, Pace(VISITS * readings, group), timeout_s, "unseen")
-        found[name] = [fmean(times[i : i + readings]) for i in range(0, len(times), readings)]
+        times = await _block(child, nonce, Pace((1 + VISITS) * readings, group), timeout_s, "unseen")
+        found[name] = [fmean(times[i : i + readings]) for i in range(readings, len(times), readings)]
     return found
 
 

@@ -69,7 +69,8 @@ class Stage:
 
         Each call gets values of its own. One, which the nonce chooses, is kept; it gets the same whatever the count.
         `inputs` are "cold" (sets that have left the cache), "warm" (the same set for all, which stays in the cache) or
-        "unseen": the draws of the latest `take_unseen` in turn, out of the cache and in the memory where others lay.
+        "unseen": the draws of the latest `take_unseen` in turn, out of the cache and in the memory where others lay,
+        after as many calls with the usual one, which are the first ones after a pause.
         """
         self._kept, warm, unseen = None, inputs == "warm", inputs == "unseen"
         kept = (nonce >> 8) % count * group + nonce % group
@@ -82,7 +83,9 @@ class Stage:
 
         def ready(i: int) -> None:
             draw, held = draws[i % cycle % len(draws)], self._held[place(i)]
-            if unseen and (i < cycle or len(self._held) < cycle):
+            if unseen and i < cycle:
+                draw = self._draw
+            elif unseen and (i < 2 * cycle or len(self._held) < cycle):
                 draw.lay(held)
             if warm and (i == 0 or self._state.inputs):
                 draw.fill(held, nonce)
