@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 from ncu_server import answers, authorship, compare, elf, guard, jitted, peaks, schema
 from ncu_server.authorship import Authorship, Ownership
 from ncu_server.build import Build, BuildFault
+from ncu_server.case import Case
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.memory import Practice, Shared
 from ncu_server.race import CANDIDATE, Run, timed
 from ncu_server.rig import Rig
-from ncu_server.session import BASELINES, Case, Session
+from ncu_server.session import BASELINES, Session
 from ncu_server.targets import Probe, Target
 from ncu_server.timing import Samples, combined
 from ncu_server.trial import Objection, Request, Trial, blamed, compared, opened

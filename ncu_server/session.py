@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
+from ncu_server.case import Case, How, alike
 from ncu_server.errors import Code, Refusal
 from ncu_server.memory import Practice, Shared
 from ncu_server.targets import Target
@@ -27,45 +29,7 @@ UNSEEN = ((1 << 20, 8), (16 << 20, 2), (1 << 30, 1))  # bytes of an input set at
 PREPARE_TIMEOUT_S = 300.0
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
-
-
-How = Literal["as drawn", "sharper", "drawn again", "32 times as large"]
-LOOSE = 64.0  # how much larger the unit of error is for inputs beyond what was drawn: what fails there fails wholly
-
-
-@dataclass(slots=True)
-class Case:
-    """One secret input set and what is expected of it; `units` are its tensors' error budgets, as worker.budget.units.
-
-    `variant` is the problem's function that gave the inputs. They are as it gave them, or sharper, or far larger; what
-    is drawn again is checked, and not timed. `unseen` are further ones that only timed calls see.
-    """
-
-    variant: str
-    how: How
-    inputs: Shared
-    expected: Shared
-    tensors: list[dict[str, Any]] = field(default_factory=list)
-    units: list[dict[str, Any] | None] = field(default_factory=list)
-    effects: dict[str, Any] = field(default_factory=dict)
-    fresh: bool = True
-    unseen: list[Shared] = field(default_factory=list)
-    work: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """In words, for the candidate's log."""
-        which = "" if self.variant == "get_inputs" else f" of {self.variant}"
-        return self.how + which
-
-    @property
-    def names(self) -> list[str]:
-        """What each compared tensor is."""
-        return [t["name"] for t in self.tensors]
-
-    def close(self) -> None:
-        for memory in (self.inputs, self.expected, *self.unseen):
-            memory.close()
+FAR_S = 20.0  # for the reference to come to its end on inputs far beyond its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +85,20 @@ class Session:
         drawn.unseen = [Shared("unseen")]
         await self._draw(drawn.unseen[0], variant)
         fds, seed = [drawn.unseen[0].fd, sharp.inputs.fd], secrets.randbits(62)
-        told = await self._trusted(eager, "sharpen", fds, inputs=drawn.unseen[0].spec, input_seed=seed)
+        told = await self._trusted(eager, "sharpen", fds, inputs=drawn.unseen[0].spec, input_seed=seed, still=still)
         sharp.inputs.seal(told)
-        second = await self._expect(eager, sharp)
-        usable = (second["finite"] or not first["finite"]) and second["effects"] == first["effects"]
-        if not usable:
-            self.cases.remove(sharp)
-            sharp.close()
-            self._note("checked on inputs as drawn only: on sharper ones the reference is not finite")
+        second = await self._usable(sharp, first)
+        if not second:
+            self._note("checked on inputs as drawn only: on sharper ones the reference gives no numbers")
         if self.target.warms:
             self._rehearsal.append(Shared("rehearsal"))  # none of the secret ones
             await self._draw(self._rehearsal[-1], variant)
-        await self._draw_again(drawn)
+        await self._draw_again(drawn, first)
         await self._draw_far(drawn, first)
         if len(drawn.unseen) != _unseen_sets(drawn):
             await self.draw_unseen(drawn)
         if word := first["degenerate"]:
-            also = "" if second["degenerate"] or not usable else " on inputs as drawn; checked on others as well"
+            also = "" if not second or second["degenerate"] else " on inputs as drawn; checked on others as well"
             self._note(f"degenerate problem: an output of {word} would pass{also}")
 
     @property
@@ -161,7 +122,20 @@ class Session:
         eager, seed = self._baselines["eager"], secrets.randbits(62)
         inputs.seal(await self._trusted(eager, "draw", [inputs.fd], variant=variant, input_seed=seed))
 
-    async def _draw_again(self, first: Case) -> None:
+    async def _usable(self, case: Case, drawn: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What is expected of inputs that are not quite as drawn. None, and no such case, where the reference fails on
+        them, gives no numbers where it gave some, or changes something else."""
+        try:
+            told = await self._expect(self._baselines["eager"], case)
+        except Refusal:
+            told = None
+        if told and (told["numbers"] or not drawn["numbers"]) and alike(told["effects"], drawn["effects"]):
+            return told
+        self.cases.remove(case)
+        case.close()
+        return None
+
+    async def _draw_again(self, first: Case, told: Mapping[str, Any]) -> None:
         """Further draws of what is small and soon computed: what a flag or an index decides, few draws may spare."""
         began, size = time.monotonic(), first.inputs.spec["bytes"] + first.expected.spec["bytes"]
         for n in range(min(AGAIN, AGAIN_BYTES // max(size, 1))):
@@ -169,7 +143,7 @@ class Session:
                 break
             case = self._case(first.variant, "drawn again")
             await (self._draw_alike(first, case) if n < TWINS else self._draw(case.inputs, case.variant))
-            await self._expect(self._baselines["eager"], case)
+            await self._usable(case, told)
 
     async def _draw_alike(self, first: Case, case: Case) -> None:
         """Inputs that differ in few elements from others that are made so: a sample of them does not tell which."""
@@ -179,21 +153,29 @@ class Session:
 
     async def _draw_far(self, first: Case, told: Mapping[str, Any]) -> None:
         """Small inputs far beyond those that were drawn, where the reference gives numbers for them: a sum that
-        overflows and an exponential without its maximum taken off show."""
+        overflows and an exponential without its maximum taken off show. In a process of its own: what a problem does
+        with them is unknown."""
         if first.inputs.spec["bytes"] + first.expected.spec["bytes"] > AGAIN_BYTES:
             return
-        eager, case = self._baselines["eager"], self._case(first.variant, "32 times as large")
-        fds = [first.inputs.fd, case.inputs.fd]
-        case.inputs.seal(await self._trusted(eager, "stretch", fds, inputs=first.inputs.spec))
-        try:
-            found = await self._expect(eager, case)
-        except Refusal:
-            found = None
-        if not found or not found["finite"] or found["effects"] != told["effects"]:
+        case, unused = self._case(first.variant, "32 times as large"), Shared("unused")
+        child, found = await self._zygote.spawn("reference"), None
+        with contextlib.suppress(ChildError):
+            await child.ask("open", [unused.fd], FAR_S, mode=None, **self._source)
+            fds, given = (
+                [first.inputs.fd, case.inputs.fd],
+                {"inputs": first.inputs.spec, "still": first.effects["still"]},
+            )
+            if made := await child.ask("stretch", fds, FAR_S, **given):
+                case.inputs.seal(made)
+                found = self._told(
+                    case, await child.ask("expect", [case.inputs.fd, case.expected.fd], FAR_S, inputs=made)
+                )
+        child.close()
+        unused.close()
+        if not found or None in case.units or not found["numbers"] or not alike(found["effects"], told["effects"]):
             self.cases.remove(case)
             case.close()
-        for units in filter(None, case.units):
-            units["levels"] = [[ceiling, LOOSE * unit] for ceiling, unit in units["levels"]]
+        case.loosen()
 
     async def draw_unseen(self, case: Case) -> None:
         """Draw the inputs that only timed calls see, in place of those there are."""
@@ -203,6 +185,11 @@ class Session:
         for _ in range(_unseen_sets(case)):
             case.unseen.append(Shared("unseen"))
             await self._draw(case.unseen[-1], case.variant)
+
+    @property
+    def _source(self) -> dict[str, Any]:
+        """What a reference's process is opened with."""
+        return {"source": self.problem, "device": self.target.device, "parameter_seed": self.parameter_seed}
 
     def _note(self, words: str) -> None:
         if words not in self.notes:
@@ -214,13 +201,28 @@ class Session:
 
     async def _expect(self, eager: Child, case: Case) -> dict[str, Any]:
         fds = [case.inputs.fd, case.expected.fd]
-        answer: dict[str, Any] = await self._trusted(eager, "expect", fds, inputs=case.inputs.spec)
-        case.expected.seal(answer["stored"])
-        case.tensors, case.units = answer["tensors"], answer["units"]
-        case.effects, case.fresh = answer["effects"], answer["fresh"]
+        answer = self._told(case, await self._trusted(eager, "expect", fds, inputs=case.inputs.spec))
         if answer["note"]:
             self._note(answer["note"])
         return answer
+
+    def _told(self, case: Case, answer: dict[str, Any]) -> dict[str, Any]:
+        """Keep what is expected of a case."""
+        case.expected.seal(answer["stored"])
+        case.tensors, case.units = answer["tensors"], answer["units"]
+        case.effects, case.fresh = answer["effects"], answer["fresh"]
+        return answer
+
+    async def exactly(self, case: Case) -> Case:
+        """A case of what the eager side's kept call was given, with what is expected of that; the caller closes it."""
+        eager, kept = self._baselines["eager"], Case(case.variant, case.how, Shared("inputs"), Shared("expected"))
+        try:
+            kept.inputs.seal(await self._trusted(eager, "given", [kept.inputs.fd]))
+            await self._expect(eager, kept)
+        except BaseException:
+            kept.close()
+            raise
+        return kept
 
     async def baseline(self, name: str) -> Child:
         """The child that runs the reference as `eager` or through `compile`; started at first use."""
@@ -320,15 +322,7 @@ class Session:
     async def _open(self, name: str) -> Any:
         child = await self._spawn("reference")
         memory = self.arguments if name == "eager" else Shared("unused")
-        opened = await self._trusted(
-            child,
-            "open",
-            [memory.fd],
-            source=self.problem,
-            device=self.target.device,
-            parameter_seed=self.parameter_seed,
-            mode=BASELINES[name],
-        )
+        opened = await self._trusted(child, "open", [memory.fd], mode=BASELINES[name], **self._source)
         if name == "eager":
             self.arguments.seal(opened["arguments"])
         else:
@@ -372,8 +366,8 @@ def ours(error: ChildError) -> Refusal:
 STEPS = {
     "open": "loading (module, get_init_inputs or Model's constructor)",
     "sharpen": "get_inputs",
-    "stretch": "get_inputs",
     "vary": "get_inputs",
     "still": "Model.forward",
+    "given": "get_inputs",
     "expect": "Model.forward",
 }

@@ -49,7 +49,7 @@ LAYERS = {
         {"trial"},
         {"baselines", "peaks"},
         {"session", "build"},
-        {"timing"},
+        {"timing", "case"},
         {"zygote"},
         {"worker"},
         {"targets", "sandbox", "lease", "memory", "framing"},

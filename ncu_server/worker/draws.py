@@ -93,10 +93,11 @@ def filled(base: torch.Tensor, place: int, factors: Factors, step: int = 1) -> F
 def _drawn_in(base: torch.Tensor, salt: int, factors: Factors, step: int) -> Fill | None:
     values = _flat(base)[::step].contiguous()
     narrow = values.element_size() == 1  # for floats of one byte torch has no arithmetic
-    low, high = (float(end) for end in (values.float() if narrow else values).nan_to_num().aminmax())
-    if low == high:
+    numbers = real(base).float() if narrow else real(base)
+    finite = torch.isfinite(numbers)
+    if not (some := numbers[finite]).numel() or (low := float(some.min())) == (high := float(some.max())):
         return None
-    pivot, stride = min(max(0.0, low), high), max(1, len(values) // FEW)
+    pivot, stride, clamps = min(max(0.0, low), high), max(1, len(values) // FEW), bool(finite.all())
 
     def fill(tensor: torch.Tensor, nonce: int, alike: bool) -> None:
         out, dtype = _flat(tensor)[::step], torch.float32 if narrow else values.dtype
@@ -110,8 +111,8 @@ def _drawn_in(base: torch.Tensor, salt: int, factors: Factors, step: int) -> Fil
             _shrink(few, few, LEAST + (nonce >> 16) % 1024 * (1 - LEAST) / 1024)
 
     def _shrink(given: torch.Tensor, to: torch.Tensor, by: torch.Tensor | float) -> None:
-        moved = (given.float() if narrow else given) - pivot
-        to.copy_(moved.mul_(by).add_(pivot).clamp_(low, high))
+        moved = ((given.float() if narrow else given) - pivot).mul_(by).add_(pivot)
+        to.copy_(moved.clamp_(low, high) if clamps else moved)
 
     return fill
 

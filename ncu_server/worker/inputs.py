@@ -3,7 +3,7 @@ which a constant would be the answer, ones outside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -40,12 +40,13 @@ def sharper(inputs: list[Any], generator: torch.Generator) -> list[Any]:
 
 
 def ordered(tensor: torch.Tensor) -> bool:
-    """Whether all columns along the longest dimension rise or all fall, nearly everywhere, as boundaries and positions
-    do; a triangle of ones does not."""
+    """Whether all columns along the longest or the last dimension rise or all fall, nearly everywhere, as boundaries
+    and positions do; a triangle of ones does not."""
     if tensor.is_complex() or tensor.dim() == 0 or tensor.element_size() == 1 or tensor.numel() < 2:
         return False
-    rows = tensor.movedim(max(range(tensor.dim()), key=lambda d: tensor.shape[d]), 0)
-    return _steps(rows[:FIRST]) and _steps(rows)
+    longest = max(range(tensor.dim()), key=lambda d: tensor.shape[d])
+    ways = (tensor.movedim(d, 0) for d in {longest, tensor.dim() - 1} if tensor.shape[d] > 1)
+    return any(_steps(rows[:FIRST]) and _steps(rows) for rows in ways)
 
 
 def _steps(rows: torch.Tensor) -> bool:
@@ -66,14 +67,18 @@ def stretched(inputs: list[Any]) -> list[Any]:
     return changed
 
 
-def far(inputs: list[Any]) -> list[Any]:
-    """As `stretched`, but only what has both signs: what has one may be probabilities, or places."""
+def far(tensors: list[torch.Tensor], still: Sequence[int]) -> list[torch.Tensor] | None:
+    """As `stretched`, but only what has both signs: what has one may be probabilities, or places. None where that is
+    nothing, or where it would be infinite."""
 
     def stretch(tensor: torch.Tensor) -> torch.Tensor:
         return tensor * STRETCH if bool((tensor < 0).any()) and bool((tensor > 0).any()) else tensor
 
-    changed: list[Any] = mapped(inputs, lambda t: _as_floats(t, stretch))
-    return changed
+    made = [t if place in still else _as_floats(t, stretch) for place, t in enumerate(tensors)]
+    floats = [real(t) for t in made if t.is_floating_point() or t.is_complex()]
+    finite = all(bool(torch.isfinite(t.float() if t.element_size() == 1 else t).all()) for t in floats)
+    same = all(one is other or torch.equal(real(one), real(other)) for one, other in zip(made, tensors, strict=True))
+    return made if finite and not same else None
 
 
 def holed(inputs: list[Any], generator: torch.Generator) -> list[Any]:

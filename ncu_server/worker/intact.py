@@ -25,8 +25,8 @@ OPERATORS = (
 LOOKS = ("sys._getframe", "sys._current_frames", "sys.settrace", "sys.setprofile",
          "gc.get_objects", "gc.get_referrers", "gc.get_referents")  # fmt: skip
 FRAMES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
-# Functions (None: all) of the standard library that hand what they see to whoever calls them.
-HAND_ON = {"inspect.py": None, "traceback.py": ("walk_tb", "walk_stack"), "__init__.py": ("currentframe", "<lambda>")}
+# What of the standard library hands a frame that it sees to whoever calls it: files and how their functions begin.
+HAND_ON = {"inspect.py": ("",), "traceback.py": ("walk_", "_walk_"), "__init__.py": ("currentframe", "<lambda>")}
 
 
 class Intact:
@@ -91,21 +91,36 @@ class Blinds:
             return
         self._looking = True
         try:
-            stranger = not _of_a_library(sys._getframe(1))
+            asked = args[1] if event not in LOOKS else event.rpartition(".")[2]
+            stranger = not _for_a_library(sys._getframe(1), asked)
         finally:
             self._looking = False
         if stranger:
             raise RuntimeError(f"a candidate may not look at what surrounds its calls ({event})")
 
 
-def _of_a_library(frame: FrameType | None) -> bool:
-    """Whether code of a file on the path asks, for itself."""
-    while frame is not None and _hands_on(Path(frame.f_code.co_filename).name, frame.f_code.co_name):
+def _for_a_library(frame: FrameType | None, asked: str) -> bool:
+    """Whether a library's own code asks, by that name, and keeps what it sees; a function that it was given does not.
+    What prints a traceback goes through its frames, from the call on inwards."""
+    while frame is not None and _of_a_library(frame):
+        prints = "_tb" in asked and Path(frame.f_code.co_filename).name == "traceback.py"
+        if not prints and asked not in frame.f_code.co_names:
+            return False
+        if not _hands_on(frame):
+            return True
+        asked = "currentframe" if frame.f_code.co_name == "<lambda>" else frame.f_code.co_name
         frame = frame.f_back
-    name = frame.f_code.co_filename if frame else ""
-    return frame is None or Path(name).is_absolute() or name.startswith("<frozen")
+    return False
 
 
-def _hands_on(file: str, function: str) -> bool:
-    functions = HAND_ON.get(file, ())
-    return functions is None or function in functions
+def _of_a_library(frame: FrameType) -> bool:
+    """Whether its globals are those of a module that has a file on the path, or is frozen."""
+    module = sys.modules.get(str(frame.f_globals.get("__name__")))
+    file = str(getattr(module, "__file__", None) or "")
+    named = Path(file).is_absolute() or frame.f_code.co_filename.startswith("<frozen")
+    return module is not None and vars(module) is frame.f_globals and named
+
+
+def _hands_on(frame: FrameType) -> bool:
+    begins = HAND_ON.get(Path(frame.f_code.co_filename).name)
+    return begins is not None and frame.f_code.co_name.startswith(begins)

@@ -27,7 +27,7 @@ from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, real,
 TRIED, TRIED_S = (2, 100), 0.1  # changes of a problem's inputs that its model is tried with: so many, for so long
 NEEDED = ("Model", "get_inputs", "get_init_inputs")
 # What a model raises that cannot do with another precision than its own.
-UNFIT = (RuntimeError, TypeError, ValueError, LookupError, AssertionError)
+UNFIT = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, ArithmeticError)
 
 
 class Reference:
@@ -67,21 +67,24 @@ class Reference:
             raise TypeError(f"{variant}() returns a {type(inputs).__name__}; it should return a list")
         return write(fds[0], list(inputs))
 
-    def sharpen(self, fds: list[int], inputs: Spec, input_seed: int) -> Spec:
-        """Write a sharper set made of the first memfd's to the second; see ncu_server.worker.inputs.
+    def sharpen(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Spec:
+        """Write a sharper set made of the first memfd's to the second, but for what is `still`; see worker.inputs.
 
         Where a constant would pass for the reference's output on it, a set on which none would is looked for.
         """
         drawn = unflatten(inputs["structure"], read(fds[0], inputs))
         generator = torch.Generator().manual_seed(input_seed)
-        first = sharper(drawn, generator)
+        given, made = flatten(drawn)[1], flatten(sharper(drawn, generator))[1]
+        kept = [old if place in still else new for place, (old, new) in enumerate(zip(given, made, strict=True))]
+        first = unflatten(inputs["structure"], kept)
         others = (way(drawn) for way in (stretched, functools.partial(holed, generator=generator)))
         sets = itertools.chain([first], others)
         return write(fds[1], next((made for made in sets if self._tells(fds[1], made)), first))
 
-    def stretch(self, fds: list[int], inputs: Spec) -> Spec:
+    def stretch(self, fds: list[int], inputs: Spec, still: list[int]) -> Spec | None:
         """Write a set made of the first memfd's to the second, of which floats lie far beyond; see inputs.far."""
-        return write(fds[1], far(unflatten(inputs["structure"], read(fds[0], inputs))))
+        made = far(read(fds[0], inputs), still)
+        return write(fds[1], unflatten(inputs["structure"], made)) if made else None
 
     def vary(self, fds: list[int], inputs: Spec, still: list[int], nonce: int) -> Spec:
         """Write a set made of the first memfd's to the second, one of those that are alike; see draws.Draw.fill."""
@@ -145,6 +148,7 @@ class Reference:
             "effects": effects,
             "fresh": not _is_state(out, model),
             "finite": _finite(tensors) or not _finite(before),
+            "numbers": _finite(tensors),
             "note": note,
             "degenerate": degenerate(expected, allowed),
         }
@@ -168,6 +172,10 @@ class Reference:
     def snapshot(self, fds: list[int], window: float | None = None) -> Spec:
         """Write what the kept call gave; see Stage.snapshot."""
         return self._stage.snapshot(fds[0], window)
+
+    def given(self, fds: list[int]) -> Spec:
+        """Write what the kept call was given; see Stage.given."""
+        return self._stage.given(fds[0])
 
     def _arguments(self, fd: int, inputs: Spec) -> list[Any]:
         host = read(fd, inputs)
@@ -201,24 +209,27 @@ class Reference:
         return {"inputs": inputs, "buffers": buffers, "state": list(old), "still": []}
 
     def still(self, fds: list[int], inputs: Spec) -> list[int]:
-        """The inputs of which no value may change, since the reference raises where a few have (a matrix that has to be
-        positive definite, say)."""
+        """The inputs of which no value may change, since the reference fails where some have: raises (a matrix that has
+        to be positive definite, say) or gives no numbers where it gave such."""
         moved = range(len(inputs["tensors"]))
-        if not self._raises(fds[0], inputs, moved):
+        if not self._fails(fds[0], inputs, moved):
             return []
-        return [i for i in moved if self._raises(fds[0], inputs, [i])] or list(moved)
+        return [i for i in moved if self._fails(fds[0], inputs, [i])] or list(moved)
 
-    def _raises(self, fd: int, inputs: Spec, moved: Sequence[int]) -> bool:
+    def _fails(self, fd: int, inputs: Spec, moved: Sequence[int]) -> bool:
         arguments, given = self._arguments(fd, inputs), read(fd, inputs)
         still = [i for i in range(len(given)) if i not in moved]
         draw, began = Draw(given, inputs, self._device.torch_device, still, kept=True), time.monotonic()
+        numbers = _finite(self._run(self._model, self._arguments(fd, inputs))[0])
         for n in range(TRIED[1]):
             if n >= TRIED[0] and time.monotonic() - began > TRIED_S:
                 break
             draw.fill(flatten(arguments)[1], n * MIX)
             try:
-                self._run(self._model, arguments)
-            except (RuntimeError, ValueError, IndexError, ArithmeticError):
+                out, _ = self._run(self._model, arguments)
+            except UNFIT:
+                return True
+            if numbers and not _finite(out):
                 return True
         return False
 

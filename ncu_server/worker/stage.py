@@ -48,6 +48,8 @@ class Stage:
         self._held = [[placed(tensor, layout, name) for tensor, layout in pairs] for _ in range(count)]
         self._arguments = [unflatten(spec["structure"], held) for held in self._held]
         self._unseen: list[Draw] = []
+        self._structure = spec["structure"]
+        self._given = self._draw, 0, False
         self._kept: Any = None
 
     @property
@@ -82,16 +84,16 @@ class Stage:
             return (i % cycle if unseen else nonce if warm else nonce + i - kept) % len(self._held)
 
         def ready(i: int) -> None:
-            draw, held = draws[i % cycle % len(draws)], self._held[place(i)]
+            draw, held, own = draws[i % cycle % len(draws)], self._held[place(i)], nonce + (i - kept) * MIX
             if unseen and i < cycle:
                 draw = self._draw
             elif unseen and (i < 2 * cycle or len(self._held) < cycle):
                 draw.lay(held)
-            if warm and (i == 0 or self._state.inputs):
-                draw.fill(held, nonce)
-            if not warm:
-                own = nonce + (i - kept) * MIX
-                draw.fill(held, own, not unseen and own * MIX % 2**64 >> 61 < (ALIKE_KEPT if i == kept else ALIKE))
+            way = (draw, nonce, False) if warm else (draw, own, not unseen and _alike(own, i == kept))
+            if not warm or i == 0 or self._state.inputs:
+                draw.fill(held, *way[1:])
+            if i == kept or warm:
+                self._given = way
 
         def before(index: int) -> None:
             self._state.reset()
@@ -113,20 +115,16 @@ class Stage:
         self._device.settle()
         cold = not warm and group == 1
         lead = SURE if unseen else USUAL
-        calls = Calls(
+        run = Calls(
             lambda i: self._model(*self._arguments[place(i)]), count, group, before, after, cold, kept % group, lead
         )
         with torch.no_grad():
-            times = self._device.clock(calls)
+            times = self._device.clock(run)
         if unseen:
-            self._restored()
+            self._unseen = []
+            for held in self._held:
+                self._draw.lay(held)
         return times
-
-    def _restored(self) -> None:
-        """Back to the draw whose sets rotate."""
-        self._unseen = []
-        for held in self._held:
-            self._draw.lay(held)
 
     def _drawn(self, given: list[torch.Tensor], spec: Spec) -> Draw:
         return Draw(given, spec, self._device.torch_device, self._still, bool(self._state.inputs))
@@ -139,6 +137,18 @@ class Stage:
         spec = write(fd, self._kept, self._strict)
         self._kept = None
         return spec
+
+    def given(self, fd: int) -> Spec:
+        """Write what the kept call was given, before it changed any of it."""
+        draw, nonce, alike = self._given
+        held = [t.clone() for t in self._held[0]]
+        draw.lay(held)
+        draw.fill(held, nonce, alike)
+        return write(fd, unflatten(self._structure, held))
+
+
+def _alike(nonce: int, kept: bool) -> bool:
+    return nonce * MIX % 2**64 >> 61 < (ALIKE_KEPT if kept else ALIKE)
 
 
 def _stretch(tensor: torch.Tensor, window: float) -> torch.Tensor:

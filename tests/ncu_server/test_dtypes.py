@@ -39,10 +39,18 @@ def test_inputs_out_of_the_drawn_range_and_without_numbers_can_be_made_of_them(d
 
 def test_only_floats_of_both_signs_go_far_beyond_what_was_drawn() -> None:
     signed, positive, whole = torch.tensor([-1.0, 2.0]), torch.tensor([0.25, 1.0]), torch.tensor([-3, 3])
-    far = inputs.far([signed, positive, whole, drawn("float8_e5m2")])
-    assert far[0].tolist() == [-32.0, 64.0]
+    far = inputs.far([signed, positive, whole, drawn("float8_e5m2"), signed], [4])
+    assert far is not None
+    assert far[0].tolist() == [-32.0, 64.0] and torch.equal(far[4], signed)
     assert torch.equal(far[1], positive) and torch.equal(far[2], whole)
     assert far[3].float().abs().max() > 64
+
+
+def test_where_nothing_goes_far_or_only_to_infinity_there_is_no_such_set() -> None:
+    assert inputs.far([torch.tensor([0.25, 1.0]), torch.tensor([-3, 3])], []) is None
+    assert inputs.far([torch.tensor([-1.0, 2.0])], [0]) is None
+    assert inputs.far([torch.tensor([-1.0, 3000.0]).half()], []) is None
+    assert inputs.far([torch.tensor([-1.0, -torch.inf, 2.0])], []) is None
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64", "bool", "int8"])

@@ -52,6 +52,26 @@ LATE = "a call leaves the torch mode Later on"
         ("import gc\n", "gc.get_objects()", "run_error", "may not look at what surrounds"),
         ("import sys\n", "list(map(sys._getframe, [0]))", "run_error", "may not look at what surrounds"),
         ("import traceback\n", "next(traceback.walk_stack(None))", "run_error", "may not look at what surrounds"),
+        ("import sys, torch.utils._pytree as tree\n", "tree.tree_map(sys._getframe, 0)", "run_error", "not look"),
+        (
+            "import concurrent.futures, sys\n",
+            "concurrent.futures.ThreadPoolExecutor().submit(sys._current_frames).result()",
+            "run_error",
+            "may not look",
+        ),
+        (
+            "import traceback\n",
+            "traceback.StackSummary.extract(traceback.walk_stack(None), capture_locals=True)",
+            "run_error",
+            "may not look",
+        ),
+        (
+            "import sys\ndef look():\n    return sys._getframe()\n"
+            "look.__code__ = look.__code__.replace(co_filename='/usr/lib/python3/typing.py')\n",
+            "look()",
+            "run_error",
+            "may not look",
+        ),
         ("def frame():\n    yield\n", "frame().gi_frame", "run_error", "may not look at what surrounds"),
         (
             "import collections, logging, traceback, warnings\n",
