@@ -89,7 +89,8 @@ class Reference:
     def vary(self, fds: list[int], inputs: Spec, still: list[int], nonce: int) -> Spec:
         """Write a set made of the first memfd's to the second, one of those that are alike; see draws.Draw.fill."""
         given = read(fds[0], inputs)
-        draw, held = Draw(given, inputs, "cpu", still, kept=False), [t.clone() for t in given]
+        draw = Draw(given, inputs, "cpu", still, kept=False)
+        held = [placed(t, layout, "cpu") for t, layout in zip(given, inputs["tensors"], strict=True)]
         draw.fill(held, nonce, alike=True)
         return write(fds[1], unflatten(inputs["structure"], held))
 

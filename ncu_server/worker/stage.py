@@ -48,7 +48,6 @@ class Stage:
         self._held = [[placed(tensor, layout, name) for tensor, layout in pairs] for _ in range(count)]
         self._arguments = [unflatten(spec["structure"], held) for held in self._held]
         self._unseen: list[Draw] = []
-        self._structure = spec["structure"]
         self._given = self._draw, 0, False
         self._kept: Any = None
 
@@ -141,10 +140,11 @@ class Stage:
     def given(self, fd: int) -> Spec:
         """Write what the kept call was given, before it changed any of it."""
         draw, nonce, alike = self._given
-        held = [t.clone() for t in self._held[0]]
-        draw.lay(held)
-        draw.fill(held, nonce, alike)
-        return write(fd, unflatten(self._structure, held))
+        draw.lay(self._held[0])
+        draw.fill(self._held[0], nonce, alike)
+        spec = write(fd, self._arguments[0])
+        self._draw.lay(self._held[0])
+        return spec
 
 
 def _alike(nonce: int, kept: bool) -> bool:

@@ -245,10 +245,45 @@ async def test_a_flag_that_one_draw_in_five_sets_is_not_overlooked(server: Serve
 
 
 async def test_an_input_that_the_reference_cannot_take_changed_stays_as_drawn_and_that_is_said(server: Server) -> None:
-    drawn = "[(lambda a: a @ a.mT / 48 + 0.05 * torch.eye(48))(torch.randn(64, 48, 48))]"
+    # Of which the lower triangle is read, so that it need not be symmetric.
+    drawn = "[(lambda a: a @ a.mT / 48 + 0.05 * torch.eye(48) + a.triu(1))(torch.randn(64, 48, 48))]"
     given = problem("pass", "return torch.linalg.cholesky(x)[:, 0, 0]", drawn)
     corner = "for (int64_t r = 0; r < n / (c * c); ++r) o[r] = std::sqrt(x[r * c * c]);"
     forward = "out = torch.empty(x.shape[0]); kernel.run(x, x, out); return out"
     found = await verdict(server, given, candidate("pass", corner, forward))
     assert found["status"] == "passed", found["log"]
     assert any("input 0 as drawn" in note for note in found["notes"])
+
+
+async def test_a_timed_call_is_held_to_the_error_that_its_own_values_allow(server: Server) -> None:
+    """One over a sum may be far larger for one call's values than for those that were drawn."""
+    given = problem("pass", "return 1 / x.sum(1)", "[torch.randn(512, 64)]")
+    sums = "float s = 0; for (int64_t i = 0; i < c; ++i) s += x[r * c + i]; o[r] = 1 / s;"
+    sums = f"for (int64_t r = 0; r < n / c; ++r) {{ {sums} }}"
+    forward = "out = torch.empty(x.shape[0]); kernel.run(x, x, out); return out"
+    found = await verdict(server, given, candidate("pass", sums, forward))
+    assert found["status"] == "passed", found["log"]
+
+
+@pytest.mark.parametrize(
+    ("forward", "drawn", "kernel"),
+    [
+        ("return (high - low).sqrt()", "low, low + torch.rand(64, 64)", "std::sqrt(w[i] - x[i])"),
+        ("return torch.searchsorted(high, low).float()", "low, torch.randn(64, 64).sort(1).values", "0"),
+        ("assert bool((1 - high.sum(1)).abs().max() < 1e-5); return low * high", "low, low.softmax(1)", "x[i] * w[i]"),
+        ("return (low * 3).round().int() + 0 * high.int()", "low, low", "std::nearbyint(x[i] * 3)"),
+        ("return low + high", "low[:, ::2] + 5, low[:, ::2]", "x[i] + w[i]"),
+    ],
+    ids=["high over low", "sorted rows", "asserted", "rounded", "gaps"],
+)  # fmt: skip
+async def test_what_a_problem_needs_of_its_inputs_is_left_to_them(
+    server: Server, forward: str, drawn: str, kernel: str
+) -> None:
+    given = problem("pass", forward, f"(lambda low: [{drawn}])(torch.randn(64, 64))", "self, low, high")
+    count = "for (int64_t r = 0; r < n / c; ++r) for (int64_t k = 0; k < c; ++k) { int64_t m = 0;"
+    count += " for (int64_t j = 0; j < c; ++j) m += w[r * c + j] < x[r * c + k]; o[r * c + k] = m; }"
+    body = count if "searchsorted" in forward else f"for (int64_t i = 0; i < n; ++i) o[i] = {kernel};"
+    cast = ".int()" if "int()" in forward else ""
+    call = f"out = torch.empty(low.shape); kernel.run(low.contiguous(), high.contiguous(), out); return out{cast}"
+    found = await verdict(server, given, candidate("pass", body, call, "self, low, high"))
+    assert found["status"] == "passed", found["log"]
