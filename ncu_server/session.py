@@ -142,8 +142,12 @@ class Session:
             if time.monotonic() - began > AGAIN_S:
                 break
             case = self._case(first.variant, "drawn again")
-            await (self._draw_alike(first, case) if n < TWINS else self._draw(case.inputs, case.variant))
-            await self._usable(case, told)
+            if n < TWINS:
+                await self._draw_alike(first, case)
+                await self._usable(case, told)
+            else:
+                await self._draw(case.inputs, case.variant)
+                await self._expect(self._baselines["eager"], case)
 
     async def _draw_alike(self, first: Case, case: Case) -> None:
         """Inputs that differ in few elements from others that are made so: a sample of them does not tell which."""
@@ -159,19 +163,14 @@ class Session:
             return
         case, unused = self._case(first.variant, "32 times as large"), Shared("unused")
         child, found = await self._zygote.spawn("reference"), None
-        with contextlib.suppress(ChildError):
+        with contextlib.suppress(ChildError), contextlib.closing(child), contextlib.closing(unused):
             await child.ask("open", [unused.fd], FAR_S, mode=None, **self._source)
-            fds, given = (
-                [first.inputs.fd, case.inputs.fd],
-                {"inputs": first.inputs.spec, "still": first.effects["still"]},
-            )
-            if made := await child.ask("stretch", fds, FAR_S, **given):
+            given, still = first.inputs, first.effects["still"]
+            made = await child.ask("stretch", [given.fd, case.inputs.fd], FAR_S, inputs=given.spec, still=still)
+            if made:
                 case.inputs.seal(made)
-                found = self._told(
-                    case, await child.ask("expect", [case.inputs.fd, case.expected.fd], FAR_S, inputs=made)
-                )
-        child.close()
-        unused.close()
+                fds = [case.inputs.fd, case.expected.fd]
+                found = self._told(case, await child.ask("expect", fds, FAR_S, inputs=made))
         if not found or None in case.units or not found["numbers"] or not alike(found["effects"], told["effects"]):
             self.cases.remove(case)
             case.close()
