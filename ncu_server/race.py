@@ -111,16 +111,15 @@ async def _unremembered(trial: Trial, case: Case, sides: Sides) -> None:
 
 
 async def _at_first_sight(trial: Trial, case: Case, sides: Sides) -> float:
-    """Where calls get the values that were drawn, those of the timed blocks are held against the unseen ones."""
-    if not case.unseen:
+    """Nothing is kept of values that all change at each call; else unseen draws are held against the known one."""
+    if not case.unseen or sides.rotation.changes:
         return 1.0
     draws = len(case.unseen)
     group = draws if draws <= sides.rotation.sets else 1
-    known = None if sides.rotation.changes else await _visited(trial, sides, [case.inputs], group)
+    known = await _visited(trial, sides, [case.inputs], group)
     unseen = await _visited(trial, sides, case.unseen, group)
     await _audited(trial, case, sides.children["eager"])
-    slack_us = SLACK_US[trial.session.target.device] / group
-    return longer_at_first(unseen, known, CANDIDATE, slack_us)
+    return longer_at_first(unseen, known, CANDIDATE, SLACK_US[trial.session.target.device] / group)
 
 
 async def _visited(trial: Trial, sides: Sides, draws: list[Shared], group: int) -> dict[str, list[float]]:

@@ -184,14 +184,14 @@ async def visited(sides: Mapping[str, Child], draws: int, group: int, timeout_s:
 
 
 def longer_at_first(
-    unseen: Mapping[str, Sequence[float]], known: Mapping[str, Sequence[float]] | None, candidate: str, slack_us: float
+    unseen: Mapping[str, Sequence[float]], known: Mapping[str, Sequence[float]], candidate: str, slack_us: float
 ) -> float:
     """How many times longer the candidate's calls surely take for draws that it has not seen than for the same ones
-    soon after, and than for `known` ones where there are such: beyond `slack_us`, and beyond what the others do."""
-    longer = {}
-    for name, (first, *again) in unseen.items():
-        usual = min(known[name]) if known else math.inf
-        longer[name] = max(first / (min(again) + slack_us), min(first, *again) / (usual + slack_us))
+    soon after, or for `known` ones: beyond `slack_us`, and beyond what the others do."""
+    longer = {
+        name: max(first / (min(again) + slack_us), min(first, *again) / (min(known[name]) + slack_us))
+        for name, (first, *again) in unseen.items()
+    }
     return longer[candidate] / max(1.0, *(ratio for name, ratio in longer.items() if name != candidate))
 
 

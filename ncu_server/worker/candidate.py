@@ -41,6 +41,8 @@ class Candidate:
         self._loaded: dict[str, Any] = {}
         self._opened, self._intact = Opened(), Intact()
         self._held: list[torch.Tensor] = []
+        self._last: list[torch.Tensor] = []
+        self._layout: list[Spec] = []
         self._buffers: dict[str, torch.Tensor] = {}
 
     def open(
@@ -87,8 +89,7 @@ class Candidate:
         `effects` are the reference's: what it changes, and all buffers that it has. `kept`: inputs that the reference
         leaves alone are as they were. `fresh`: no output lies where one of an earlier call, which is still held, lies.
         """
-        device = self._device.torch_device
-        moved = [placed(t, p, device) for t, p in zip(read(fds[0], inputs), inputs["tensors"], strict=True)]
+        moved = self._laid(fds[0], inputs)
         before = [t.clone() for t in moved]
         arguments = unflatten(inputs["structure"], moved)
         self._restore(effects["state"])
@@ -104,6 +105,19 @@ class Candidate:
         spec = write(fds[1], told, strict=True)
         kept = set(changed(before, flatten(arguments)[1])) <= set(effects["inputs"])
         return {"seen": spec, "kept": kept, "fresh": self._fresh(out, arguments)}
+
+    def _laid(self, fd: int, inputs: Spec) -> list[torch.Tensor]:
+        """The inputs on the device, in the memory of those before where they are of the same layout: an address does
+        not tell what lies there."""
+        given, layout = read(fd, inputs), inputs["tensors"]
+        if layout == self._layout and all(t.is_contiguous() for t in self._last):
+            for tensor, value in zip(self._last, given, strict=True):
+                tensor.copy_(value)
+        else:
+            device = self._device.torch_device
+            self._last = [placed(t, p, device) for t, p in zip(given, layout, strict=True)]
+        self._layout = layout
+        return self._last
 
     def _restore(self, names: list[str]) -> None:
         """Put the buffers of these names, which the reference has too, back to how they were made.
@@ -136,7 +150,7 @@ class Candidate:
 
     def stage(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> None:
         """Set up the rotating inputs for timing; `effects` are the reference's."""
-        self._held = []
+        self._held, self._last, self._layout = [], [], []
         self._device.release()
         changing = state(self._model, self._buffers, effects)
         base, still = read(fds[0], inputs), effects["still"]

@@ -44,9 +44,12 @@ class Draw:
 
     @property
     def changes(self) -> bool:
-        """Whether some input changes in all its values, and so whatever is made of it."""
-        floats = (t.is_floating_point() or t.is_complex() for t in self._drawn)
-        return any(fill is not None and one for fill, one in zip(self._fills, floats, strict=True))
+        """Whether all inputs of more than one element are floats that change, and so whatever is made of them."""
+        return all(
+            fill is not None and (one.is_floating_point() or one.is_complex())
+            for fill, one in zip(self._fills, self._drawn, strict=True)
+            if one.numel() > 1
+        )
 
     def lay(self, held: list[torch.Tensor]) -> None:
         """Put the values that were drawn into tensors of the draw's layout."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,9 +16,51 @@ from ncu_server.worker.tensors import Spec, flatten, placed, unflatten, write
 MAX_SETS = 16
 MAX_SET_BYTES = 2 << 30
 STRETCH = 1 << 18  # elements of each tensor that an audit compares
-# Of eight calls, how many get values that are alike (see Draw.fill): who recognises inputs by a sample is wrong for the
-# next such, who computes anew only what differs gains little, and a call's values do not tell whether it is kept.
-ALIKE, ALIKE_KEPT = 1, 4
+# Of 16 calls, how many get values that are alike (see Draw.fill), as does the call before them in the same memory: who
+# recognises inputs by a sample is wrong for the second of them, who computes anew only what differs gains little, and a
+# call's values do not tell whether it is kept.
+ALIKE, ALIKE_KEPT = 1, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Which memory and which values each call of a block gets, by its number; `kept` is one that the nonce chooses.
+
+    There are `sets` of tensors, and `draws` that come in turn where `inputs` are "unseen".
+    """
+
+    nonce: int
+    count: int
+    group: int
+    inputs: str
+    sets: int
+    draws: int
+
+    @property
+    def kept(self) -> int:
+        return (self.nonce >> 8) % self.count * self.group + self.nonce % self.group
+
+    @property
+    def cycle(self) -> int:
+        """Calls in which all draws come once."""
+        return max(self.draws, self.group)
+
+    def place(self, i: int) -> int:
+        if self.inputs == "unseen":
+            return i % self.cycle % self.sets
+        return (self.nonce if self.inputs == "warm" else self.nonce + i - self.kept) % self.sets
+
+    def values(self, i: int) -> tuple[int, bool]:
+        """The nonce whose values call `i` gets, and whether they are alike (see Draw.fill)."""
+        if self.inputs == "warm":
+            return self.nonce, False
+        return self._own(i), self.inputs == "cold" and (self._picked(i) or self._picked(i + self.sets))
+
+    def _own(self, i: int) -> int:
+        return self.nonce + (i - self.kept) * MIX
+
+    def _picked(self, i: int) -> bool:
+        return self._own(i) * MIX % 2**64 >> 60 < (ALIKE_KEPT if i == self.kept else ALIKE)
 
 
 class Stage:
@@ -74,25 +117,21 @@ class Stage:
         after as many calls with the usual one, which are the first ones after a pause.
         """
         self._kept, warm, unseen = None, inputs == "warm", inputs == "unseen"
-        kept = (nonce >> 8) % count * group + nonce % group
         draws = self._unseen if unseen else [self._draw]
-        cycle = max(len(draws), group)
+        calls = Block(nonce, count, group, inputs, len(self._held), len(draws))
+        kept, cycle = calls.kept, calls.cycle
         ahead = 0 if warm or unseen or group > 1 or self._device.flushes else self.sets // 2
 
-        def place(i: int) -> int:
-            return (i % cycle if unseen else nonce if warm else nonce + i - kept) % len(self._held)
-
         def ready(i: int) -> None:
-            draw, held, own = draws[i % cycle % len(draws)], self._held[place(i)], nonce + (i - kept) * MIX
+            draw, held = draws[i % cycle % len(draws)], self._held[calls.place(i)]
             if unseen and i < cycle:
                 draw = self._draw
             elif unseen and (i < 2 * cycle or len(self._held) < cycle):
                 draw.lay(held)
-            way = (draw, nonce, False) if warm else (draw, own, not unseen and _alike(own, i == kept))
             if not warm or i == 0 or self._state.inputs:
-                draw.fill(held, *way[1:])
+                draw.fill(held, *calls.values(i))
             if i == kept or warm:
-                self._given = way
+                self._given = draw, *calls.values(i)
 
         def before(index: int) -> None:
             self._state.reset()
@@ -106,19 +145,17 @@ class Stage:
             if self._looks:
                 self._looks(index == kept // group)
             if index == kept // group:
-                told = self._state.seen(out, self._arguments[place(kept)])
+                told = self._state.seen(out, self._arguments[calls.place(kept)])
                 structure, tensors = flatten(told, self._strict)
                 # At once and in the caller's stream order: what is still being written by then is not an answer.
                 self._kept = unflatten(structure, [t.clone() for t in tensors])
 
+        arguments = [self._arguments[calls.place(i)] for i in range(count * group)]
         self._device.settle()
-        cold = not warm and group == 1
-        lead = SURE if unseen else USUAL
-        run = Calls(
-            lambda i: self._model(*self._arguments[place(i)]), count, group, before, after, cold, kept % group, lead
-        )
+        cold, lead = not warm and group == 1, SURE if unseen else USUAL
         with torch.no_grad():
-            times = self._device.clock(run)
+            call = Calls(lambda i: self._model(*arguments[i]), count, group, before, after, cold, kept % group, lead)
+            times = self._device.clock(call)
         if unseen:
             self._unseen = []
             for held in self._held:
@@ -145,10 +182,6 @@ class Stage:
         spec = write(fd, self._arguments[0])
         self._draw.lay(self._held[0])
         return spec
-
-
-def _alike(nonce: int, kept: bool) -> bool:
-    return nonce * MIX % 2**64 >> 61 < (ALIKE_KEPT if kept else ALIKE)
 
 
 def _stretch(tensor: torch.Tensor, window: float) -> torch.Tensor:

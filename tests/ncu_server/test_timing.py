@@ -160,13 +160,12 @@ def test_what_was_drawn_anew_and_takes_longer_than_what_is_known_was_remembered(
     fair, steady, learns = [10.0, 10.0, 10.0, 10.0], [5.0, 5.0, 5.0, 5.0], [9.0, 2.0, 2.0, 2.0]
     slow, fast = [9.0, 9.0, 9.0, 9.0], [2.0, 2.0, 2.0, 2.0]
 
-    def longer(unseen: list[float], known: list[float] | None) -> float:
-        both = {"eager": fair, "candidate": known} if known else None
-        return longer_at_first({"eager": fair, "candidate": unseen}, both, "candidate", 0.5)
+    def longer(unseen: list[float], known: list[float]) -> float:
+        known_by = {"eager": fair, "candidate": known}
+        return longer_at_first({"eager": fair, "candidate": unseen}, known_by, "candidate", 0.5)
 
-    assert longer(steady, None) < 1 and longer(steady, steady) < 1
-    assert longer(learns, None) == longer(slow, fast) == 9 / 2.5
-    assert longer(slow, slow) < 1
+    assert longer(steady, steady) < 1 and longer(slow, slow) < 1
+    assert longer(learns, fast) == longer(slow, fast) == 9 / 2.5
 
 
 def test_a_call_that_changes_its_input_gets_it_back(cpu: Cpu) -> None:
