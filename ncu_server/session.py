@@ -129,7 +129,7 @@ class Session:
             told = await self._expect(self._baselines["eager"], case)
         except Refusal:
             told = None
-        if told and (told["numbers"] or not drawn["numbers"]) and alike(told["effects"], drawn["effects"]):
+        if told and (told["finite"] or not drawn["finite"]) and alike(told["effects"], drawn["effects"]):
             return told
         self.cases.remove(case)
         case.close()
