@@ -52,6 +52,6 @@ class Case:
             memory.close()
 
 
-def alike(effects: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+def same_effects(effects: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
     """Whether the same inputs and buffers are changed."""
     return all(effects[what] == others[what] for what in ("inputs", "buffers"))

@@ -22,7 +22,7 @@ from ncu_server.zygote import Child, ChildError
 SAMPLING_S = {"cpu": 1.5, "cuda": 0.4}  # by device: how long the alternation may go on
 CANDIDATE = "candidate"
 LONGER, SLACK_US = 1.4, {"cpu": 50.0, "cuda": 2.0}  # beyond both first sight costs more than noise
-AGAIN = 2  # tries more, before a doubt becomes an objection
+TRIES = 3  # before a doubt becomes an objection
 AUDITS = 3  # of the first MIN_PAIRS pairs of blocks
 
 
@@ -99,21 +99,22 @@ async def _time_case(trial: Trial, case: Case, sides: Sides, gauge: Gauge) -> Sa
 
 
 async def _unremembered(trial: Trial, case: Case, sides: Sides) -> None:
-    """Object where inputs at first sight take longer than the same soon after, or known ones, each time anew."""
-    longer = await _at_first_sight(trial, case, sides)
-    for _ in range(AGAIN):
-        if longer > LONGER:
+    """Object where inputs at first sight take longer than the same soon after, or known ones, each time anew. Of values
+    that all change at each call nothing can be kept."""
+    if sides.rotation.changes:
+        return
+    longer = []
+    for tried in range(TRIES):
+        if tried or not case.unseen:
             await trial.session.draw_unseen(case)
-            longer = min(longer, await _at_first_sight(trial, case, sides))
-    if longer > LONGER:
-        words = f"a call takes {longer:.1f} times longer for inputs at first sight than for such as it knows"
-        raise Objection("suspect", f"{words}: earlier results are kept, and their time does not count")
+        if not case.unseen or (ratio := await _at_first_sight(trial, case, sides)) <= LONGER:
+            return
+        longer.append(ratio)
+    words = f"a call takes {min(longer):.1f} times longer for inputs at first sight than for such as it knows"
+    raise Objection("suspect", f"{words}: earlier results are kept, and their time does not count")
 
 
 async def _at_first_sight(trial: Trial, case: Case, sides: Sides) -> float:
-    """Nothing is kept of values that all change at each call; else unseen draws are held against the known one."""
-    if not case.unseen or sides.rotation.changes:
-        return 1.0
     draws = len(case.unseen)
     group = draws if draws <= sides.rotation.sets else 1
     known = await _visited(trial, sides, [case.inputs], group)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ncu_server.case import Case, How, alike
+from ncu_server.case import Case, How, same_effects
 from ncu_server.errors import Code, Refusal
 from ncu_server.memory import Practice, Shared
 from ncu_server.targets import Target
@@ -82,11 +82,10 @@ class Session:
             which = ", ".join(map(str, still))
             self._note(f"timed calls get input {which} as drawn: the reference fails where a few of its values change")
         sharp = self._case(variant, "sharper")
-        drawn.unseen = [Shared("unseen")]
-        await self._draw(drawn.unseen[0], variant)
-        fds, seed = [drawn.unseen[0].fd, sharp.inputs.fd], secrets.randbits(62)
-        told = await self._trusted(eager, "sharpen", fds, inputs=drawn.unseen[0].spec, input_seed=seed, still=still)
-        sharp.inputs.seal(told)
+        with contextlib.closing(Shared("blunt")) as blunt:
+            await self._draw(blunt, variant)
+            given = {"inputs": blunt.spec, "input_seed": secrets.randbits(62), "still": still}
+            sharp.inputs.seal(await self._trusted(eager, "sharpen", [blunt.fd, sharp.inputs.fd], **given))
         second = await self._usable(sharp, first)
         if not second:
             self._note("checked on inputs as drawn only: on sharper ones the reference gives no numbers")
@@ -95,8 +94,6 @@ class Session:
             await self._draw(self._rehearsal[-1], variant)
         await self._draw_again(drawn, first)
         await self._draw_far(drawn, first)
-        if len(drawn.unseen) != _unseen_sets(drawn):
-            await self.draw_unseen(drawn)
         if word := first["degenerate"]:
             also = "" if not second or second["degenerate"] else " on inputs as drawn; checked on others as well"
             self._note(f"degenerate problem: an output of {word} would pass{also}")
@@ -129,7 +126,7 @@ class Session:
             told = await self._expect(self._baselines["eager"], case)
         except Refusal:
             told = None
-        if told and (told["finite"] or not drawn["finite"]) and alike(told["effects"], drawn["effects"]):
+        if told and (told["finite"] or not drawn["finite"]) and same_effects(told["effects"], drawn["effects"]):
             return told
         self.cases.remove(case)
         case.close()
@@ -171,7 +168,12 @@ class Session:
                 case.inputs.seal(made)
                 fds = [case.inputs.fd, case.expected.fd]
                 found = self._told(case, await child.ask("expect", fds, FAR_S, inputs=made))
-        if not found or None in case.units or not found["numbers"] or not alike(found["effects"], told["effects"]):
+        if (
+            not found
+            or None in case.units
+            or not found["numbers"]
+            or not same_effects(found["effects"], told["effects"])
+        ):
             self.cases.remove(case)
             case.close()
         case.loosen()
