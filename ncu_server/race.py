@@ -173,7 +173,7 @@ async def _reconsidered(trial: Trial, case: Case, got: Shared, spec: dict[str, A
         contextlib.closing(Shared("whole")) as whole,
     ):
         if window is not None:
-            spec, got = answers.spec(await trial.ask("snapshot", [whole.fd], window=None)), whole
+            spec, got = answers.spec(await trial.ask("snapshot", [whole.fd], last=False)), whole
         await compared(trial, exact, exact.expected, got, spec, compare.BOUND + 1, "in a timed call")
 
 

@@ -164,9 +164,9 @@ class Candidate:
         """Take input sets that no call has seen; see Stage.take_unseen."""
         self._stage.take_unseen([read(fd, spec) for fd, spec in zip(fds, inputs, strict=True)], inputs[0])
 
-    def snapshot(self, fds: list[int], window: float | None = None) -> Spec:
+    def snapshot(self, fds: list[int], window: float | None = None, last: bool = True) -> Spec:
         """Write what the kept call gave; see Stage.snapshot."""
-        return self._stage.snapshot(fds[0], window)
+        return self._stage.snapshot(fds[0], window, last)
 
     def profile(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """Whose code spends the time of a call, and what it has opened by ctypes; see provenance.profiled and

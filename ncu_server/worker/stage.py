@@ -165,13 +165,15 @@ class Stage:
     def _drawn(self, given: list[torch.Tensor], spec: Spec) -> Draw:
         return Draw(given, spec, self._device.torch_device, self._still, bool(self._state.inputs))
 
-    def snapshot(self, fd: int, window: float | None = None) -> Spec:
-        """Write what the kept call gave and changed; with a `window` (0 to 1) a stretch of each tensor there."""
+    def snapshot(self, fd: int, window: float | None = None, last: bool = True) -> Spec:
+        """Write what the kept call gave and changed, whole, after which it is forgotten if this was the `last` look;
+        with a `window` (0 to 1) a stretch of each tensor there."""
         if window is not None:
             structure, tensors = flatten(self._kept)
             return write(fd, unflatten(structure, [_stretch(t, window) for t in tensors]))
         spec = write(fd, self._kept, self._strict)
-        self._kept = None
+        if last:
+            self._kept = None
         return spec
 
     def given(self, fd: int) -> Spec:
