@@ -94,7 +94,9 @@ class Rig:
         key = problem_id(problem, target.name)
         async with self._preparing:
             if (known := self._sessions.get(key)) and known.broken:
-                self._sessions.pop(key).close()
+                self._sessions.pop(key)
+                if not known.users:  # else its last user closes it: who waits with it is to learn that it is lost
+                    known.close()
             session = None if fresh else self._sessions.get(key)
             if session is None:
                 session = await self._prepare(problem, target, probe)
@@ -105,7 +107,7 @@ class Rig:
             yield session
         finally:
             session.users -= 1
-            if fresh:
+            if not session.users and self._sessions.get(key) is not session:
                 session.close()
 
     async def _prepare(self, problem: str, target: Target, probe: Probe) -> Session:

@@ -64,3 +64,17 @@ async def test_a_problem_that_fails_ends_the_build_beside_it(rig: Rig) -> None:
     assert (refused.value.code, "no such thing" in str(refused.value)) == (Code.BAD_PROBLEM, True)
     await rig.zygote(*rig.target("cpu")).cleared()
     assert not [*rig.work.glob("build-*"), *rig.work.glob("builder-*")]
+
+
+@pytest.mark.asyncio
+async def test_a_broken_session_stays_whole_for_those_who_still_wait_with_it(rig: Rig) -> None:
+    """They learn that it is lost, and begin anew; closed memory would look like a fault of the candidate."""
+    target, probe = rig.target("cpu")
+    async with rig.session(SCALE_ADD, target, probe) as waits:
+        (await waits.baseline("eager")).close()
+        async with rig.session(SCALE_ADD, target, probe) as anew:
+            assert anew is not waits and not anew.broken
+            assert waits.arguments.fd >= 0
+    assert waits.arguments.fd < 0
+    async with rig.session(SCALE_ADD, target, probe) as kept:
+        assert kept is anew
