@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -192,13 +192,23 @@ class Child:
             self.ended.add_done_callback(lambda _: self._zygote.clear(self.directory, *self.scrap))
 
 
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A child that is being forked: our end of its channel, what it will write, and what goes with it."""
+
+    ours: socket.socket
+    directory: Path
+    scrap: list[Path]
+    child: asyncio.Future[Child] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
 class Zygote:
     """Starts at the first spawn; dies with the server, and its children with it. `notes`: what it had to do without."""
 
     def __init__(self, work: Path, environment: Mapping[str, str], device: str) -> None:
         self._work, self._environment, self._device = work, dict(environment), device
         self._numbers = itertools.count(1)
-        self._forks: dict[int, asyncio.Future[tuple[int, str]]] = {}
+        self._forks: dict[int, Fork] = {}
         self._children: dict[int, Child] = {}
         self._spawning: set[asyncio.Future[Child]] = set()
         self._clearing: set[asyncio.Future[None]] = set()
@@ -243,22 +253,17 @@ class Zygote:
         number = next(self._numbers)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        directory = self._work / f"{role}-{number}"
-        forked: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
-        self._forks[number] = forked
-        message = {"fork": number, "role": role, "directory": str(directory), "walls": asdict(walls)}
+        fork = Fork(ours, self._work / f"{role}-{number}", [Path(place) for place in walls.writable])
+        self._forks[number] = fork
+        message = {"fork": number, "role": role, "directory": str(fork.directory), "walls": asdict(walls)}
         try:
             await send_async(self._live(), message, [theirs.fileno()])
-            pid, stood = await forked
+            return await fork.child
         except OSError as fault:  # its end of the channel is closed already
             raise Lost from fault
         finally:
             theirs.close()
             self._forks.pop(number, None)
-        child = Child(self, number, pid, ours, directory, stood)
-        child.scrap = [Path(place) for place in walls.writable]
-        self._children[number] = child
-        return child
 
     def clear(self, *places: Path) -> None:
         """Remove directories, and the logs beside them, that ended children wrote."""
@@ -330,18 +335,22 @@ class Zygote:
         """Tell whoever waits for a fork or for a child's end that both are lost."""
         for child in self._children.values():
             child.closed = True
-        pending: list[asyncio.Future[Any]] = [*self._forks.values(), *(c.ended for c in self._children.values())]
+        forks, children = self._forks.values(), self._children.values()
+        pending: list[asyncio.Future[Any]] = [*(f.child for f in forks), *(c.ended for c in children)]
         for waiting in pending:
             if not waiting.done():
                 waiting.set_exception(Lost())
                 waiting.exception()  # seen: nobody has to ask
 
     def _introduce(self, number: int, pid: int, walls: str) -> None:
-        waiting = self._forks.get(number)
-        if waiting is None or waiting.done():
+        """At once: the next message may be that it has ended."""
+        fork = self._forks.get(number)
+        if fork is None or fork.child.done():
             self.kill(number)
         else:
-            waiting.set_result((pid, walls))
+            child = self._children[number] = Child(self, number, pid, fork.ours, fork.directory, walls)
+            child.scrap = fork.scrap
+            fork.child.set_result(child)
 
     def close(self) -> None:
         """End the zygote; its children are killed with it."""

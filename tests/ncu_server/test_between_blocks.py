@@ -1,11 +1,14 @@
-"""What holds between timed blocks: nobody else runs."""
+"""What holds between timed blocks: nobody else runs; and that the end of every process is told."""
 
 import asyncio
 import os
+import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from ncu_server.framing import receive, send
 from ncu_server.zygote import ChildFault, Zygote
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -27,3 +30,33 @@ async def test_a_child_rests_until_it_is_asked_again(tmp_path: Path) -> None:
             await child.ended
     finally:
         zygote.close()
+
+
+async def test_the_end_of_a_child_is_told_though_the_word_of_it_comes_with_that_of_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A zygote that answers by this script, and a process that stands for the child."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    zygote = Zygote(tmp_path, {}, "cpu")
+
+    async def start() -> None:
+        zygote._process, zygote._control = subprocess.Popen(["true"]), ours
+        zygote._reader = asyncio.create_task(zygote._listen(ours))
+
+    monkeypatch.setattr(zygote, "_start", start)
+    spawning = asyncio.create_task(zygote.spawn("judge"))
+    asked = await asyncio.to_thread(receive, theirs)
+    assert asked
+    message, (channel,) = asked
+    number = message["fork"]
+    send(theirs, {"forked": number, "pid": os.getpid(), "walls": ""})
+    send(theirs, {"ended": number, "code": 3, "why": None})
+    child = await spawning
+    async with asyncio.timeout(10):
+        assert await child.ended == (3, None)
+    child.close()
+    theirs.close()
+    os.close(channel)
+    await zygote.cleared()
+    zygote.close()
