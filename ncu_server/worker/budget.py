@@ -106,6 +106,7 @@ def _rows(exact: torch.Tensor) -> torch.Tensor:
 
 def _scale(got: torch.Tensor, exact: torch.Tensor, ceiling: float) -> Scale:
     own, squares, count, deep = 0.0, 0.0, 0, 0
+    most = _most(exact) if got.dtype is torch.float64 else 1.0  # whose square is no float64 when it is large or small
     taken = BLIND * torch.finfo(got.dtype).eps if got.dtype is torch.float64 else 0.0
     for mine, right in _pieces(got, exact):
         value, had = right.double(), mine.double()
@@ -115,10 +116,16 @@ def _scale(got: torch.Tensor, exact: torch.Tensor, ceiling: float) -> Scale:
             meant &= (size <= ceiling) & (size > 0)
             deep += int((meant & (size <= ceiling / DEEP)).sum())
         own = max(own, float(torch.where(meant, (had - value).abs(), 0.0).max()))
-        squares += float(torch.where(meant, value.square(), 0.0).sum())
+        squares += float(torch.where(meant, (value / most).square(), 0.0).sum())
         count += int(meant.sum())
-    rms = math.sqrt(squares / max(count, 1))
+    rms = most * math.sqrt(squares / max(count, 1))
     return Scale(max(own, taken * rms), rms, deep / max(got.numel(), 1))
+
+
+def _most(exact: torch.Tensor) -> float:
+    """The largest finite magnitude; 1 where there is none but zero."""
+    sizes = (p.double().abs() for (p,) in _pieces(exact))
+    return max((float(torch.where(torch.isfinite(s), s, 0.0).max()) for s in sizes), default=0.0) or 1.0
 
 
 def errors(want: torch.Tensor, have: torch.Tensor, units: Units | None) -> torch.Tensor:

@@ -106,6 +106,14 @@ def test_what_is_small_by_cancellation_beside_small_rows_is_held_to_the_whole() 
     assert judge._compare(exact, have.reshape(-1), units, BOUND)["outside"] > 5000
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_numbers_whose_squares_no_float64_holds_have_units_of_their_size(scale: float) -> None:
+    exact = scale * noise(1 << 12)
+    assert worst(exact, torch.zeros_like(exact), torch.float64) > BOUND
+    assert worst(exact, exact.float().double() if scale < 1 else exact * (1 + 1e-7), torch.float64) > BOUND
+    assert worst(exact, exact * (1 + 2.0**-52), torch.float64) < BOUND
+
+
 def test_float64_may_be_added_up_in_another_order_and_not_in_float32() -> None:
     exact = noise(1 << 12).cumsum(0)
     units = budget.units(exact, exact)
