@@ -21,19 +21,24 @@ def sharper(inputs: list[Any], generator: torch.Generator) -> list[Any]:
 
     Means, maxima and sums then differ from row to row, so that constant, subsampled or low-variance answers show.
     Where zero is outside the observed range the nearer end takes its place. Complex numbers are pairs of floats;
+    infinities and NaN stay where they are;
     integers and booleans stay as drawn, and so do floats in order and symmetric matrices: both may be needed as such.
     """
 
     def pull(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.numel() < 2 or ordered(tensor) or symmetric(tensor):
             return tensor
-        low, high = float(tensor.min()), float(tensor.max())
+        finite = torch.isfinite(tensor)
+        if not (numbers := tensor[finite]).numel():
+            return tensor
+        low, high = float(numbers.min()), float(numbers.max())
         pivot = min(max(0.0, low), high)
         factor = torch.rand(tensor.shape, generator=generator).pow_(2)
         if tensor.dim() > 1:
             rows = torch.tensor(ROW_SCALES)[torch.randint(len(ROW_SCALES), tensor.shape[:1], generator=generator)]
             factor *= rows.reshape(-1, *[1] * (tensor.dim() - 1))
-        return ((tensor - pivot) * factor.to(tensor.dtype) + pivot).clamp_(low, high)
+        made = ((tensor - pivot) * factor.to(tensor.dtype) + pivot).clamp_(low, high)
+        return torch.where(finite, made, tensor)
 
     changed: list[Any] = mapped(inputs, lambda t: _as_floats(t, pull))
     return changed

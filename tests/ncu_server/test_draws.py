@@ -52,6 +52,20 @@ def test_those_that_are_alike_differ_in_few_elements_and_all_others_throughout()
     assert all(int((a != b).sum()) > 0.9 * a.numel() for a, b in zip(made[0], made[2], strict=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_infinities_and_nan_stay_where_they_are_in_sharper_inputs(dtype: torch.dtype) -> None:
+    causal = torch.full((1024, 1024), -torch.inf, dtype=dtype).triu(1)
+    mixed = torch.where(random(300, 300) > 1, torch.inf, random(300, 300)).to(dtype)
+    mixed[5, 5] = torch.nan
+    for drawn in (causal, torch.full((64,), -torch.inf, dtype=dtype), mixed):
+        (made,) = sharper([drawn], torch.Generator().manual_seed(1))
+        assert torch.equal(torch.isnan(made), torch.isnan(drawn))
+        assert torch.equal(made == torch.inf, drawn == torch.inf)
+        assert torch.equal(made == -torch.inf, drawn == -torch.inf)
+    numbers = torch.isfinite(mixed)
+    assert int((made[numbers] != mixed[numbers]).sum()) > 0.9 * int((mixed[numbers] != 0).sum())
+
+
 def test_what_a_tensor_held_before_plays_no_part() -> None:
     first = [random(64, 64), torch.randint(0, 99, (500, 3), generator=torch.Generator().manual_seed(1)), random(7)]
     draw, held = drawn(*first, still=(2,), kept=True)
