@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
+WIDEST = 16  # bytes of an element: no tensor begins elsewhere
+
 
 class Malformed(Exception):  # noqa: N818
     """An answer that is none of the kind asked for."""
@@ -20,7 +22,7 @@ class Place(BaseModel):
     shape: list[int]
     dtype: str
     strides: list[int]
-    offset: int = Field(ge=0)
+    offset: int = Field(ge=0, multiple_of=WIDEST)
     bytes: int = Field(ge=0)
 
 

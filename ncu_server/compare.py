@@ -11,15 +11,16 @@ T = TypeVar("T")
 # Bound on the error in units of the reference's own: honest kernels measured 0.15 to 16, precision cheats 4,600 and up.
 BOUND = 64.0
 FLOAT32_EPS = 2.0**-23
+LAYOUT = ("shape", "dtype", "bytes")  # of a tensor that is compared
 
 
 def structure_fault(expected: dict[str, Any], tensors: list[dict[str, Any]], got: dict[str, Any]) -> str | None:
-    """In words, how what is seen differs in tree, plain values, shape or dtype from the reference's; None where they
-    agree. Dicts are equal whatever the order of their keys, as Python's are."""
+    """In words, how what is seen differs in tree, plain values or layout from the reference's; None where they agree.
+    Dicts are equal whatever the order of their keys, as Python's are."""
     if fault := next(_differences(expected["structure"], got["structure"], ""), None):
         return fault
     for want, have in zip(tensors, ordered(expected, got, got["tensors"]), strict=True):
-        for what in ("shape", "dtype"):
+        for what in LAYOUT:
             if want[what] != have[what]:
                 return f"{want['name']} has {what} {have[what]}, the reference's has {want[what]}"
     return None

@@ -218,10 +218,11 @@ async def _check_case(trial: Trial, case: Case) -> float:
 
 async def _attribute(trial: Trial) -> Authorship:
     """Who does the work: the last thing that the candidate's child is asked, since profiling changes its timing."""
-    inputs = trial.session.drawn.inputs
+    drawn = trial.session.drawn
+    asked = {"inputs": drawn.inputs.spec, "effects": drawn.effects}
     with blamed(trial, "in a profiled call"):
         try:
-            seen = answers.profile(await trial.ask("profile", [inputs.fd], inputs=inputs.spec))
+            seen = answers.profile(await trial.ask("profile", [drawn.inputs.fd], **asked))
         except ChildFault as fault:
             return authorship.unknown(f"{fault.kind}: {fault.text}")
     if seen["unordered_us"] > 0:

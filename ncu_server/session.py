@@ -179,13 +179,17 @@ class Session:
         case.loosen()
 
     async def draw_unseen(self, case: Case) -> None:
-        """Draw the inputs that only timed calls see, in place of those there are."""
+        """Draw the inputs that only timed calls see, in place of those there are; none of other shapes."""
         for inputs in case.unseen:
             inputs.close()
         case.unseen = []
         for _ in range(_unseen_sets(case)):
             case.unseen.append(Shared("unseen"))
             await self._draw(case.unseen[-1], case.variant)
+        layout = case.inputs.spec["tensors"]
+        for other in [one for one in case.unseen if one.spec["tensors"] != layout]:
+            case.unseen.remove(other)
+            other.close()
 
     @property
     def _source(self) -> dict[str, Any]:
@@ -200,9 +204,9 @@ class Session:
         self.cases.append(Case(variant, how, Shared("inputs"), Shared("expected")))
         return self.cases[-1]
 
-    async def _expect(self, eager: Child, case: Case) -> dict[str, Any]:
+    async def _expect(self, eager: Child, case: Case, **known: Any) -> dict[str, Any]:
         fds = [case.inputs.fd, case.expected.fd]
-        answer = self._told(case, await self._trusted(eager, "expect", fds, inputs=case.inputs.spec))
+        answer = self._told(case, await self._trusted(eager, "expect", fds, inputs=case.inputs.spec, **known))
         if answer["note"]:
             self._note(answer["note"])
         return answer
@@ -219,7 +223,7 @@ class Session:
         eager, kept = self._baselines["eager"], Case(case.variant, case.how, Shared("inputs"), Shared("expected"))
         try:
             kept.inputs.seal(await self._trusted(eager, "given", [kept.inputs.fd]))
-            await self._expect(eager, kept)
+            await self._expect(eager, kept, effects=case.effects)
         except BaseException:
             kept.close()
             raise
@@ -285,7 +289,8 @@ class Session:
             self._stages[name] = case.variant, Rotation(**await self.stage(child, case, COMPILE_TIMEOUT_S))
             await child.ask("block", timeout_s=COMPILE_TIMEOUT_S, nonce=0, count=1)
             self._compiled.add((name, case.variant))
-        if name not in self._stages or self._stages[name][0] != case.variant:
+        if self._stages.get(name, ("",))[0] != case.variant:
+            self._stages.pop(name, None)  # it is gone, whether or not the next one comes to stand
             self._stages[name] = case.variant, Rotation(**await self.stage(child, case, PREPARE_TIMEOUT_S))
         return child, self._stages[name][1]
 

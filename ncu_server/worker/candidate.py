@@ -16,7 +16,7 @@ from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.intact import Blinds, Intact
 from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
-from ncu_server.worker.observe import changed, seen, state
+from ncu_server.worker.observe import changed, restore, seen, state
 from ncu_server.worker.opened import Opened
 from ncu_server.worker.provenance import Watch, concealed, dependence, profiled
 from ncu_server.worker.stage import Stage
@@ -92,7 +92,8 @@ class Candidate:
         moved = self._laid(fds[0], inputs)
         before = [t.clone() for t in moved]
         arguments = unflatten(inputs["structure"], moved)
-        self._restore(effects["state"])
+        ready = self._readier(moved, effects)
+        ready()
         self._device.poison(True, inputs["bytes"])
         with torch.no_grad():
             out = self._model(*arguments)
@@ -104,7 +105,7 @@ class Candidate:
         told = seen(out, arguments, self._model, effects["inputs"], effects["buffers"])
         spec = write(fds[1], told, strict=True)
         kept = set(changed(before, flatten(arguments)[1])) <= set(effects["inputs"])
-        return {"seen": spec, "kept": kept, "fresh": self._fresh(out, arguments)}
+        return {"seen": spec, "kept": kept, "fresh": self._fresh(out, arguments, ready)}
 
     def _laid(self, fd: int, inputs: Spec) -> list[torch.Tensor]:
         """The inputs on the device, in the memory of those before where they are of the same layout: an address does
@@ -119,18 +120,19 @@ class Candidate:
         self._layout = layout
         return self._last
 
-    def _restore(self, names: list[str]) -> None:
-        """Put the buffers of these names, which the reference has too, back to how they were made.
+    def _readier(self, given: list[torch.Tensor], effects: dict[str, Any]) -> Callable[[], None]:
+        """What puts everything back that a call of the reference changes: these inputs, and the buffers to how they
+        were made. All other buffers are the candidate's own scratch."""
+        first = {place: given[place].clone() for place in effects["inputs"]}
 
-        All others are the candidate's own scratch, and so is one that it has made anew in another shape.
-        """
-        with torch.no_grad():
-            for name, buffer in self._model.named_buffers():
-                first = self._buffers.get(name)
-                if name in names and first is not None and first.shape == buffer.shape:
-                    buffer.copy_(first)
+        def ready() -> None:
+            restore(self._model, self._buffers, effects["state"])
+            for place, values in first.items():
+                given[place].copy_(values)
 
-    def _fresh(self, out: Any, arguments: Any) -> bool:
+        return ready
+
+    def _fresh(self, out: Any, arguments: Any, ready: Callable[[], None]) -> bool:
         """Whether `out`, and a few more outputs where they are small and soon there, lie in memory of their own.
 
         What lies in the inputs' memory is left to the comparison of the inputs.
@@ -143,6 +145,7 @@ class Candidate:
             self._held += tensors
             if sum(t.numel() * t.element_size() for t in self._held) > HELD_BYTES or time.monotonic() - began > HELD_S:
                 break
+            ready()
             with torch.no_grad():
                 out = self._model(*arguments)
         self._device.settle()
@@ -151,6 +154,7 @@ class Candidate:
     def stage(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> None:
         """Set up the rotating inputs for timing; `effects` are the reference's."""
         self._held, self._last, self._layout = [], [], []
+        vars(self).pop("_stage", None)  # not two at once
         self._device.release()
         changing = state(self._model, self._buffers, effects)
         base, still = read(fds[0], inputs), effects["still"]
@@ -168,18 +172,21 @@ class Candidate:
         """Write what the kept call gave; see Stage.snapshot."""
         return self._stage.snapshot(fds[0], window, last)
 
-    def profile(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
+    def profile(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
         """Whose code spends the time of a call, and what it has opened by ctypes; see provenance.profiled and
         opened.Opened. Comes after all timing: it wraps and slows.
 
         Profiled once before its functions are wrapped as well, since a candidate can tell that they are.
         """
         cuda = self._device.torch_device == "cuda"
-        call = self._caller(self._model, fds[0], inputs)
-        unaware = profiled(call, self._device.settle, Watch(), cuda)
+        arguments = arrived(fds[0], inputs, self._device.torch_device)
+        call = self._caller(self._model, arguments)
+        alters = effects["inputs"] or effects["buffers"]
+        ready = self._readier(flatten(arguments)[1], effects) if alters else None
+        unaware = profiled(call, self._device.settle, Watch(), cuda, ready)
         self._watch = Watch()
         self._watch.over(self._loaded.values(), self._module, self._model)
-        seen = profiled(call, self._device.settle, self._watch, cuda)
+        seen = profiled(call, self._device.settle, self._watch, cuda, ready)
         unordered = unaware["unordered_us"] * seen["calls"] / unaware["calls"]
         told = {"concealed": concealed(unaware, seen), "unordered_us": max(seen["unordered_us"], unordered)}
         return seen | told | self._opened.told(self._built)
@@ -200,11 +207,9 @@ class Candidate:
         gc.collect()  # one model at a time, also where one holds itself
         module, model = self._make()
         self._watch.over(self._loaded.values(), module, model)
-        return self._caller(model, fd, inputs)
+        return self._caller(model, arrived(fd, inputs, self._device.torch_device))
 
-    def _caller(self, model: torch.nn.Module, fd: int, inputs: Spec) -> Callable[[], Any]:
-        arguments = arrived(fd, inputs, self._device.torch_device)
-
+    def _caller(self, model: torch.nn.Module, arguments: list[Any]) -> Callable[[], Any]:
         def call() -> Any:
             with torch.no_grad():
                 return model(*arguments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,14 @@ def seen(out: Any, arguments: Any, model: torch.nn.Module, inputs: Sequence[int]
         return out
     given, own = flatten(arguments)[1], dict(model.named_buffers())
     return {"outputs": out, "inputs": [given[i] for i in inputs], "buffers": {name: own[name] for name in buffers}}
+
+
+def restore(module: torch.nn.Module, first: Mapping[str, torch.Tensor], names: Collection[str]) -> None:
+    """Give the buffers of these names the values in `first` again; one that was made anew in another shape is left."""
+    with torch.no_grad():
+        for name, buffer in module.named_buffers():
+            if name in names and name in first and first[name].shape == buffer.shape:
+                buffer.copy_(first[name])
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,8 +139,15 @@ def _replace(old: Any, new: Any, known: list[Any]) -> None:
             holder.cell_contents = new
 
 
-def profiled(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, cuda: bool) -> dict[str, Any]:
-    """Profile `run` for about 0.2 s, at least once and at most 20 times, and sum up what was seen.
+def profiled(
+    run: Callable[[], Any],
+    settle: Callable[[], None],
+    watch: Watch,
+    cuda: bool,
+    ready: Callable[[], None] | None = None,
+) -> dict[str, Any]:
+    """Profile `run` for about 0.2 s, at least once and at most 20 times, and sum up what was seen; `ready` comes before
+    each time, unseen.
 
     Times are microseconds. `ops` (operators of torch that ran on the host and launched nothing) and `kernels` map a
     name to its self time over all `calls`; `own_ops_us` is that of all operators that the candidate has registered;
@@ -152,14 +159,14 @@ def profiled(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, c
     watch.started = watch.done = 0
     run = framed(run) if cuda else run
     began = time.perf_counter()
-    events = _collect(run, settle, watch, cuda, 1)
+    events = _collect(run, settle, watch, cuda, 1, ready)
     took = time.perf_counter() - began
     calls = 1
     if took < SECONDS:
         began = time.perf_counter()
         watch.started = watch.done = 0
         calls = 3 if took * 3 > SECONDS else MAX_CALLS
-        events = _collect(run, settle, watch, cuda, calls)
+        events = _collect(run, settle, watch, cuda, calls, ready)
     return _summed(events, watch) | {"own_started": watch.started, "own_done": watch.done}
 
 
@@ -178,7 +185,27 @@ def framed(run: Callable[[], Any]) -> Callable[[], Any]:
     return call
 
 
-def _collect(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, cuda: bool, calls: int) -> list[Any]:
+def _collect(
+    run: Callable[[], Any],
+    settle: Callable[[], None],
+    watch: Watch,
+    cuda: bool,
+    calls: int,
+    ready: Callable[[], None] | None,
+) -> list[Any]:
+    if not ready:
+        return _recorded(run, settle, watch, cuda, calls)
+    began, events = time.perf_counter(), []
+    for _ in range(calls):
+        ready()
+        settle()
+        events += _recorded(run, settle, watch, cuda, 1)
+        if time.perf_counter() - began > SECONDS:
+            break
+    return events
+
+
+def _recorded(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, cuda: bool, calls: int) -> list[Any]:
     config = ProfilerConfig(
         ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig(profile_all_threads=True), ""
     )

@@ -13,16 +13,17 @@ from typing import Any
 
 import torch
 
+from ncu_server.compare import LAYOUT
 from ncu_server.worker import inductor, trace
 from ncu_server.worker.budget import alike, degenerate, finite, stored, truth, units
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.draws import MIX, Draw
 from ncu_server.worker.inputs import far, holed, sharper, stretched
 from ncu_server.worker.modules import build, load, seed
-from ncu_server.worker.observe import changed, same, seen, state
+from ncu_server.worker.observe import changed, restore, same, seen, state
 from ncu_server.worker.precision import SINGLE_TO_DOUBLE, Recast
 from ncu_server.worker.stage import Stage
-from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, real, unflatten, wide, write
+from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, real, spec_of, unflatten, wide, write
 
 TRIED, TRIED_S = (2, 100), 0.1  # changes of a problem's inputs that its model is tried with: so many, for so long
 NEEDED = ("Model", "get_inputs", "get_init_inputs")
@@ -99,7 +100,7 @@ class Reference:
         arguments = self._arguments(fd, write(fd, made))
         try:
             tensors = [real(t) for t in flatten(self._run(self._model, arguments)[0])[1]]
-        except (RuntimeError, ValueError, IndexError):
+        except UNFIT:
             return False
         allowed = [units(t, wide(t) if t.element_size() == 1 else t) for t in tensors]
         return (finite(tensors) or not _finite(made)) and degenerate(tensors, allowed) is None
@@ -124,17 +125,18 @@ class Reference:
         """What the device reaches: copy bandwidth in GB/s, matrix rates in TFLOP/s."""
         return self._device.peaks()
 
-    def expect(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
+    def expect(self, fds: list[int], inputs: Spec, effects: dict[str, Any] | None = None) -> dict[str, Any]:
         """Write what should be seen (in float64 where the model runs in it) and the error budget of each tensor.
 
-        The error budget is budget.units'.
+        The error budget is budget.units'. What a call changes is found out, unless it is known from other inputs.
         """
+        restore(self._model, self._buffers, self._buffers)  # timed calls may have moved them on
         before, arguments = self._arguments(fds[0], inputs), self._arguments(fds[0], inputs)
         out, model = self._run(self._model, arguments)
         if not flatten(out)[1]:
             raise TypeError("the reference returns no tensor")
         self._repeats(out, fds[0], inputs)
-        effects = self._effects(before, arguments, model)
+        effects = effects or self._effects(before, arguments, model)
         structure, tensors = flatten(seen(out, arguments, model, effects["inputs"], effects["buffers"]))
         exact, note = self._exact(fds[0], inputs, effects)
         expected, allowed = [], []
@@ -156,6 +158,7 @@ class Reference:
 
     def stage(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
         """Set up the rotating inputs for timing, and say how they rotate; `effects` are those of `expect`."""
+        vars(self).pop("_stage", None)  # not two at once
         self._device.release()
         changing = state(self._model, self._buffers, effects)
         self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, changing, effects["still"])
@@ -268,13 +271,13 @@ def variants(module: ModuleType) -> list[str]:
 
 
 def _described(tensors: list[torch.Tensor], outputs: int, effects: dict[str, Any]) -> list[dict[str, Any]]:
-    """Name, shape and dtype of each tensor that is seen."""
+    """Name, shape, dtype and bytes of each tensor that is seen."""
     names = [f"output {i}" for i in range(outputs)]
     names += [f"input {i} after the call" for i in effects["inputs"]]
     names += [f"buffer {name}" for name in effects["buffers"]]
     return [
-        {"name": name, "shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")}
-        for name, t in zip(names, tensors, strict=True)
+        {"name": name} | {what: place[what] for what in LAYOUT}
+        for name, place in zip(names, spec_of(None, tensors)["tensors"], strict=True)
     ]
 
 

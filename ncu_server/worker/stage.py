@@ -79,7 +79,7 @@ class Stage:
         """`given` are the host tensors of the inputs; enough sets are made to exceed the last-level cache.
 
         What calls change, of which `state` tells, is put back, untimed: a set of inputs before it is used again,
-        buffers before each group of calls. `still` are the inputs that stay as they are. `looks` is
+        buffers before each call. `still` are the inputs that stay as they are. `looks` is
         called after each call of a candidate (see Intact.held), of which outputs are flattened strictly.
         """
         self._model, self._device, self._state = model, device, state
@@ -97,7 +97,7 @@ class Stage:
     @property
     def sets(self) -> int:
         """How many input sets rotate; so many calls may share one reading of the clock."""
-        return 1 if self._state.inputs else len(self._held)
+        return 1 if self._state.inputs or self._state.buffers else len(self._held)
 
     @property
     def changes(self) -> bool:
@@ -120,7 +120,7 @@ class Stage:
         draws = self._unseen if unseen else [self._draw]
         calls = Block(nonce, count, group, inputs, len(self._held), len(draws))
         kept, cycle = calls.kept, calls.cycle
-        ahead = 0 if warm or unseen or group > 1 or self._device.flushes else self.sets // 2
+        ahead = 0 if warm or unseen or group > 1 or self._device.flushes else len(self._held) // 2
 
         def ready(i: int) -> None:
             draw, held = draws[i % cycle % len(draws)], self._held[calls.place(i)]

@@ -6,7 +6,7 @@ from ncu_server import answers
 from ncu_server.compare import BOUND, largest, ordered, structure_fault, value_fault
 
 TENSOR = {"tensor": 0}
-SHAPE = [{"name": "output 0", "shape": [2, 3], "dtype": "float32"}]
+SHAPE = [{"name": "output 0", "shape": [2, 3], "dtype": "float32", "bytes": 24}]
 
 
 def spec(structure: Any, tensors: list[dict[str, Any]]) -> dict[str, Any]:
@@ -20,10 +20,12 @@ def test_equal_structure_is_no_fault() -> None:
 def test_each_difference_is_put_in_words() -> None:
     expected = spec(TENSOR, SHAPE)
     assert "a tuple of 1" in (structure_fault(expected, SHAPE, spec({"tuple": [TENSOR]}, SHAPE)) or "")
-    other = [{"shape": [3, 2], "dtype": "float32"}]
+    other = [{"shape": [3, 2], "dtype": "float32", "bytes": 24}]
     assert "shape [3, 2]" in (structure_fault(expected, SHAPE, spec(TENSOR, other)) or "")
-    other = [{"shape": [2, 3], "dtype": "float16"}]
+    other = [{"shape": [2, 3], "dtype": "float16", "bytes": 12}]
     assert "dtype float16" in (structure_fault(expected, SHAPE, spec(TENSOR, other)) or "")
+    forged = [SHAPE[0] | {"bytes": 7}]
+    assert "bytes 7" in (structure_fault(expected, SHAPE, spec(TENSOR, forged)) or "")
     assert "None" in (structure_fault(expected, SHAPE, spec({"value": None}, [])) or "")
 
 
@@ -32,7 +34,7 @@ def named(*entries: tuple[str, Any]) -> dict[str, Any]:
 
 
 def test_dicts_are_equal_whatever_the_order_of_their_keys_and_their_tensors_are_found() -> None:
-    small, large = {"shape": [2], "dtype": "float32"}, {"shape": [3], "dtype": "float32"}
+    small, large = ({"shape": [n], "dtype": "float32", "bytes": 4 * n} for n in (2, 3))
     want = spec({"tuple": [named(("a", {"tensor": 0}), ("b", {"tensor": 1}))]}, [small, large])
     have = spec({"tuple": [named(("b", {"tensor": 0}), ("a", {"tensor": 1}))]}, [large, small])
     told = [{"name": f"output {i}", **t} for i, t in enumerate(want["tensors"])]
@@ -94,6 +96,13 @@ def test_a_tree_that_is_none_is_nonsense(structure: Any) -> None:
     place = {"shape": [1], "dtype": "float32", "strides": [1], "offset": 0, "bytes": 4}
     with pytest.raises(answers.Malformed):
         answers.spec({"structure": structure, "tensors": [place], "bytes": 64})
+
+
+def test_a_tensor_that_begins_within_an_element_is_nonsense() -> None:
+    place = {"shape": [1], "dtype": "float32", "strides": [1], "offset": 64, "bytes": 4}
+    assert answers.spec({"structure": TENSOR, "tensors": [place], "bytes": 128})
+    with pytest.raises(answers.Malformed):
+        answers.spec({"structure": TENSOR, "tensors": [place | {"offset": 66}], "bytes": 128})
 
 
 def test_a_value_outside_the_bound_is_described() -> None:

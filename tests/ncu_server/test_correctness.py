@@ -273,18 +273,60 @@ async def test_an_input_that_the_reference_cannot_take_changed_stays_as_drawn_an
     assert any("input 0 as drawn" in note for note in found["notes"])
 
 
+WHOLE = "a = torch.randint(-8, 8, (512, 32)).float(); a[0, 0] = 9"  # 9 is the largest number, and changed by `clamp`
+SUMS = "for (int64_t r = 0; r < n / c; ++r) { o[r] = 0; for (int64_t i = 0; i < c; ++i) o[r] += x[r * c + i]; }"
+
+
+@pytest.mark.parametrize(
+    ("init", "change"),
+    [
+        ("pass", ""),
+        ("self.register_buffer('calls', torch.zeros(()))", "self.calls.add_(1); "),
+        ("pass", "x.clamp_(max=8); "),
+    ],
+    ids=["nothing changes", "a buffer changes", "an input changes, or not"],
+)
 async def test_a_timed_call_is_held_to_the_error_that_its_own_values_allow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, init: str, change: str
 ) -> None:
     """Sums that are exact for whole numbers, and for no others; at whichever block timing ends."""
-    drawn = "[(lambda a: torch.cat([a, -a], 1))(torch.randint(-8, 8, (512, 32)).float())]"
-    given = problem("pass", "return x.sum(1)", drawn)
-    sums = "float s = 0; for (int64_t i = 0; i < c; ++i) s += x[r * c + i]; o[r] = s;"
-    sums = f"for (int64_t r = 0; r < n / c; ++r) {{ {sums} }}"
-    forward = "out = torch.empty(x.shape[0]); kernel.run(x, x, out); return out"
+    given = problem(init, f"{change}return x.sum(1)", "pairs()")
+    given += f"\ndef pairs():\n    {WHOLE}\n    return [torch.cat([a, -a], 1)]\n"
+    forward = f"{change}out = torch.empty(x.shape[0]); kernel.run(x, x, out); return out"
     monkeypatch.setattr(race, "audits", lambda: frozenset(range(MAX_PAIRS)))
-    found = await in_process(tmp_path, candidate("pass", sums, forward), given)
+    found = await in_process(tmp_path, candidate(init, SUMS, forward), given)
     assert found.status == "passed", found.log
+
+
+async def test_an_output_that_is_the_reference_s_own_buffer_is_that_of_the_call(server: Server) -> None:
+    init, drawn = "self.register_buffer('total', torch.zeros(64, 64))", "[torch.randn(64, 64)]"
+    given = problem(init, "return self.total.add_(x)", drawn)
+    add = "for (int64_t i = 0; i < n; ++i) o[i] = x[i] + w[i];"
+    forward = "out = torch.empty_like(x); kernel.run(x, self.total, out); self.total.copy_(out); return out"
+    found = await verdict(server, given, candidate(init, add, forward))
+    assert found["status"] == "passed", found["log"]
+
+
+@pytest.mark.parametrize("where", ["an input", "a buffer"])
+async def test_a_place_that_moves_on_is_put_back_before_each_call(server: Server, where: str) -> None:
+    """As in a cache of keys, of which a few steps more than one would leave the room."""
+    init = "self.register_buffer('at', torch.tensor(14))" if where == "a buffer" else "pass"
+    drawn = "[torch.zeros(64, 16), torch.randn(64), torch.tensor(14)]"
+    at = "self.at" if where == "a buffer" else "at"
+    write = f"rows[:, {at}] = new; {at} += 1; "
+    given = problem(init, write + "return rows.sum(1)", drawn, "self, rows, new, at")
+    forward = write + "out = torch.empty(64); kernel.run(rows, rows, out); return out"
+    found = await verdict(server, given, candidate(init, SUMS, forward, "self, rows, new, at"))
+    assert found["status"] == "passed", found["log"]
+    assert found["provenance"]["label"] != "unknown", found["notes"]
+
+
+async def test_draws_of_other_shapes_are_checked_and_not_timed(server: Server) -> None:
+    given = problem("pass", "return x.float() * 2", "[torch.randint(9, (4000 + int(torch.randint(500, ())),))]")
+    twice = "for (int64_t i = 0; i < n; ++i) o[i] = 2 * x[i];"
+    forward = "x = x.float(); out = torch.empty_like(x); kernel.run(x, x, out); return out"
+    found = await verdict(server, given, candidate("pass", twice, forward))
+    assert found["status"] == "passed", found["log"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What the reference is compared with: a run in float64, whatever precision its own code names."""
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -45,6 +46,15 @@ def expected(body: str, inputs: str, init: str = "pass") -> tuple["torch.Tensor"
 
 
 ROWS = "torch.rand(8, 64)"
+
+
+@pytest.fixture
+def memory() -> Iterator[list[int]]:
+    """Two descriptors."""
+    fds = [os.memfd_create(name) for name in ("inputs", "expected")]
+    yield fds
+    for fd in fds:
+        os.close(fd)
 
 
 @pytest.fixture(autouse=True)
@@ -145,6 +155,29 @@ def test_a_model_that_mixes_precisions_once_its_casts_are_answered_runs_with_the
     x, right, told = expected(f"return {CUT} @ torch.ones(64, 1, dtype=torch.float32)", ROWS)
     assert told["note"] is None
     assert torch.allclose(right, x.double().sum(1, keepdim=True))
+
+
+def test_inputs_that_a_model_asserts_against_are_none_of_the_sharper_ones(memory: list[int]) -> None:
+    """Its output on drawn ones is zero, so that others are looked for."""
+    reference, body = Reference(), "assert x.abs().max() < 20; return torch.relu(x - 15)"
+    reference.open(memory, PROBLEM.format(init="pass", body=body, inputs="torch.rand(64, 8)"), "cpu", 1, None)
+    drawn = reference.draw(memory, "get_inputs", 2)
+    (made,) = read(memory[1], reference.sharpen(memory, drawn, 3, []))
+    assert float(made.abs().max()) < 20
+
+
+def test_what_is_expected_does_not_depend_on_earlier_timed_calls(memory: list[int]) -> None:
+    reference, init = Reference(), "self.register_buffer('calls', torch.zeros(()))"
+    body = "self.calls += 1; return x + self.calls"
+    reference.open(memory, PROBLEM.format(init=init, body=body, inputs="torch.rand(64, 8)"), "cpu", 1, None)
+    drawn = reference.draw(memory, "get_inputs", 2)
+    first = reference.expect(memory, drawn)
+    right = [t.clone() for t in read(memory[1], first["stored"])]
+    told = reference.stage(memory, drawn, first["effects"] | {"still": []})
+    assert told["sets"] == 1  # so that each kept call begins from the first state
+    reference.block(memory, nonce=1, count=3)
+    again = read(memory[1], reference.expect(memory, drawn)["stored"])
+    assert all(torch.equal(one, other) for one, other in zip(right, again, strict=True))
 
 
 def test_a_model_that_runs_in_no_float64_is_compared_with_its_own_precision() -> None:
