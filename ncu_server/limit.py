@@ -28,13 +28,13 @@ def limit_us(work: Work, peaks: Peaks) -> float:
 def floor_us(work: Work, peaks: Peaks, device: str, cold: bool) -> float:
     """Faster than this is not to be believed: inputs were not all read, or the clock did not see it.
 
-    Operations do not count, since an algebraic rewrite may spare them; outputs count beyond what the last-level cache
-    can hold back; nothing counts where the inputs lie in that cache.
+    Operations do not count, since an algebraic rewrite may spare them, nor do parameters, of which a constructor may
+    keep less; outputs count beyond what the last-level cache can hold back; nothing counts where the inputs lie in it.
     """
     if not cold:
         return 0.0
     written = max(0.0, work["written_bytes"] - peaks.last_cache_bytes)
-    return float((work["read_bytes"] + written) / peaks.copy_gbps / 1e3 / READ_OVER_COPY[device])
+    return float((work["argument_bytes"] + written) / peaks.copy_gbps / 1e3 / READ_OVER_COPY[device])
 
 
 def _rate(work: Work, peaks: Peaks) -> float:

@@ -14,11 +14,26 @@ from torch.utils.flop_counter import flop_registry
 REDUCTIONS = ("sum", "mean", "max", "min", "amax", "amin", "softmax", "log_softmax", "layer_norm", "rms_norm", "var")
 
 
-class Traffic(TorchDispatchMode):  # type: ignore[misc]
-    """Counts the bytes of given tensors that operators must read: views count for what they show, look-ups for what
-    they fetch, an argument that nobody uses for nothing. `flops` are those of matrix products and convolutions."""
+# Operators whose first tensor is read here and there: at least what they give, unless it is there more than once.
+LOOKUPS = {
+    *("embedding", "_embedding_bag", "_embedding_bag_forward_only", "gather", "index", "index_select", "take"),
+    *("masked_select", "searchsorted", "trace", "any", "all", "grid_sampler_2d", "grid_sampler_3d"),
+    *(f"{kind}{d}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for d in (1, 2, 3)),
+    *("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"),
+}
+# The places of tensors of which an operator may have to read nothing: it writes over them, or reads where a mask says.
+SPARED = {
+    "where": (1, 2),
+    "bucketize": (1,),
+    **dict.fromkeys(("masked_fill", "masked_fill_", "tril", "triu", "tril_", "triu_"), (0,)),
+    **dict.fromkeys(("copy_", "fill_", "zero_", "index_put_", "index_copy_", "index_fill_", "scatter_"), (0,)),
+}
 
-    LOOKUPS = ("embedding", "gather", "index", "index_select", "take")
+
+class Traffic(TorchDispatchMode):  # type: ignore[misc]
+    """Counts the bytes of given tensors that operators must read: views count for what they show, what is looked up in
+    for what it gives, what is written over, or read where a mask says, for nothing, as an argument that nobody uses.
+    `flops` are those of matrix products and convolutions."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         super().__init__()
@@ -31,21 +46,21 @@ class Traffic(TorchDispatchMode):  # type: ignore[misc]
         """Nothing here is compiled; torch's own answer would import the compiler first, for seconds."""
         return False
 
-    @property
-    def read(self) -> float:
-        """Bytes read at least once."""
-        return float(sum(min(n, self._sizes[storage]) for storage, n in self._read.items()))
+    def read(self, tensors: list[torch.Tensor]) -> float:
+        """Bytes of these that are read at least once."""
+        storages = {t.untyped_storage().data_ptr() for t in tensors}
+        return float(sum(min(n, self._sizes[s]) for s, n in self._read.items() if s in storages))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if count := flop_registry.get(func.overloadpacket):
             self.flops += count(*args, **(kwargs or {}), out_val=out)
         if all(r.alias_info is None or r.alias_info.is_write for r in func._schema.returns):
-            fetched = sum(_extent(t) for t in _tensors(out)) if func.overloadpacket.__name__ in self.LOOKUPS else None
+            name, fetched = func.overloadpacket.__name__, sum(_extent(t) for t in _tensors(out)[:1])
             for place, tensor in enumerate(_tensors([args, kwargs or {}])):
                 storage = tensor.untyped_storage().data_ptr()
-                if storage in self._sizes:
-                    n = _extent(tensor) if fetched is None or place else min(fetched, _extent(tensor))
+                if storage in self._sizes and place not in SPARED.get(name, ()):
+                    n = min(_extent(tensor), fetched if name in LOOKUPS and not place else math.inf)
                     self._read[storage] = max(self._read[storage], n)
         return out
 
@@ -57,7 +72,8 @@ def _extent(tensor: torch.Tensor) -> float:
 
 
 def work(model: torch.nn.Module, arguments: list[Any]) -> dict[str, Any]:
-    """Parameters, shapes, the FLOPs of matrix products and convolutions, and the bytes that must move at least once."""
+    """Parameters, shapes, the FLOPs of matrix products and convolutions, and the bytes that must move at least once;
+    `argument_bytes` are those of the arguments among what is read."""
     parameters = [
         {"name": n, **_shape(p), "kind": kind}
         for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers()))
@@ -75,7 +91,8 @@ def work(model: torch.nn.Module, arguments: list[Any]) -> dict[str, Any]:
         "outputs": [_shape(t) for t in _tensors(outputs)],
         "parameters": parameters,
         "flops": traffic.flops,
-        "read_bytes": traffic.read,
+        "read_bytes": traffic.read(given),
+        "argument_bytes": traffic.read(_tensors(arguments)),
         "written_bytes": float(sum(_extent(t) for t in made)),
         "narrow": bool(floats) and max(t.itemsize for t in floats) < 4,
     }

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -212,6 +212,37 @@ def test_work_counts_what_is_read_and_written() -> None:
     assert counted["written_bytes"] == 2 * 4
 
 
+class Doing(torch.nn.Module):
+    def __init__(self, forward: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(100, 8))
+        self._forward = forward
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        return self._forward(self.weight, *given)
+
+
+@pytest.mark.parametrize(
+    ("forward", "read"),
+    [
+        (lambda w, x, at: x * w.mean(), 4096),
+        (lambda w, x, at: torch.nn.functional.interpolate(x[None, None], scale_factor=0.25), 256),
+        (lambda w, x, at: torch.nn.functional.embedding_bag(at[None], x), 4 * 32 + 8 * 3),
+        (lambda w, x, at: x.index_copy_(0, at, w[:3].repeat(1, 4)) * 0, 4096 + 8 * 3),
+        (lambda w, x, at: w.index_copy_(0, at, x[:3, :8]), 4 * 3 * 8 + 8 * 3),
+        (lambda w, x, at: x.index_copy_(0, at, w[:3].repeat(1, 4))[:1] * 2, 128 + 8 * 3),
+        (lambda w, x, at: x.tril() @ w[:32], 0),
+        (lambda w, x, at: torch.where(at[:1] > 0, x, w[:1, :1]), 8),
+        (lambda w, x, at: x.sum() + x.tril().sum(), 4096),
+    ],
+)
+def test_what_an_honest_kernel_need_not_read_of_its_arguments_is_not_counted(
+    forward: Callable[..., torch.Tensor], read: int
+) -> None:
+    counted = work(Doing(forward), [torch.rand(32, 32), torch.tensor([3, 5, 9])])
+    assert counted["argument_bytes"] == read
+
+
 def test_the_limit_is_the_larger_of_moving_and_multiplying() -> None:
     counted = {"read_bytes": 6e6, "written_bytes": 4e6, "flops": 4e6, "narrow": False}
     assert limit_us(counted, PEAKS) == pytest.approx(100.0)
@@ -220,7 +251,7 @@ def test_the_limit_is_the_larger_of_moving_and_multiplying() -> None:
 
 
 def test_the_floor_leaves_out_what_a_cache_can_hold_and_what_an_algebraic_rewrite_can_spare() -> None:
-    counted = {"read_bytes": 6e6, "written_bytes": 4e6, "flops": 4e12, "narrow": False}
+    counted = {"argument_bytes": 6e6, "written_bytes": 4e6, "flops": 4e12, "narrow": False}
     assert floor_us(counted, PEAKS, "cuda", cold=True) == pytest.approx(90.0 / 1.15)
     assert floor_us(counted, PEAKS, "cuda", cold=False) == 0.0
 
