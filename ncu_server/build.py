@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import os
 import re
+import stat
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -22,6 +24,7 @@ from ncu_server.zygote import Child, ChildDied, ChildFault, ChildTimeout, Zygote
 
 LOG_LENGTH = 6000
 GONE_S = 5.0
+MOST_BYTES = 1 << 30  # of a library: it is read whole to see what it calls
 LIBRARIES = TypeAdapter(list[dict[str, str]])
 
 
@@ -55,6 +58,7 @@ class Builds:
     def __init__(self, work: Path) -> None:
         self._work = work
         self._done: dict[str, Build] = {}
+        self._numbers = itertools.count(1)
         self._pool = Lease(len(os.sched_getaffinity(0)))
 
     async def get(
@@ -75,7 +79,7 @@ class Builds:
         async with self._room(target, lease, report):
             await report("building")
             began = time.monotonic()
-            directory = str(self._work / f"build-{key}")
+            directory = str(self._work / f"build-{next(self._numbers)}")  # never one that another may be clearing
             child = await zygote.spawn("builder", writable=[directory])
             try:
                 answer = await child.ask("build", timeout_s=timeout_s, source=source, directory=directory)
@@ -94,7 +98,10 @@ class Builds:
             seconds = time.monotonic() - began
         try:
             libraries = LIBRARIES.validate_python(answer["libraries"])
-        except (ValidationError, KeyError, TypeError):
+            inside = all(_lies_in(Path(directory), Path(library["path"])) for library in libraries)
+        except (ValidationError, KeyError, TypeError, ValueError, OSError):
+            inside = False
+        if not inside:
             return BuildFault("the build's process answered nonsense", seconds)
         built = Build(libraries, directory, seconds)
         self._done[key] = built
@@ -104,6 +111,13 @@ class Builds:
     async def _room(self, target: Target, lease: Lease, report: Report) -> AsyncIterator[None]:
         async with (lease if target.builds_disturb else self._pool).shared(report):
             yield
+
+
+def _lies_in(directory: Path, path: Path) -> bool:
+    """Whether `path` is a plain file of at most MOST_BYTES below a directory. Raises OSError where it is nothing."""
+    found = path.lstat()
+    below = path.resolve().is_relative_to(directory.resolve())
+    return below and stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES
 
 
 async def _warm(child: Child, practice: Practice, lease: Lease, timeout_s: float, report: Report) -> None:

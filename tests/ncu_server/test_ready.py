@@ -1,5 +1,6 @@
-"""Where a build disturbs nothing, the problem is prepared meanwhile."""
+"""Where a build disturbs nothing, the problem is prepared meanwhile; and what both leave to whoever comes next."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,12 +8,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from ncu_server.build import Build, BuildFault
 from ncu_server.errors import Code, Refusal
 from ncu_server.evaluate import evaluate
 from ncu_server.rig import Rig
 from ncu_server.targets import TARGETS
 from ncu_server.trial import Request
-from tests.measuring import QUICK, SCALE_ADD
+from tests.measuring import HONEST, QUICK, SCALE_ADD
 
 # A problem that is not ready before some build has begun.
 WAITS = """
@@ -78,3 +80,41 @@ async def test_a_broken_session_stays_whole_for_those_who_still_wait_with_it(rig
     assert waits.arguments.fd < 0
     async with rig.session(SCALE_ADD, target, probe) as kept:
         assert kept is anew
+
+
+@pytest.mark.asyncio
+async def test_a_build_that_is_cancelled_takes_nothing_from_another_of_the_same_source(rig: Rig) -> None:
+    target, probe = rig.target("cpu")
+    zygote = rig.zygote(target, probe)
+    begun = asyncio.Event()
+
+    async def told(_: str) -> None:
+        begun.set()
+
+    def building() -> asyncio.Task[Build | BuildFault]:
+        return asyncio.create_task(rig.builds.get(zygote, target, HONEST, None, rig.lease(target), 60.0, told))
+
+    one = building()
+    await begun.wait()
+    other = building()
+    one.cancel()
+    await asyncio.wait([one])
+    built = await other
+    await zygote.cleared()
+    assert isinstance(built, Build)
+    assert Path(built.libraries[0]["path"]).exists()
+
+
+@pytest.mark.asyncio
+async def test_a_library_that_no_build_made_is_none(rig: Rig) -> None:
+    """The candidate's code runs in the build's process, and can say anything there."""
+    lie = """
+import sys
+frame = sys._getframe()
+while frame:
+    if isinstance(made := frame.f_locals.get("built"), list):
+        made.append({"kind": "tvm", "key": "k", "name": "n", "path": "/dev/zero"})
+    frame = frame.f_back
+"""
+    assert (result := await evaluate(rig, asked(rig, QUICK + lie, ""), quiet)).status == "build_error"
+    assert "nonsense" in result.log
