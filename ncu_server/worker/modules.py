@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import linecache
+import math
 import random
 import sys
 import types
@@ -18,7 +20,7 @@ def load(source: str, name: str) -> types.ModuleType:
     """Execute `source` as the module `name`; tracebacks and `inspect` (which Triton needs) see its lines."""
     module = types.ModuleType(name)
     module.__file__ = f"{name}.py"
-    linecache.cache[module.__file__] = (len(source), None, source.splitlines(keepends=True), module.__file__)
+    linecache.cache[module.__file__] = (len(source), None, io.StringIO(source).readlines(), module.__file__)
     sys.modules[name] = module
     exec(compile(source, module.__file__, "exec", dont_inherit=True), module.__dict__)
     return module
@@ -40,7 +42,7 @@ def build(model_class: Any, arguments: Any, parameter_seed: int, device: str) ->
     """
     seed(parameter_seed)
     args, kwargs = (arguments, {}) if isinstance(arguments, list | tuple) else ([], arguments)
-    with observable_parameters():
+    with observable_parameters(), torch.no_grad():  # what a constructor computes of parameters can then be copied
         model: torch.nn.Module = model_class(*args, **kwargs)
     model.to(device)
     if any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in model.modules()):
@@ -61,7 +63,7 @@ def observable_parameters() -> Iterator[None]:
     def registered(self: torch.nn.Module, name: str, param: torch.nn.Parameter | None) -> None:
         if param is not None and param.is_floating_point() and param.numel() and not param.is_meta:
             first = param.detach().reshape(-1)[0]
-            if bool((param.detach() == first).all()):
+            if bool((param.detach() == first).all()) and (param.numel() > 1 or _written(first)):
                 _scatter(param, float(first))
         register(self, name, param)
 
@@ -76,9 +78,19 @@ def observable_parameters() -> Iterator[None]:
         yield
 
 
+def _written(number: torch.Tensor) -> bool:
+    """Whether a number is of the kind that is written into a source, as no drawn one is: short in decimals, or where
+    the dtype has few digits in quarters. One that was registered before would change again otherwise."""
+    digits = 3 if torch.finfo(number.dtype).eps < 1e-4 else None
+    value = float(number)
+    if not math.isfinite(value):
+        return False
+    return bool(number == (round(value, digits) if digits else round(4 * value) / 4))
+
+
 def _scatter(tensor: torch.Tensor, value: float) -> torch.Tensor:
-    """Values within half of `value` (of 1/8 around zero), drawn from the shape and the value alone."""
-    generator = torch.Generator().manual_seed(hash((tuple(tensor.shape), value)) % 2**31)
+    """Values within half of `value` (of 1/8 around zero), drawn from their number and the value alone."""
+    generator = torch.Generator().manual_seed(hash((tensor.numel(), value)) % 2**31)
     spread = abs(value) / 2 or 0.125
     noise = torch.empty(tensor.shape, dtype=torch.float64).uniform_(-spread, spread, generator=generator)
     with torch.no_grad():
