@@ -46,7 +46,7 @@ class Lease:
         self._admit()
         try:
             await self._wait(turn, report)
-        except asyncio.CancelledError:
+        except BaseException:
             self._withdraw(alone, turn)
             raise
         try:

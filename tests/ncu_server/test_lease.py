@@ -1,5 +1,7 @@
 import asyncio
 
+import pytest
+
 from ncu_server.lease import Lease
 
 
@@ -26,6 +28,20 @@ async def test_one_holder_is_alone_and_sharers_are_at_most_the_width() -> None:
     gate.set()
     await asyncio.gather(*tasks)
     assert log.index("+d") > log.index("-c") > log.index("+c")
+
+
+async def test_who_gives_up_waiting_for_any_reason_is_passed_over() -> None:
+    lease = Lease(1)
+
+    async def report(_: str) -> None:
+        raise ConnectionError("nobody listens")
+
+    async with lease.alone():
+        with pytest.raises(ConnectionError):
+            async with lease.alone(report):
+                raise AssertionError("it is not free")
+    async with asyncio.timeout(5), lease.alone():
+        pass
 
 
 async def test_who_waits_is_told_how_many_are_ahead() -> None:
