@@ -203,7 +203,8 @@ class Ownership:
 class Authorship:
     """The label and what it rests on; shares are of attributable computing time (absent where they cannot be told).
 
-    `top` is the largest foreign part; `doubtful` says that the times are too short to be evidence.
+    `top` is the largest foreign part; `doubtful` says that the times are too short to be evidence, `moves` that nobody
+    else was seen, or could be unseen, to do more than move data.
     """
 
     label: Label
@@ -213,6 +214,7 @@ class Authorship:
     top_share: float = 0.0
     why: str = ""
     doubtful: bool = False
+    moves: bool = False
 
     def refusal(self, strict: bool) -> str | None:
         """Why the candidate is turned away, in one sentence; None where the rules let it pass."""
@@ -262,7 +264,8 @@ def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
     if not foreign:
         # What NumPy does in less than the allowance for Python is seen by nobody, and where torch moves data for longer
         # than the candidate computes, moving may be all that there is to do: then the silenced run decides.
-        return Authorship("custom", 1.0, 0.0, doubtful=bool(own.numeric) or _moved(seen) > mine)
+        doubtful = bool(own.numeric) or _moved(seen) > mine
+        return Authorship("custom", 1.0, 0.0, doubtful=doubtful, moves=not own.numeric)
     total = mine + sum(foreign.values())
     share = mine / total if total else 0.0
     top = max(foreign, key=lambda name: foreign[name])

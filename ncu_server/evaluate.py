@@ -44,7 +44,7 @@ async def evaluate(rig: Rig, request: Request, report: Report) -> schema.Evaluat
     if unknown := [b for b in request.baselines if b not in BASELINES]:
         raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(BASELINES)}")
     target, probe = rig.target(request.target)
-    reading = guard.read(request.candidate)
+    reading = await asyncio.to_thread(guard.read, request.candidate)
     if reading.rejected or reading.syntax:
         status: schema.Status = "rejected" if reading.rejected else "build_error"
         return schema.EvaluateResult(status=status, log=reading.rejected or reading.syntax or "")
@@ -242,7 +242,8 @@ async def _silenced(trial: Trial, doubtful: Authorship) -> Authorship:
         except ChildFault as fault:
             return authorship.unsettled(doubtful, f"a model made anew does not run: {fault.kind}: {fault.text}")
     try:
-        decides = answers.share(await trial.ask("silence", [inputs.fd], inputs=inputs.spec))
+        asked = {"inputs": inputs.spec, "moves": doubtful.moves}
+        decides = answers.share(await trial.ask("silence", [inputs.fd], **asked))
     except ChildError:
         decides = 1.0  # without its own kernels it does not even run
     return authorship.settle(doubtful, decides)

@@ -11,12 +11,13 @@ from ncu_server import compiling, disassemble, sanitize
 from ncu_server.compiled import CompileResult, Listing
 from ncu_server.errors import Code, Refusal
 from ncu_server.sanitized import SanitizeResult, Tool
-from ncu_server.surface import RUNS_CODE, Surface, TimeoutS, ToolContext, served, state
+from ncu_server.surface import RUNS_CODE, SourceText, Surface, TimeoutS, ToolContext, served, state
 
 Candidate = Annotated[
-    str | None, Field(description="Python module with `ModelNew` and CUDA in `load_inline`, as for evaluate_kernel")
+    SourceText | None,
+    Field(description="Python module with `ModelNew` and CUDA in `load_inline`, as for evaluate_kernel"),
 ]
-Source = Annotated[str | None, Field(description="instead: the text of a .cu file; it needs no host code")]
+Source = Annotated[SourceText | None, Field(description="instead: the text of a .cu file; it needs no host code")]
 Arch = Annotated[
     str | None, Field(description="`sm_80`, `sm_90` or another; by default that of the GPU here, else sm_90")
 ]

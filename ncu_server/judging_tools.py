@@ -11,16 +11,16 @@ from pydantic import Field
 
 from ncu_server import counters, describe, environment, evaluate, schema
 from ncu_server.session import BASELINES
-from ncu_server.surface import READ_ONLY, RUNS_CODE, Surface, TimeoutS, ToolContext, served, state
+from ncu_server.surface import READ_ONLY, RUNS_CODE, SourceText, Surface, TimeoutS, ToolContext, served, state
 from ncu_server.trial import Request
 
 Problem = Annotated[
-    str,
+    SourceText,
     Field(description="PyTorch source that defines `Model`, `get_inputs` and `get_init_inputs` (KernelBench's form)"),
 ]
 Candidate = Annotated[
-    str,
-    Field(description="Python module that defines `ModelNew`, which stands in for `Model`; built by `load_inline`"),
+    SourceText,
+    Field(description="Python module that defines `ModelNew` in place of `Model`, and calls `load_inline` on import"),
 ]
 TargetName = Annotated[str, Field(description="`cpu` (C++ with OpenMP), `cuda` (CUDA C++) or `triton`")]
 Baselines = Annotated[list[str], Field(description=f"any of {', '.join(f'`{name}`' for name in BASELINES)}")]

@@ -13,7 +13,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, InputRequiredResult, Tool, ToolAnnotations
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
@@ -21,6 +21,7 @@ from ncu_server.rig import Rig
 from ncu_server.store import Store
 
 HEARTBEAT_S = 5.0
+MOST_SOURCE = 1 << 18  # characters: its rules are read in seconds
 ORDER = (
     "check_environment",
     "describe_problem",
@@ -108,6 +109,19 @@ def _sentence(error: ValidationError) -> str:
     given = repr(first["input"])
     shown = given if len(given) <= 80 else f"{given[:80]}..."
     return f"the argument {place!r} cannot be used: {first['msg'][:1].lower()}{first['msg'][1:]}, not {shown}"
+
+
+def _plain(text: str) -> str:
+    """Without the mark that some editors put first. Raises ValueError for what no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("half a surrogate pair is no text") from None
+    return text.removeprefix("\ufeff")
+
+
+SourceText = Annotated[str, Field(max_length=MOST_SOURCE), AfterValidator(_plain)]
+"""A source as an argument of a tool."""
 
 
 @contextlib.asynccontextmanager

@@ -187,21 +187,38 @@ class Candidate:
         self._watch = Watch()
         self._watch.over(self._loaded.values(), self._module, self._model)
         seen = profiled(call, self._device.settle, self._watch, cuda, ready)
+        if not seen["own_started"] and self._loaded:
+            seen = self._profiled_anew(arguments, ready, cuda) or seen
         unordered = unaware["unordered_us"] * seen["calls"] / unaware["calls"]
         told = {"concealed": concealed(unaware, seen), "unordered_us": max(seen["unordered_us"], unordered)}
         return seen | told | self._opened.told(self._built)
+
+    def _profiled_anew(
+        self, arguments: list[Any], ready: Callable[[], None] | None, cuda: bool
+    ) -> dict[str, Any] | None:
+        """The same of a model made anew, which takes its functions from libraries where they are wrapped already: a
+        tuple or a partial of the first one cannot be reached. None where it cannot be made, or runs none of them."""
+        try:
+            self._module, self._model = self._make()
+            self._watch.over(self._loaded.values(), self._module, self._model)
+            seen = profiled(self._caller(self._model, arguments), self._device.settle, self._watch, cuda, ready)
+        except Exception:  # noqa: BLE001  what it raises the second time is no fault that a first call has
+            return None
+        return seen if seen["own_started"] else None
 
     def remake(self, fds: list[int], inputs: Spec) -> None:
         """Call a model made anew, and keep what it gives; the model that was judged is gone from here on."""
         del self._module, self._model, self._stage
         _, self._full = flatten(self._remade(fds[0], inputs)())
 
-    def silence(self, fds: list[int], inputs: Spec) -> float:
+    def silence(self, fds: list[int], inputs: Spec, moves: bool) -> float:
         """Share of the output that the candidate's own kernels decide; see provenance.dependence. Comes after `remake`.
+        `moves`: all that others do is to move data, so that what they leave as it was counts for nothing.
 
         What they are kept from is made anew too: a model that has run may replay what it has recorded of them.
         """
-        return dependence(self._full, lambda: self._remade(fds[0], inputs), self._spoil, self._watch)
+        given = flatten(arrived(fds[0], inputs, self._device.torch_device))[1] if moves else None
+        return dependence(self._full, lambda: self._remade(fds[0], inputs), self._spoil, self._watch, given)
 
     def _remade(self, fd: int, inputs: Spec) -> Callable[[], Any]:
         gc.collect()  # one model at a time, also where one holds itself

@@ -78,7 +78,9 @@ class Watch:
         self.silent = False
 
     def over(self, libraries: Collection[Any], module: ModuleType, model: torch.nn.Module) -> None:
-        """Wrap the functions of loaded libraries wherever the candidate keeps them: by name, in a cell or in a list."""
+        """Wrap the functions of loaded libraries wherever the candidate keeps them: by name, in a cell or in a list. A
+        library of operators, which is but a path, has none."""
+        libraries = [one for one in libraries if not isinstance(one, str)]
         owners = [module, *model.modules()]
         known = _containers([vars(owner) for owner in (*libraries, *owners)])
         for library in libraries:
@@ -330,12 +332,15 @@ def dependence(
     prepare: Callable[[], Callable[[], Any]],
     spoil: Callable[[list[torch.Tensor]], None],
     watch: Watch,
+    given: list[torch.Tensor] | None = None,
 ) -> float:
     """Share of the output's elements that come out otherwise when the candidate's own kernels do nothing.
 
     `full` is what a model made anew gives with its kernels, `prepare` gives a call of another on a copy of the same
     inputs: neither what an earlier call has kept or changed nor that the model is not the first one makes a difference.
-    `spoil` leaves a pattern in free memory of the outputs' sizes. Raises what the candidate raises without its kernels.
+    `spoil` leaves a pattern in free memory of the outputs' sizes. Where the inputs are `given`, elements that stay zero
+    or an input's own do not count: it takes nobody's kernel to leave them. Raises what the candidate raises without its
+    kernels.
     """
     with _silence(watch):
         again = prepare()
@@ -343,9 +348,23 @@ def dependence(
         _, mute = flatten(again())
     if [(t.shape, t.dtype) for t in full] != [(t.shape, t.dtype) for t in mute]:
         return 1.0
-    changed: int = sum(int((_rows(a) != _rows(b)).any(dim=1).sum()) for a, b in zip(full, mute, strict=True))
-    total: int = sum(t.numel() for t in full)
+    changed = total = 0
+    for a, b in zip(full, mute, strict=True):
+        differs = (_rows(a) != _rows(b)).any(dim=1)
+        left = ~differs & _untouched(b, given) if given is not None else differs.new_zeros(())
+        changed += int(differs.sum())
+        total += a.numel() - int(left.sum())
     return changed / max(total, 1)
+
+
+def _untouched(tensor: torch.Tensor, given: list[torch.Tensor]) -> torch.Tensor:
+    """Which elements, in order, are zero or what an input of the same kind has at their place."""
+    rows = _rows(tensor)
+    found = (rows == 0).all(dim=1)
+    for one in given:
+        if (one.shape, one.dtype) == (tensor.shape, tensor.dtype):
+            found |= (rows == _rows(one)).all(dim=1)
+    return found
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:

@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+import torch
 
 from ncu_server.authorship import Ownership, attribute, settle, unsettled, vendors
+from ncu_server.worker.provenance import Watch, dependence
 
 OWN = Ownership("", images=(b"..\0_ZN2my4gemmEPKf\0_Z4k_mmPKfS0_\0plain\0",))
 
@@ -74,6 +76,26 @@ def test_what_numpy_does_unseen_is_settled_by_the_output() -> None:
     labels = [settle(author, decides).label for decides in (0.01, 0.5, 1.0)]
     assert labels == ["library", "hybrid", "custom"]
     assert not attribute(seen(outside_us=90.0), "cpu", Ownership("")).doubtful
+
+
+def share(x: torch.Tensor, full: torch.Tensor, mute: torch.Tensor, moves: bool) -> float:
+    """What the kernels decide that make `full` of what is `mute` without them."""
+    return dependence([full], lambda: lambda: mute, lambda outputs: None, Watch(), [x] if moves else None)
+
+
+def test_what_is_left_as_it_was_is_nobodys_work_where_others_only_move_data() -> None:
+    x = torch.linspace(-3, 3, 1000)
+    clamped = x.clamp(max=2)
+    assert share(x, clamped, x.clone(), moves=True) == 1.0
+    assert share(x, clamped, x.clone(), moves=False) < 0.2
+    assert share(x, torch.where(x > 2.9, x, 0.0), torch.zeros(1000), moves=True) == 1.0
+    assert share(x, x.flip(0), x.flip(0), moves=True) == share(x, x.clone(), x.clone(), moves=True) == 0.0
+    assert share(x, 2 * x, 2 * x, moves=True) == 0.0
+    assert share(x, 2 * x, torch.cat([3 * x[:300], 2 * x[300:]]), moves=True) == 0.3
+    copied = seen(ops={"aten::copy_": 900.0}, own_us=50.0, own_started=10, own_done=10)
+    assert attribute(copied, "cpu", OWN).moves and attribute(copied, "cpu", OWN).doubtful
+    assert not attribute(copied, "cpu", Ownership("", numeric=("numpy",))).moves
+    assert not attribute(copied | {"ops": {"aten::relu": 9.0}}, "cpu", OWN).moves
 
 
 def test_torch_that_works_only_while_nobody_watches_is_library() -> None:
