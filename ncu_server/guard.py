@@ -49,6 +49,10 @@ JUDGING = re.compile(
 )
 AS_ARRAY = (".numpy", ".__array__", ".__array_interface__")
 UNNAMED = ("__import__", "importlib")
+REFLECTION = (
+    *("globals", "locals", "vars", "dir", "exec", "eval", "compile", "sys.modules", "operator", "inspect"),
+    *(".__dict__", ".__globals__", ".f_globals"),
+)
 NUMERIC = ("numpy", "scipy", "cupy", "numexpr", "jax", "tensorflow", "mkl", "sklearn", "cffi")
 MOVEMENT = {
     "empty",
@@ -104,7 +108,7 @@ MOVEMENT = {
 FOREIGN_CPP = re.compile(
     r"\b(at|torch)::(_ops::)?(mm|bmm|addmm|matmul|linear|conv\w*|einsum|softmax|log_softmax|layer_norm|batch_norm|relu_?|sum|"
     r"mean|add|mul|div|sub|exp|sigmoid|tanh|gelu|max_pool\w*|avg_pool\w*|baddbmm|scaled_dot_product_attention)\s*\("
-    r"|\bcblas_\w+\s*\(|\b[sdcz]gemm_?\s*\(|\bcublas\w*(Gemm|gemm|Matmul)\w*\s*\(|\bcudnn\w+\s*\(|\bdlopen\s*\("
+    r"|\bcblas_\w+\s*\(|\b[sdcz]gemm_?\s*\(|\bcublas\w{0,60}(Gemm|gemm|Matmul)\w*\s*\(|\bcudnn\w+\s*\(|\bdlopen\s*\("
 )
 
 
@@ -113,6 +117,13 @@ def _uses(source: Source, *names: str) -> bool:
     return any(
         p == n or p.startswith(f"{n}.") or (n.startswith(".") and p.endswith(n)) for p in source.paths for n in names
     )
+
+
+def _computes(source: Source, library: str) -> bool:
+    """Whether a library is used, or imported where names may be read in ways that cannot be followed."""
+    named = {p for p in source.paths if p.split(".")[0] == library}
+    stars = any(p.endswith(".*") for p in named)
+    return bool(named & source.used) or (bool(named) and (stars or _uses(source, *REFLECTION)))
 
 
 def _no_model(source: Source) -> bool:
@@ -325,7 +336,7 @@ def read(source: str) -> Reading:
 
 
 def _read(source: Source) -> Reading:
-    numeric = tuple(n for n in NUMERIC if _uses(source, n)) or (("numpy",) if _uses(source, *AS_ARRAY) else ())
+    numeric = tuple(n for n in NUMERIC if _computes(source, n)) or (("numpy",) if _uses(source, *AS_ARRAY) else ())
     numeric = numeric or (("a library of no plain name",) if _uses(source, *UNNAMED) else ())
     for rule in REJECT:
         if rule.pattern(source):

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 class Source:
     """A syntax tree with what every name in it stands for: `E.f` is `torch.cuda.Event.f` after the import of E.
 
-    `bound` are the names that the module has once it runs, as far as the source says.
+    `bound` are the names that the module has once it runs, as far as the source says; `paths` are all that it names,
+    `used` those that are more than an import.
     """
 
     tree: ast.Module
     bound: frozenset[str] = frozenset()
     aliases: dict[str, str] = field(default_factory=dict)
     paths: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, text: str) -> Source:
@@ -27,7 +29,8 @@ class Source:
         source = cls(tree, frozenset(_bound(symtable.symtable(text, "candidate", "exec"))))
         for node in ast.walk(tree):
             source._learn(node)
-        source.paths = {p for n in ast.walk(tree) if (p := source.path(n))} | set(source.aliases.values())
+        source.used = {p for n in ast.walk(tree) if (p := source.path(n))}
+        source.paths = source.used | set(source.aliases.values())
         return source
 
     def _learn(self, node: ast.AST) -> None:

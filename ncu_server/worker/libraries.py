@@ -22,6 +22,10 @@ import tvm_ffi.cpp.extension
 from ncu_server.worker import slim
 
 Built = dict[str, str]
+NOT_BUILT = (
+    "this load_inline call was not made when the candidate was built: call it where the module is imported, with the "
+    "same arguments each time"
+)
 
 
 class Libraries:
@@ -36,16 +40,18 @@ class Libraries:
 
         def tvm(*args: Any, **kwargs: Any) -> Any:
             keep = kwargs.pop("keep_module_alive", True)
-            key = _key("tvm", args, kwargs)
-            path = real[0](**_with_lines(real[0], args, kwargs))
+            key = _key("tvm", real[0], args, kwargs)
+            path = real[0](**_with_lines(_asked(real[0], args, kwargs)))
             built.append({"kind": "tvm", "key": key, "name": Path(path).stem, "path": str(path)})
             return tvm_ffi.load_module(path, keep_module_alive=keep)
 
         def torch_(*args: Any, **kwargs: Any) -> Any:
-            key = _key("torch", args, kwargs)
-            module = slim.load_inline(real[1], directory, **_with_lines(real[1], args, kwargs))
-            built.append({"kind": "torch", "key": key, "name": module.__name__, "path": str(module.__file__)})
-            return module
+            key = _key("torch", real[1], args, kwargs)
+            made = slim.load_inline(real[1], directory, **_with_lines(_asked(real[1], args, kwargs)))
+            operators = isinstance(made, str)  # with is_python_module=False: where the library lies
+            kind, path = ("operators", made) if operators else ("torch", str(made.__file__))
+            built.append({"kind": kind, "key": key, "name": Path(path).stem, "path": path})
+            return made
 
         with _replaced(tvm, torch_):
             yield built
@@ -59,27 +65,31 @@ class Libraries:
         Inside, a call that the build step did not see raises RuntimeError.
         """
         known = {b["key"]: b for b in built}
+        real = tvm_ffi.cpp.build_inline, torch.utils.cpp_extension.load_inline
 
-        def find(kind: str, args: Any, kwargs: Any, load: Callable[[Built], Any]) -> Any:
-            key = _key(kind, args, kwargs)
+        def find(key: str, load: Callable[[Built], Any]) -> Any:
             if key not in known:
-                raise RuntimeError("this load_inline call was not made when the candidate was built")
+                raise RuntimeError(NOT_BUILT)
             if key not in loaded:
                 loaded[key] = load(known[key])
             return loaded[key]
 
         def tvm(*args: Any, **kwargs: Any) -> Any:
             keep = kwargs.pop("keep_module_alive", True)
-            return find("tvm", args, kwargs, lambda b: tvm_ffi.load_module(b["path"], keep_module_alive=keep))
+            key = _key("tvm", real[0], args, kwargs)
+            return find(key, lambda b: tvm_ffi.load_module(b["path"], keep_module_alive=keep))
 
         def torch_(*args: Any, **kwargs: Any) -> Any:
-            return find("torch", args, kwargs, _extension)
+            return find(_key("torch", real[1], args, kwargs), _extension)
 
         with _replaced(tvm, torch_):
             yield
 
 
 def _extension(built: Built) -> Any:
+    if built["kind"] == "operators":
+        torch.ops.load_library(built["path"])
+        return built["path"]
     spec = importlib.util.spec_from_file_location(built["name"], built["path"])
     if spec is None or spec.loader is None:
         raise RuntimeError(f"{built['path']} is not a Python extension")
@@ -88,10 +98,15 @@ def _extension(built: Built) -> Any:
     return module
 
 
-def _with_lines(real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by name; CUDA sources are compiled with line information, which changes no instruction, so that a
-    profiler can name the line of what was judged."""
+def _asked(real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by name, without the place, which is the build's to choose."""
     given = inspect.signature(real).bind(*args, **kwargs).arguments
+    return {name: value for name, value in given.items() if name != "build_directory"}
+
+
+def _with_lines(given: dict[str, Any]) -> dict[str, Any]:
+    """CUDA sources are compiled with line information, which changes no instruction, so that a profiler can name the
+    line of what was judged."""
     if given.get("cuda_sources"):
         given["extra_cuda_cflags"] = [*(given.get("extra_cuda_cflags") or []), "-lineinfo"]
     return given
@@ -105,5 +120,7 @@ def _replaced(tvm: Callable[..., Any], torch_: Callable[..., Any]) -> contextlib
     return stack
 
 
-def _key(kind: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    return hashlib.sha256(repr((kind, args, sorted(kwargs.items()))).encode()).hexdigest()
+def _key(kind: str, real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """What tells one call from another: all but its name, into which some put the process's number."""
+    given = {name: value for name, value in _asked(real, args, kwargs).items() if name != "name"}
+    return hashlib.sha256(repr((kind, sorted(given.items()))).encode()).hexdigest()

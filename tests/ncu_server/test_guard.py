@@ -179,11 +179,24 @@ def test_each_lead_has_its_row(name: str, line: str) -> None:
 
 def test_libraries_that_compute_unseen_are_named() -> None:
     assert read(HONEST).numeric == ()
-    assert read("import numpy as np\n" + HONEST).numeric == ("numpy",)
+    given = HONEST.replace("return out", "return np.abs(out)")
+    assert read("import numpy as np\n" + given).numeric == ("numpy",)
+    assert read("from numpy.linalg import norm as np\n" + given).numeric == ("numpy",)
     assert read(HONEST.replace("return out", "return torch.from_numpy(out.numpy())")).numeric == ("numpy",)
     assert read(HONEST.replace("return out", "return out.__array__() and out")).numeric == ("numpy",)
-    assert read("import cffi\n" + HONEST).numeric == ("cffi",)
+    assert read("import cffi\nf = cffi.FFI()\n" + HONEST).numeric == ("cffi",)
     assert read("np = __import__('num' + 'py')\n" + HONEST).numeric == ("a library of no plain name",)
+
+
+@pytest.mark.parametrize("use", ["globals()['np']", "vars(M)", "sys.modules['numpy']", "eval('np')", "f.__globals__"])
+def test_a_library_that_is_imported_alone_computes_nothing_unless_its_name_may_be_hidden(use: str) -> None:
+    assert read("import numpy as np\n" + HONEST).numeric == ()
+    assert read(f"import numpy as np\nimport sys\nX = lambda: {use}\n" + HONEST).numeric == ("numpy",)
+    assert read("from numpy import *\n" + HONEST).numeric == ("numpy",)
+
+
+def test_a_long_word_is_read_in_time_that_grows_with_its_length() -> None:
+    assert read(f"{HONEST}\nX = 'cublas{'Gemm' * 50_000}'\n").rejected is None
 
 
 def test_torch_compile_alone_is_no_kernel_of_its_own() -> None:

@@ -42,6 +42,75 @@ async def test_a_kernel_of_its_own_is_custom_with_all_of_the_share(server: Serve
     assert (result["provenance"]["label"], result["provenance"]["own_share"]) == ("custom", 1.0)
 
 
+@pytest.mark.parametrize(
+    ("kept", "run"),
+    [
+        ("import functools\nrun = functools.partial(kernel.run)", "run"),
+        ("class Kernels:\n    def __init__(self):\n        self.run = kernel.run\nkernels = Kernels()", "kernels.run"),
+        ("run = kernel.run.__call__", "run"),
+    ],
+    ids=["a partial", "an object", "a bound method"],
+)
+async def test_a_kernel_that_no_collector_reaches_is_seen_in_a_model_made_anew(
+    server: Server, kept: str, run: str
+) -> None:
+    """Beside one small operator of torch, which would be all that is seen."""
+    held = HONEST.replace("class ModelNew", f"{kept}\n\nclass ModelNew").replace("kernel.run(x", f"{run}(x")
+    held = held.replace("self.bias.detach()", "self.bias.detach().abs()")
+    problem = SCALE_ADD.replace("+ self.bias", "+ self.bias.abs()")
+    assert (await judged(server, held, problem))[1] in ("custom", "hybrid")
+
+
+async def test_a_copy_by_torch_with_a_kernel_beside_it_is_library(server: Server) -> None:
+    problem = BIG.replace("return x * self.scale + y + self.bias", "return x.t().contiguous()")
+    decoy = HONEST.replace(CALL, "kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)")
+    decoy = decoy.replace("return out", "return x.t().clone(memory_format=torch.contiguous_format)")
+    assert await judged(server, decoy, problem) == ("rejected", "library")
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ('f"scale_add_{os.getpid()}"', ""),
+        ('"scale_add"', "build_directory=os.path.join(tempfile.gettempdir(), 'built'), "),
+    ],
+    ids=["a name of its own", "a place of its own"],
+)
+async def test_a_library_is_found_again_whatever_its_name_and_place(server: Server, name: str, more: str) -> None:
+    asked = "import os, tempfile\n" + HONEST.replace('load_inline("scale_add", ', f"load_inline({name}, {more}")
+    assert await judged(server, asked) == ("passed", "custom")
+
+
+OPERATOR = '''
+import torch, torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+load_inline("scaled", is_python_module=False, cpp_sources=r"""
+#include <torch/library.h>
+at::Tensor run(const at::Tensor& x, const at::Tensor& y, const at::Tensor& b, double s) {
+  at::Tensor o = at::empty_like(x);
+  const float *p = x.data_ptr<float>(), *q = y.data_ptr<float>(), *c = b.data_ptr<float>();
+  for (int64_t i = 0; i < x.numel(); ++i) o.data_ptr<float>()[i] = p[i] * (float)s + q[i] + c[i % b.numel()];
+  return o;
+}
+TORCH_LIBRARY(mine, m) { m.def("run(Tensor x, Tensor y, Tensor b, float s) -> Tensor", run); }
+""")
+
+class ModelNew(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+        self.bias = nn.Parameter(torch.randn(256))
+
+    def forward(self, x, y):
+        return torch.ops.mine.run(x, y, self.bias.detach(), self.scale)
+'''
+
+
+@pytest.mark.long
+async def test_an_operator_that_a_library_registers_is_its_own(server: Server) -> None:
+    assert await judged(server, OPERATOR) == ("passed", "custom")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     "place",
