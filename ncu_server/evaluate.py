@@ -227,9 +227,21 @@ async def _attribute(trial: Trial) -> Authorship:
             return authorship.unknown(f"{fault.kind}: {fault.text}")
     if seen["unordered_us"] > 0:
         raise Objection("wrong", UNORDERED.format(seen["unordered_us"] / seen["calls"]))
+    if not seen["own_started"] and trial.built.libraries:
+        seen = await _seen_anew(trial, asked) or seen
     own = await asyncio.to_thread(_ownership, trial.request.candidate, trial.built)
     author = authorship.attribute(seen, trial.session.target.device, own)
     return await _silenced(trial, author) if author.doubtful else author
+
+
+async def _seen_anew(trial: Trial, asked: dict[str, Any]) -> dict[str, Any] | None:
+    """The profile of a model made anew; None where it cannot be made, or calls nothing of its own either."""
+    with blamed(trial, "in a profiled call of a model made anew"):
+        try:
+            seen = answers.profile(await trial.ask("profile_anew", [trial.session.drawn.inputs.fd], **asked))
+        except ChildFault:
+            return None
+    return seen if seen["own_started"] else None
 
 
 async def _silenced(trial: Trial, doubtful: Authorship) -> Authorship:

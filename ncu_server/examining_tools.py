@@ -17,7 +17,7 @@ Candidate = Annotated[
     SourceText | None,
     Field(description="Python module with `ModelNew` and CUDA in `load_inline`, as for evaluate_kernel"),
 ]
-Source = Annotated[SourceText | None, Field(description="instead: the text of a .cu file; it needs no host code")]
+Source = Annotated[str | None, Field(description="instead: the text of a .cu file; it needs no host code")]
 Arch = Annotated[
     str | None, Field(description="`sm_80`, `sm_90` or another; by default that of the GPU here, else sm_90")
 ]

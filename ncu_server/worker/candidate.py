@@ -35,6 +35,7 @@ class Candidate:
     _model: torch.nn.Module
     _stage: Stage
     _watch: Watch
+    _seen: dict[str, Any]
     _full: list[torch.Tensor]
 
     def __init__(self) -> None:
@@ -179,32 +180,25 @@ class Candidate:
         Profiled once before its functions are wrapped as well, since a candidate can tell that they are.
         """
         cuda = self._device.torch_device == "cuda"
-        arguments = arrived(fds[0], inputs, self._device.torch_device)
-        call = self._caller(self._model, arguments)
-        alters = effects["inputs"] or effects["buffers"]
-        ready = self._readier(flatten(arguments)[1], effects) if alters else None
+        call, ready = self._profilable(fds[0], inputs, effects)
         unaware = profiled(call, self._device.settle, Watch(), cuda, ready)
         self._watch = Watch()
         self._watch.over(self._loaded.values(), self._module, self._model)
         seen = profiled(call, self._device.settle, self._watch, cuda, ready)
-        if not seen["own_started"] and self._loaded:
-            seen = self._profiled_anew(arguments, ready, cuda) or seen
         unordered = unaware["unordered_us"] * seen["calls"] / unaware["calls"]
         told = {"concealed": concealed(unaware, seen), "unordered_us": max(seen["unordered_us"], unordered)}
-        return seen | told | self._opened.told(self._built)
+        self._seen = seen | told
+        return self._seen | self._opened.told(self._built)
 
-    def _profiled_anew(
-        self, arguments: list[Any], ready: Callable[[], None] | None, cuda: bool
-    ) -> dict[str, Any] | None:
-        """The same of a model made anew, which takes its functions from libraries where they are wrapped already: a
-        tuple or a partial of the first one cannot be reached. None where it cannot be made, or runs none of them."""
-        try:
-            self._module, self._model = self._make()
-            self._watch.over(self._loaded.values(), self._module, self._model)
-            seen = profiled(self._caller(self._model, arguments), self._device.settle, self._watch, cuda, ready)
-        except Exception:  # noqa: BLE001  what it raises the second time is no fault that a first call has
-            return None
-        return seen if seen["own_started"] else None
+    def profile_anew(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
+        """The same of a model made anew, which takes its functions from libraries where they are wrapped already: those
+        in a tuple or a partial of the first one cannot be reached. What only the first one did is concealed."""
+        self._module, self._model = self._make()
+        self._watch.over(self._loaded.values(), self._module, self._model)
+        call, ready = self._profilable(fds[0], inputs, effects)
+        seen = profiled(call, self._device.settle, self._watch, self._device.torch_device == "cuda", ready)
+        told = {"concealed": self._seen["concealed"] | concealed(self._seen, seen)}
+        return seen | told | self._opened.told(self._built)
 
     def remake(self, fds: list[int], inputs: Spec) -> None:
         """Call a model made anew, and keep what it gives; the model that was judged is gone from here on."""
@@ -225,6 +219,15 @@ class Candidate:
         module, model = self._make()
         self._watch.over(self._loaded.values(), module, model)
         return self._caller(model, arrived(fd, inputs, self._device.torch_device))
+
+    def _profilable(
+        self, fd: int, inputs: Spec, effects: dict[str, Any]
+    ) -> tuple[Callable[[], Any], Callable[[], None] | None]:
+        """A call, and what has to come before each where the reference changes something."""
+        arguments = arrived(fd, inputs, self._device.torch_device)
+        changes = effects["inputs"] or effects["buffers"]
+        ready = self._readier(flatten(arguments)[1], effects) if changes else None
+        return self._caller(self._model, arguments), ready
 
     def _caller(self, model: torch.nn.Module, arguments: list[Any]) -> Callable[[], Any]:
         def call() -> Any:

@@ -61,6 +61,14 @@ async def test_a_kernel_that_no_collector_reaches_is_seen_in_a_model_made_anew(
     assert (await judged(server, held, problem))[1] in ("custom", "hybrid")
 
 
+async def test_torch_that_works_in_the_first_model_alone_is_library(server: Server) -> None:
+    twice = HONEST.replace(
+        "class ModelNew", "import sys\nFIRST = not hasattr(sys, 'made')\nsys.made = 1\n\nclass ModelNew"
+    )
+    twice = twice.replace("        out = torch", f"        if FIRST:\n            {TORCH}\n        out = torch")
+    assert await judged(server, twice, SCALE_ADD) == ("rejected", "library")
+
+
 async def test_a_copy_by_torch_with_a_kernel_beside_it_is_library(server: Server) -> None:
     problem = BIG.replace("return x * self.scale + y + self.bias", "return x.t().contiguous()")
     decoy = HONEST.replace(CALL, "kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)")
