@@ -34,6 +34,7 @@ FEW = 0.2  # a share that noise can lift a decoy to
 SMALL_US = {"cpu": 200.0, "cuda": 50.0}
 CONCEALED_US = {"cpu": 100.0, "cuda": 20.0}
 PYTHON_US = 300.0
+UNLIKE = 3.0  # what noise does not do
 
 # Operators of ATen that a candidate may use freely: they allocate, view, copy or describe. All others compute.
 NEUTRAL = {
@@ -274,6 +275,16 @@ def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
     decoy = LIBRARY <= share < FEW or (target == "cuda" and seen["own_started"] > 0 and label != "library")
     doubtful = mine > 0 and (short or decoy)
     return Authorship(label, round(share, 4), round(1 - share, 4), top, foreign[top] / (total or 1), doubtful=doubtful)
+
+
+def as_much_foreign(anew: dict[str, Any], first: dict[str, Any], own: Ownership) -> bool:
+    """Whether a model made anew leaves to others what the first one did, up to what noise does to short times."""
+
+    def foreign_us(seen: dict[str, Any]) -> float:
+        _, foreign = _on_device(seen, own) if seen["kernels"] else _on_host(seen, own)
+        return sum(foreign.values()) / float(seen["calls"])
+
+    return foreign_us(anew) >= foreign_us(first) / UNLIKE
 
 
 def settle(doubtful: Authorship, decides: float) -> Authorship:

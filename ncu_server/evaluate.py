@@ -227,9 +227,10 @@ async def _attribute(trial: Trial) -> Authorship:
             return authorship.unknown(f"{fault.kind}: {fault.text}")
     if seen["unordered_us"] > 0:
         raise Objection("wrong", UNORDERED.format(seen["unordered_us"] / seen["calls"]))
-    if not seen["own_started"] and trial.built.libraries:
-        seen = await _seen_anew(trial, asked) or seen
     own = await asyncio.to_thread(_ownership, trial.request.candidate, trial.built)
+    if not seen["own_started"] and trial.built.libraries:
+        anew = await _seen_anew(trial, asked)
+        seen = anew if anew and authorship.as_much_foreign(anew, seen, own) else seen
     author = authorship.attribute(seen, trial.session.target.device, own)
     return await _silenced(trial, author) if author.doubtful else author
 

@@ -62,10 +62,10 @@ async def test_a_kernel_that_no_collector_reaches_is_seen_in_a_model_made_anew(
 
 
 async def test_torch_that_works_in_the_first_model_alone_is_library(server: Server) -> None:
-    twice = HONEST.replace(
-        "class ModelNew", "import sys\nFIRST = not hasattr(sys, 'made')\nsys.made = 1\n\nclass ModelNew"
+    count = "import sys\nFIRST = not hasattr(sys, 'made')\nsys.made = 1\n\nclass ModelNew"
+    twice = QUICK.replace("class ModelNew", count).replace(
+        "        out = torch", f"        if FIRST: {TORCH}\n        out = torch"
     )
-    twice = twice.replace("        out = torch", f"        if FIRST:\n            {TORCH}\n        out = torch")
     assert await judged(server, twice, SCALE_ADD) == ("rejected", "library")
 
 
