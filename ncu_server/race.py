@@ -15,14 +15,14 @@ from ncu_server.limit import Work, floor_us, limit_us
 from ncu_server.memory import Shared
 from ncu_server.session import Sides, ours
 from ncu_server.telemetry import GAUGES, Gauge
-from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Samples, Visits, alternate, longer_at_first, visited
+from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Samples, alternate, longer_at_first, visited
 from ncu_server.trial import Objection, Trial, blamed, compared, exhausted
 from ncu_server.zygote import Child, ChildError
 
 SAMPLING_S = {"cpu": 1.5, "cuda": 0.4}  # by device: how long the alternation may go on
 CANDIDATE = "candidate"
 LONGER, SLACK_US = 1.4, {"cpu": 50.0, "cuda": 2.0}  # beyond both first sight costs more than noise
-TRIES, DRAWS = 3, 16  # at least so many, of at least so many draws, before a doubt becomes an objection
+TRIES = 3  # before a doubt becomes an objection
 AUDITS = 3  # of the first MIN_PAIRS pairs of blocks
 
 
@@ -94,36 +94,36 @@ async def _time_case(trial: Trial, case: Case, sides: Sides, gauge: Gauge) -> Sa
     if CANDIDATE in samples.underclaimed:
         raise Objection("suspect", "the candidate claims less time inside its calls than it computed in them")
     await _held(trial, case, sides.children["eager"])
-    await _unremembered(trial, case, sides, samples.group)
+    await _unremembered(trial, case, sides)
     return samples
 
 
-async def _unremembered(trial: Trial, case: Case, sides: Sides, group: int) -> None:
-    """Object where inputs at first sight take longer than the same soon after, or known ones, each time anew; `group`
-    timed calls shared a reading of the clock. Of values that all change at each call nothing can be kept."""
+async def _unremembered(trial: Trial, case: Case, sides: Sides) -> None:
+    """Object where inputs at first sight take longer than the same soon after, or known ones, each time anew. Of values
+    that all change at each call nothing can be kept."""
     if sides.rotation.changes:
         return
-    longer: list[float] = []
-    while len(longer) < TRIES or len(longer) * len(case.unseen) < DRAWS:
-        if longer or not case.unseen:
+    longer = []
+    for tried in range(TRIES):
+        if tried or not case.unseen:
             await trial.session.draw_unseen(case)
-        if not case.unseen or (ratio := await _at_first_sight(trial, case, sides, group)) <= LONGER:
+        if not case.unseen or (ratio := await _at_first_sight(trial, case, sides)) <= LONGER:
             return
         longer.append(ratio)
     words = f"a call takes {min(longer):.1f} times longer for inputs at first sight than for such as it knows"
     raise Objection("suspect", f"{words}: earlier results are kept, and their time does not count")
 
 
-async def _at_first_sight(trial: Trial, case: Case, sides: Sides, group: int) -> float:
+async def _at_first_sight(trial: Trial, case: Case, sides: Sides) -> float:
     draws = len(case.unseen)
-    group = draws if draws <= group else 1
+    group = draws if draws <= sides.rotation.sets else 1
     known = await _visited(trial, sides, [case.inputs], group)
     unseen = await _visited(trial, sides, case.unseen, group)
     await _audited(trial, case, sides.children["eager"])
-    return longer_at_first(unseen, known, CANDIDATE, SLACK_US[trial.session.target.device] / draws)
+    return longer_at_first(unseen, known, CANDIDATE, SLACK_US[trial.session.target.device] / group)
 
 
-async def _visited(trial: Trial, sides: Sides, draws: list[Shared], group: int) -> dict[str, Visits]:
+async def _visited(trial: Trial, sides: Sides, draws: list[Shared], group: int) -> dict[str, list[float]]:
     eager, timeout_s, fds = sides.children["eager"], trial.request.timeout_s, [one.fd for one in draws]
     with blamed(trial, "in a timed call"):
         await _both(trial, eager, "take_unseen", fds, fds, inputs=[one.spec for one in draws])
@@ -194,8 +194,8 @@ async def _both(
 
 
 def _as_timed(case: Case, want: Shared) -> Case:
-    """The case with the layout that was written."""
-    written = [{what: place[what] for what in compare.LAYOUT} for place in want.spec["tensors"]]
+    """The case with the shapes that were written."""
+    written = [{what: place[what] for what in ("shape", "dtype")} for place in want.spec["tensors"]]
     return replace(case, tensors=[tensor | now for tensor, now in zip(case.tensors, written, strict=True)])
 
 

@@ -16,9 +16,6 @@ from ncu_server.zygote import Child, ChildDied
 Inputs = Literal["cold", "warm", "unseen"]
 """What the calls of a block get; see worker.stage.Stage.block."""
 
-Visits = Sequence[Sequence[float]]
-"""Microseconds of a call at each visit of some draws: for each draw, or one mean for all of them."""
-
 BLOCK_US = 5_000.0
 MAX_BLOCK_S = 2.0
 SMALL_US = 20.0  # below it the marks around a call weigh too much: calls are timed in groups, on all sides alike
@@ -64,14 +61,13 @@ class Pace:
 class Samples:
     """Mean time of a call in each block, microseconds, by side; the blocks of one index are neighbours in time.
 
-    `warm` are blocks in which every call had the same inputs and nothing was flushed; `group` calls shared a reading.
+    `warm` are blocks in which every call had the same inputs and nothing was flushed.
     """
 
     resolution: stats.Resolution
     blocks: dict[str, list[float]] = field(default_factory=dict)
     warm: dict[str, list[float]] = field(default_factory=dict)
     cache: schema.Cache = "cold"
-    group: int = 1
     overclaimed: set[str] = field(default_factory=set)
     underclaimed: set[str] = field(default_factory=set)
 
@@ -141,7 +137,7 @@ async def alternate(
     """
     pace = await _pace(sides, rotation, timeout_s)
     group = next(iter(pace.values())).group
-    samples = Samples(resolution, {n: [] for n in sides}, {n: [] for n in sides}, rotation.cache(group), group)
+    samples = Samples(resolution, {n: [] for n in sides}, {n: [] for n in sides}, rotation.cache(group))
     spare: dict[str, list[float]] = {n: [] for n in sides}  # of warm blocks, in which nothing but the calls takes time
     longer = pace if rotation.flushes else {name: one.longer() for name, one in pace.items()}
     for pair in range(WARM_PAIRS):
@@ -177,30 +173,26 @@ class Measured:
     overclaims: bool
 
 
-async def visited(sides: Mapping[str, Child], draws: int, group: int, timeout_s: float) -> dict[str, Visits]:
-    """Microseconds of a call at each of VISITS visits of the draws that the sides have taken, by side; `group` calls
-    share a reading of the clock. Raises what Child.ask raises."""
-    nonce, readings = secrets.randbits(48), max(1, draws // group)
-    found: dict[str, Visits] = {}
+async def visited(sides: Mapping[str, Child], draws: int, group: int, timeout_s: float) -> dict[str, list[float]]:
+    """Mean microseconds of a call at each of VISITS visits of the draws that the sides have taken, by side; `group`
+    calls share a reading of the clock. Raises what Child.ask raises."""
+    nonce, found, readings = secrets.randbits(48), {}, max(1, draws // group)
     for name, child in sides.items():
         times = await _block(child, nonce, Pace((1 + VISITS) * readings, group), timeout_s, "unseen")
-        found[name] = [times[i : i + readings] for i in range(readings, len(times), readings)]
+        found[name] = [fmean(times[i : i + readings]) for i in range(readings, len(times), readings)]
     return found
 
 
 def longer_at_first(
-    unseen: Mapping[str, Visits], known: Mapping[str, Visits], candidate: str, slack_us: float
+    unseen: Mapping[str, Sequence[float]], known: Mapping[str, Sequence[float]], candidate: str, slack_us: float
 ) -> float:
-    """How many times longer the candidate's calls surely take for each draw that it has not seen than for the same one
-    soon after, or for `known` ones: beyond `slack_us`, and beyond what the others do. For each, since what is drawn may
-    mean more work or less."""
-
-    def longer(name: str) -> list[float]:
-        usual = min(map(fmean, known[name])) + slack_us
-        draws = zip(*unseen[name], strict=True)
-        return [max(first / (min(again) + slack_us), min(first, *again) / usual) for first, *again in draws]
-
-    return min(longer(candidate)) / max(1.0, *(median(longer(name)) for name in unseen if name != candidate))
+    """How many times longer the candidate's calls surely take for draws that it has not seen than for the same ones
+    soon after, or for `known` ones: beyond `slack_us`, and beyond what the others do."""
+    longer = {
+        name: max(first / (min(again) + slack_us), min(first, *again) / (min(known[name]) + slack_us))
+        for name, (first, *again) in unseen.items()
+    }
+    return longer[candidate] / max(1.0, *(ratio for name, ratio in longer.items() if name != candidate))
 
 
 async def _measured(child: Child, nonce: int, pace: Pace, timeout_s: float, inputs: Inputs = "cold") -> Measured:

@@ -160,41 +160,18 @@ def test_what_was_drawn_anew_and_takes_longer_than_what_is_known_was_remembered(
     fair, steady, learns = [10.0, 10.0, 10.0, 10.0], [5.0, 5.0, 5.0, 5.0], [9.0, 2.0, 2.0, 2.0]
     slow, fast = [9.0, 9.0, 9.0, 9.0], [2.0, 2.0, 2.0, 2.0]
 
-    def longer(unseen: list[list[float]], known: list[float]) -> float:
-        """`unseen` are the times of each draw, visit by visit."""
-        sides = {"eager": [fair] * len(unseen), "candidate": unseen}
-        visits = {name: list(zip(*draws, strict=True)) for name, draws in sides.items()}
-        known_by = {"eager": [[t] for t in fair], "candidate": [[t] for t in known]}
-        return longer_at_first(visits, known_by, "candidate", 0.5)
+    def longer(unseen: list[float], known: list[float]) -> float:
+        known_by = {"eager": fair, "candidate": known}
+        return longer_at_first({"eager": fair, "candidate": unseen}, known_by, "candidate", 0.5)
 
-    assert longer([steady], steady) < 1 and longer([slow], slow) < 1
-    assert longer([learns], fast) == longer([slow], fast) == 9 / 2.5
-    assert longer([learns, slow], fast) == 9 / 2.5
-    assert longer([slow, steady], steady) < 1  # one draw means more work than another
+    assert longer(steady, steady) < 1 and longer(slow, slow) < 1
+    assert longer(learns, fast) == longer(slow, fast) == 9 / 2.5
 
 
 def test_a_call_that_changes_its_input_gets_it_back(cpu: Cpu) -> None:
     model = Doubling()
     staged(model, cpu, 5000, changing=[0]).block(nonce=1, count=40, group=1, inputs="cold")
     assert max(float(x.max()) for x in model.given) <= 2
-
-
-def test_an_input_that_calls_change_is_put_back_long_before_its_turn(cpu: Cpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would lie in the cache."""
-    model = Doubling()
-    stage, done = staged(model, cpu, 5000, changing=[0]), []
-    fill = stage._draw.fill
-
-    def noted(held: list[torch.Tensor], nonce: int, alike: bool = False) -> None:
-        done.append(("fill", held[0].data_ptr()))
-        fill(held, nonce, alike)
-
-    monkeypatch.setattr(stage._draw, "fill", noted)
-    model.register_forward_pre_hook(lambda _, given: done.append(("call", given[0].data_ptr())))
-    stage.block(nonce=1, count=20, group=1, inputs="cold")
-    calls = [(i, place) for i, (what, place) in enumerate(done) if what == "call"]
-    assert len(calls) == 20
-    assert all(("fill", place) not in done[max(0, i - 4) : i] for i, place in calls)
 
 
 class Look(torch.nn.Module):
