@@ -194,8 +194,8 @@ async def _both(
 
 
 def _as_timed(case: Case, want: Shared) -> Case:
-    """The case with the shapes that were written."""
-    written = [{what: place[what] for what in ("shape", "dtype")} for place in want.spec["tensors"]]
+    """The case with the layout that was written."""
+    written = [{what: place[what] for what in compare.LAYOUT} for place in want.spec["tensors"]]
     return replace(case, tensors=[tensor | now for tensor, now in zip(case.tensors, written, strict=True)])
 
 
