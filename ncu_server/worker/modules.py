@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import linecache
-import math
 import random
 import sys
 import types
@@ -42,7 +41,7 @@ def build(model_class: Any, arguments: Any, parameter_seed: int, device: str) ->
     """
     seed(parameter_seed)
     args, kwargs = (arguments, {}) if isinstance(arguments, list | tuple) else ([], arguments)
-    with observable_parameters(), torch.no_grad():  # what a constructor computes of parameters can then be copied
+    with observable_parameters():
         model: torch.nn.Module = model_class(*args, **kwargs)
     model.to(device)
     if any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in model.modules()):
@@ -63,7 +62,8 @@ def observable_parameters() -> Iterator[None]:
     def registered(self: torch.nn.Module, name: str, param: torch.nn.Parameter | None) -> None:
         if param is not None and param.is_floating_point() and param.numel() and not param.is_meta:
             first = param.detach().reshape(-1)[0]
-            if bool((param.detach() == first).all()) and (param.numel() > 1 or _written(first)):
+            constant = bool(torch.isfinite(first)) and bool((param.detach() == first).all())
+            if constant and (param.numel() > 1 or _written(first)):
                 _scatter(param, float(first))
         register(self, name, param)
 
@@ -79,13 +79,11 @@ def observable_parameters() -> Iterator[None]:
 
 
 def _written(number: torch.Tensor) -> bool:
-    """Whether a number is of the kind that is written into a source, as no drawn one is: short in decimals, or where
-    the dtype has few digits in quarters. One that was registered before would change again otherwise."""
-    digits = 3 if torch.finfo(number.dtype).eps < 1e-4 else None
+    """Whether a number is of the kind that is written into a source, as no drawn one is: of four digits, or where the
+    dtype has no more in quarters. One that was registered before would change again otherwise."""
     value = float(number)
-    if not math.isfinite(value):
-        return False
-    return bool(number == (round(value, digits) if digits else round(4 * value) / 4))
+    fine = torch.finfo(number.dtype).eps < 1e-4
+    return bool(number == (float(f"{value:.4g}") if fine else round(4 * value) / 4))
 
 
 def _scatter(tensor: torch.Tensor, value: float) -> torch.Tensor:

@@ -166,6 +166,19 @@ def test_inputs_that_a_model_asserts_against_are_none_of_the_sharper_ones(memory
     assert float(made.abs().max()) < 20
 
 
+@pytest.mark.parametrize(
+    "init",
+    [
+        "w = nn.Parameter(torch.full((4,), 1.0)); self.norm = w.norm()",
+        "w = torch.ones(3, requires_grad=True); self.norm = torch.autograd.grad((w * 2).sum(), w)[0][0]",
+    ],
+    ids=["of its parameters", "with gradients"],
+)
+def test_a_constructor_may_compute(init: str) -> None:
+    x, right, _ = expected("return x * self.norm", ROWS, init)
+    assert torch.equal(right, 2 * x.double())
+
+
 def test_what_is_expected_does_not_depend_on_earlier_timed_calls(memory: list[int]) -> None:
     reference, init = Reference(), "self.register_buffer('calls', torch.zeros(()))"
     body = "self.calls += 1; return x + self.calls"
