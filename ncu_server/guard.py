@@ -47,11 +47,12 @@ JUDGING = re.compile(
     r"|cuda\.(synchronize|Event(\..+)?|Stream\.synchronize)|(autograd\.)?profiler(\..+)?)"
     r"|time\.(perf_counter|perf_counter_ns|monotonic|monotonic_ns|time|time_ns|\*)|ncu_server(\..+)?"
 )
+WATCHERS = re.compile(r"\._?(is_)?_?profiler_(enabled|type)$|\._enable_record_function$|\.DisableRecordFunction$")
 AS_ARRAY = (".numpy", ".__array__", ".__array_interface__")
 UNNAMED = ("__import__", "importlib")
 REFLECTION = (
-    *("globals", "locals", "vars", "dir", "exec", "eval", "compile", "sys.modules", "operator", "inspect"),
-    *(".__dict__", ".__globals__", ".f_globals"),
+    *("globals", "locals", "vars", "dir", "exec", "eval", "compile", "operator", "inspect", "__builtins__", "builtins"),
+    *(".modules", ".__dict__", ".__globals__", ".f_globals", ".__getattribute__", "getattr", "gc"),
 )
 NUMERIC = ("numpy", "scipy", "cupy", "numexpr", "jax", "tensorflow", "mkl", "sklearn", "cffi")
 MOVEMENT = {
@@ -120,10 +121,11 @@ def _uses(source: Source, *names: str) -> bool:
 
 
 def _computes(source: Source, library: str) -> bool:
-    """Whether a library is used, or imported where names may be read in ways that cannot be followed."""
-    named = {p for p in source.paths if p.split(".")[0] == library}
-    stars = any(p.endswith(".*") for p in named)
-    return bool(named & source.used) or (bool(named) and (stars or _uses(source, *REFLECTION)))
+    """Whether a library is used. One whose name stands nowhere but where it is imported is not, unless names may be
+    read in ways that cannot be followed."""
+    if not _uses(source, library):
+        return False
+    return _uses(source, *REFLECTION) or any(source.mentions(name) for name in source.imported(library))
 
 
 def _no_model(source: Source) -> bool:
@@ -151,7 +153,7 @@ def _patches_the_judge(source: Source) -> bool:
 
 
 def _asks_for_watchers(source: Source) -> bool:
-    return any(re.search(r"\._?(is_)?_?profiler_(enabled|type)$", path) for path in source.paths)
+    return any(WATCHERS.search(path) for path in source.paths)
 
 
 def _patches_torch(source: Source) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import symtable
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,25 +13,23 @@ from dataclasses import dataclass, field
 class Source:
     """A syntax tree with what every name in it stands for: `E.f` is `torch.cuda.Event.f` after the import of E.
 
-    `bound` are the names that the module has once it runs, as far as the source says; `paths` are all that it names,
-    `used` those that are more than an import.
+    `bound` are the names that the module has once it runs, as far as the source says.
     """
 
+    text: str
     tree: ast.Module
     bound: frozenset[str] = frozenset()
     aliases: dict[str, str] = field(default_factory=dict)
     paths: set[str] = field(default_factory=set)
-    used: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, text: str) -> Source:
         """Raises what `ast.parse` and the symbol table raise, and RecursionError where expressions nest too deeply."""
         tree = ast.parse(text)
-        source = cls(tree, frozenset(_bound(symtable.symtable(text, "candidate", "exec"))))
+        source = cls(text, tree, frozenset(_bound(symtable.symtable(text, "candidate", "exec"))))
         for node in ast.walk(tree):
             source._learn(node)
-        source.used = {p for n in ast.walk(tree) if (p := source.path(n))}
-        source.paths = source.used | set(source.aliases.values())
+        source.paths = {p for n in ast.walk(tree) if (p := source.path(n))} | set(source.aliases.values())
         return source
 
     def _learn(self, node: ast.AST) -> None:
@@ -57,6 +56,23 @@ class Source:
             case ast.Call(func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(attr)), *_]):
                 return f"{self.path(value) or '()'}.{attr}"
         return None
+
+    def imported(self, library: str) -> set[str]:
+        """The names that imports of a library bind; `*` where one binds all that there are."""
+        names: set[str] = set()
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Import(names=given):
+                    names |= {a.asname or library for a in given if a.name.split(".")[0] == library}
+                case ast.ImportFrom(module=str(module), names=given) if module.split(".")[0] == library:
+                    names |= {a.asname or a.name for a in given}
+        return names
+
+    def mentions(self, name: str) -> bool:
+        """Whether a word stands anywhere but in imports, in texts and comments too."""
+        imports = [ast.unparse(n) for n in ast.walk(self.tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+        word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+        return name == "*" or len(word.findall(self.text)) > sum(len(word.findall(i)) for i in imports)
 
     def assigned(self) -> Iterator[str]:
         """Paths of the attributes that the source assigns, deletes, sets by setattr or in a namespace's dictionary; `*`

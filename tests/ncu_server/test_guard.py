@@ -188,11 +188,15 @@ def test_libraries_that_compute_unseen_are_named() -> None:
     assert read("np = __import__('num' + 'py')\n" + HONEST).numeric == ("a library of no plain name",)
 
 
-@pytest.mark.parametrize("use", ["globals()['np']", "vars(M)", "sys.modules['numpy']", "eval('np')", "f.__globals__"])
+@pytest.mark.parametrize(
+    "use", ["globals()['n' + 'p']", "vars(M)", "sys.modules", "eval", "M.np", "__builtins__", "'np'"]
+)
 def test_a_library_that_is_imported_alone_computes_nothing_unless_its_name_may_be_hidden(use: str) -> None:
     assert read("import numpy as np\n" + HONEST).numeric == ()
     assert read(f"import numpy as np\nimport sys\nX = lambda: {use}\n" + HONEST).numeric == ("numpy",)
     assert read("from numpy import *\n" + HONEST).numeric == ("numpy",)
+    shadowed = "import numpy as np\ndef unused():\n    import math as np\nX = np.sort\n"
+    assert read(shadowed + HONEST).numeric == ("numpy",)
 
 
 def test_a_long_word_is_read_in_time_that_grows_with_its_length() -> None:
