@@ -11,11 +11,12 @@ the design's); with no foreign computing at all a candidate is custom, whatever 
   before, without torch's operators nested in them; foreign is the self time of torch's computing operators on all
   threads. Where the source uses NumPy or the like, or ctypes has opened a library that the build did not make, which no
   profiler sees, the time outside both, and in operators of its own, counts as foreign beyond an allowance for Python.
-  Where none of the candidate's functions could be watched (kept in tuples, called through ctypes), the time outside
-  torch counts as own beyond the allowance.
+  Where none of the candidate's functions could be watched (kept in tuples), those of a model made anew are; where none
+  can be (called through ctypes), the time outside torch counts as own beyond the allowance.
 
 The least launch costs about a microsecond on either device, a kernel that does nothing included. So below `SMALL_US` of
-computing a call time is no evidence, nor is it where a decoy may spend it; the candidate is made anew twice and run,
+computing a call time is no evidence, nor is it where a decoy may spend it, or more time than its own may hide others'
+computing; the candidate is made anew twice and run,
 once with its own kernels silenced: where less than 5 % of the output's elements change, they are a decoy (library);
 else the candidate is at least hybrid.
 """
@@ -33,8 +34,7 @@ CUSTOM, LIBRARY = 0.95, 0.05
 FEW = 0.2  # a share that noise can lift a decoy to
 SMALL_US = {"cpu": 200.0, "cuda": 50.0}
 CONCEALED_US = {"cpu": 100.0, "cuda": 20.0}
-PYTHON_US = 300.0
-UNLIKE = 3.0  # what noise does not do
+PYTHON_US, HIDDEN_US = 300.0, 100.0
 
 # Operators of ATen that a candidate may use freely: they allocate, view, copy or describe. All others compute.
 NEUTRAL = {
@@ -145,7 +145,8 @@ COMMON_KERNEL = re.compile(r"cutlass|gemm|gemv|flash_(fwd|bwd)|fmha|convolve|win
 VENDOR = re.compile(
     r"cblas_\w+|[sdczh]b?gemm\w*|[sdcz](gemv|symm|syrk|trsm|trmm|axpy|dot)_|mkl_\w+|MKL_\w+|dnnl\w*|openblas\w*|cublas\w+"
     r"|cudnn\w+|cusparse\w+|cusolver\w+|cufft\w+|nccl\w+"
-    r"|_ZN2at(3cpu|6native|4cuda4blas)\w+"  # functions of ATen that its dispatcher, and so a profiler, does not see
+    # functions of ATen that its dispatcher, and so a profiler, does not see, and the one that blinds it
+    r"|_ZN2at(3cpu|6native|4cuda4blas)\w+|_ZN2at20enableRecordFunctionEb"
 )
 MOVES, MOVING_KERNEL = ("aten::copy_", "aten::_copy_from"), re.compile(r"Memcpy|direct_copy_kernel")
 
@@ -265,26 +266,16 @@ def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
     if not foreign:
         # What NumPy does in less than the allowance for Python is seen by nobody, and where torch moves data for longer
         # than the candidate computes, moving may be all that there is to do: then the silenced run decides.
-        doubtful = bool(own.numeric) or _moved(seen) > mine
-        return Authorship("custom", 1.0, 0.0, doubtful=doubtful, moves=not own.numeric)
+        unseen = bool(own.numeric) or _hidden(seen) > mine
+        return Authorship("custom", 1.0, 0.0, doubtful=unseen or _moved(seen) > mine, moves=not unseen)
     total = mine + sum(foreign.values())
     share = mine / total if total else 0.0
     top = max(foreign, key=lambda name: foreign[name])
     label: Label = "custom" if share > CUSTOM else "library" if share < LIBRARY else "hybrid"
     short = total / seen["calls"] < SMALL_US[target]
     decoy = LIBRARY <= share < FEW or (target == "cuda" and seen["own_started"] > 0 and label != "library")
-    doubtful = mine > 0 and (short or decoy)
+    doubtful = mine > 0 and (short or decoy or _hidden(seen) > mine)
     return Authorship(label, round(share, 4), round(1 - share, 4), top, foreign[top] / (total or 1), doubtful=doubtful)
-
-
-def as_much_foreign(anew: dict[str, Any], first: dict[str, Any], own: Ownership) -> bool:
-    """Whether a model made anew leaves to others what the first one did, up to what noise does to short times."""
-
-    def foreign_us(seen: dict[str, Any]) -> float:
-        _, foreign = _on_device(seen, own) if seen["kernels"] else _on_host(seen, own)
-        return sum(foreign.values()) / float(seen["calls"])
-
-    return foreign_us(anew) >= foreign_us(first) / UNLIKE
 
 
 def settle(doubtful: Authorship, decides: float) -> Authorship:
@@ -358,6 +349,12 @@ def _unseen(seen: dict[str, Any], own: Ownership) -> dict[str, float]:
     nothing where the source names none."""
     us = _beyond(seen, seen["own_ops_us"]) if own.numeric else 0.0
     return {f"{' or '.join(own.numeric)}, outside torch and its kernels": us} if us else {}
+
+
+def _hidden(seen: dict[str, Any]) -> float:
+    """Time on the host outside torch and its own functions, beyond what the Python of a call takes: others may have
+    computed in it. Where kernels run on a device, nothing."""
+    return 0.0 if seen["kernels"] else max(0.0, (float(seen["outside_us"]) - HIDDEN_US) * float(seen["calls"]))
 
 
 def _beyond(seen: dict[str, Any], more_us: float = 0.0) -> float:

@@ -229,10 +229,9 @@ async def _attribute(trial: Trial) -> Authorship:
         raise Objection("wrong", UNORDERED.format(seen["unordered_us"] / seen["calls"]))
     own = await asyncio.to_thread(_ownership, trial.request.candidate, trial.built)
     if not seen["own_started"] and trial.built.libraries:
-        anew = await _seen_anew(trial, asked)
-        seen = anew if anew and authorship.as_much_foreign(anew, seen, own) else seen
+        seen = await _seen_anew(trial, asked) or seen
     author = authorship.attribute(seen, trial.session.target.device, own)
-    return await _silenced(trial, author) if author.doubtful else author
+    return await _silenced(trial, author, seen["own_ops_us"] > 0) if author.doubtful else author
 
 
 async def _seen_anew(trial: Trial, asked: dict[str, Any]) -> dict[str, Any] | None:
@@ -245,20 +244,23 @@ async def _seen_anew(trial: Trial, asked: dict[str, Any]) -> dict[str, Any] | No
     return seen if seen["own_started"] else None
 
 
-async def _silenced(trial: Trial, doubtful: Authorship) -> Authorship:
+async def _silenced(trial: Trial, doubtful: Authorship, operators: bool) -> Authorship:
     """The label after a run without the candidate's own kernels, held against a run with them; both of a model made
-    anew, and one that answers otherwise because it is not the first gains nothing."""
+    anew, and one that answers otherwise because it is not the first gains nothing. `operators` of its own, which cannot
+    be silenced, may be all that it has."""
     inputs = trial.session.drawn.inputs
     with blamed(trial, "in a call of a model made anew"):
         try:
-            await trial.ask("remake", [inputs.fd], inputs=inputs.spec)
+            started = await trial.ask("remake", [inputs.fd], inputs=inputs.spec)
         except ChildFault as fault:
             return authorship.unsettled(doubtful, f"a model made anew does not run: {fault.kind}: {fault.text}")
+    if operators and not started:
+        return authorship.unsettled(doubtful, "operators of its own cannot be silenced")
     try:
         asked = {"inputs": inputs.spec, "moves": doubtful.moves}
         decides = answers.share(await trial.ask("silence", [inputs.fd], **asked))
     except ChildError:
-        decides = 1.0  # without its own kernels it does not even run
+        return authorship.unsettled(doubtful, "without its own kernels it does not run")
     return authorship.settle(doubtful, decides)
 
 

@@ -18,9 +18,10 @@ from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
 from ncu_server.worker.observe import changed, restore, seen, state
 from ncu_server.worker.opened import Opened
-from ncu_server.worker.provenance import Watch, concealed, dependence, profiled
+from ncu_server.worker.provenance import concealed, dependence, joined, profiled
 from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import Spec, UnacceptableOutput, arrived, flatten, placed, read, unflatten, write
+from ncu_server.worker.watching import Watch
 
 AGAIN, HELD_S, HELD_BYTES = 4, 0.1, 256 << 20  # calls whose outputs are held at once, and when that is enough
 
@@ -187,23 +188,33 @@ class Candidate:
         seen = profiled(call, self._device.settle, self._watch, cuda, ready)
         unordered = unaware["unordered_us"] * seen["calls"] / unaware["calls"]
         told = {"concealed": concealed(unaware, seen), "unordered_us": max(seen["unordered_us"], unordered)}
-        self._seen = seen | told
+        self._seen = joined(unaware, seen) | told
         return self._seen | self._opened.told(self._built)
 
     def profile_anew(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
         """The same of a model made anew, which takes its functions from libraries where they are wrapped already: those
-        in a tuple or a partial of the first one cannot be reached. What only the first one did is concealed."""
+        in a tuple or a partial of the first one cannot be reached; joined to that one's."""
+        self._forget()
         self._module, self._model = self._make()
         self._watch.over(self._loaded.values(), self._module, self._model)
         call, ready = self._profilable(fds[0], inputs, effects)
         seen = profiled(call, self._device.settle, self._watch, self._device.torch_device == "cuda", ready)
         told = {"concealed": self._seen["concealed"] | concealed(self._seen, seen)}
-        return seen | told | self._opened.told(self._built)
+        return joined(self._seen, seen) | told | self._opened.told(self._built)
 
-    def remake(self, fds: list[int], inputs: Spec) -> None:
-        """Call a model made anew, and keep what it gives; the model that was judged is gone from here on."""
-        del self._module, self._model, self._stage
+    def remake(self, fds: list[int], inputs: Spec) -> bool:
+        """Call a model made anew, and keep what it gives; the model that was judged is gone from here on. Says whether
+        it calls functions of its own."""
+        self._forget()
+        self._watch.rewind()
+        self._watch.started = 0
         _, self._full = flatten(self._remade(fds[0], inputs)())
+        return self._watch.started > 0
+
+    def _forget(self) -> None:
+        """One model at a time."""
+        for name in ("_module", "_model", "_stage"):
+            vars(self).pop(name, None)
 
     def silence(self, fds: list[int], inputs: Spec, moves: bool) -> float:
         """Share of the output that the candidate's own kernels decide; see provenance.dependence. Comes after `remake`.

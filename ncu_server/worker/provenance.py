@@ -4,7 +4,7 @@ Seen: every ATen operator on every thread, also those called from C++ or under d
 function of the candidate's own libraries (they are wrapped here, where the candidate keeps them); on CUDA every kernel
 with its device time, whoever launched it. Not seen: NumPy, BLAS and other native libraries (only as time in which
 neither a kernel of its own nor ATen ran, or inside a call of its own), and functions kept where the collector cannot
-replace them (tuples, partials).
+replace them (tuples, partials), until a model is made anew.
 
 The process belongs to the candidate, so none of this holds against code that fights it: it can ask whether a profiler
 runs and compute otherwise then, or patch this module. The profiler's C functions are bound when the zygote imports this
@@ -16,18 +16,14 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import gc
-import secrets
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
-from types import ModuleType
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest.mock import patch
 
 import torch
-import tvm_ffi
 from torch._C._profiler import _ExperimentalConfig, _RecordFunctionFast
 from torch.autograd import (
     DeviceType,
@@ -39,7 +35,9 @@ from torch.autograd import (
     _prepare_profiler,
 )
 
+from ncu_server.authorship import LIBRARY
 from ncu_server.worker.tensors import flatten
+from ncu_server.worker.watching import Watch
 
 # Calls are profiled until this much time has gone, so that a share rests on many short calls or on one long one.
 SECONDS = 0.2
@@ -66,79 +64,6 @@ LIBRARIES = {schema.name.partition("::")[0] for schema in torch._C._jit_get_all_
     "xformers",
     "xnnpack",
 }
-
-
-class Watch:
-    """Marks calls of the candidate's own functions on the timeline, counts those begun and done, or silences them."""
-
-    def __init__(self) -> None:
-        token = secrets.token_hex(8)
-        self.call, self.own = f"call {token}", f"own {token}"
-        self.started = self.done = 0
-        self.silent = False
-
-    def over(self, libraries: Collection[Any], module: ModuleType, model: torch.nn.Module) -> None:
-        """Wrap the functions of loaded libraries wherever the candidate keeps them: by name, in a cell or in a list. A
-        library of operators, which is but a path, has none."""
-        libraries = [one for one in libraries if not isinstance(one, str)]
-        owners = [module, *model.modules()]
-        known = _containers([vars(owner) for owner in (*libraries, *owners)])
-        for library in libraries:
-            for name, function in list(vars(library).items()):
-                if callable(function) and not name.startswith("__") and not isinstance(function, type | Own):
-                    _replace(function, Own(function, self), known)
-        for container in known:
-            for function in list(container.values() if isinstance(container, dict) else container):
-                if isinstance(function, tvm_ffi.Function):
-                    _replace(function, Own(function, self), known)
-
-
-class Own:
-    """A function of the candidate's library that leaves a mark when it is called."""
-
-    __slots__ = ("_function", "_watch")
-
-    def __init__(self, function: Callable[..., Any], watch: Watch) -> None:
-        self._function, self._watch = function, watch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._function, name)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._watch.silent:
-            return None
-        self._watch.started += 1
-        with _RecordFunctionFast(self._watch.own):
-            out = self._function(*args, **kwargs)
-        self._watch.done += 1
-        return out
-
-
-def _containers(roots: list[Any]) -> list[Any]:
-    """Dicts and lists that are reached from the roots through dicts, lists and tuples.
-
-    The collector alone does not know them all: it stops tracking dicts whose values are no containers.
-    """
-    found: dict[int, Any] = {}
-    waiting = list(roots)
-    while waiting:
-        one = waiting.pop()
-        if id(one) in found or not isinstance(one, dict | list | tuple):
-            continue
-        found[id(one)] = one
-        waiting += one.values() if isinstance(one, dict) else one
-    return [one for one in found.values() if not isinstance(one, tuple)]
-
-
-def _replace(old: Any, new: Any, known: list[Any]) -> None:
-    # No comprehension here: before Python 3.12 it keeps `old` in a cell of ours, which would be replaced too.
-    for holder in [*known, *gc.get_referrers(old)]:
-        if isinstance(holder, dict | list):
-            for key, value in list(holder.items() if isinstance(holder, dict) else enumerate(holder)):
-                if value is old:
-                    holder[key] = new
-        elif type(holder).__name__ == "cell":
-            holder.cell_contents = new
 
 
 def profiled(
@@ -316,6 +241,19 @@ def _self_times(events: list[Any]) -> list[tuple[str, float, bool, int]]:
     return [(name, max(0.0, us), launches, start) for name, us, launches, start in out]
 
 
+def joined(first: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
+    """What two profiles show together: of operators and kernels the more, and of functions of its own no more than what
+    the first had outside torch. A candidate may know when it is watched, or that it is made anew."""
+    share = seen["calls"] / first["calls"]
+
+    def more(kind: str) -> dict[str, float]:
+        before = {name: us * share for name, us in first[kind].items()}
+        return {name: max(before.get(name, 0.0), seen[kind].get(name, 0.0)) for name in before | seen[kind]}
+
+    own_us = min(seen["own_us"], first["outside_us"] * seen["calls"])
+    return seen | {"ops": more("ops"), "kernels": more("kernels"), "own_us": own_us}
+
+
 def concealed(unaware: dict[str, Any], seen: dict[str, Any]) -> dict[str, float]:
     """Operators and kernels that took several times as long before the candidate's functions were wrapped: microseconds
     of one call. A candidate that knows whether it is watched computes otherwise then."""
@@ -339,8 +277,8 @@ def dependence(
     `full` is what a model made anew gives with its kernels, `prepare` gives a call of another on a copy of the same
     inputs: neither what an earlier call has kept or changed nor that the model is not the first one makes a difference.
     `spoil` leaves a pattern in free memory of the outputs' sizes. Where the inputs are `given`, elements that stay zero
-    or an input's own do not count: it takes nobody's kernel to leave them. Raises what the candidate raises without its
-    kernels.
+    or an input's own do not count, unless that is nearly all: it takes nobody's kernel to leave them. Raises what the
+    candidate raises without its kernels.
     """
     with _silence(watch):
         again = prepare()
@@ -348,13 +286,14 @@ def dependence(
         _, mute = flatten(again())
     if [(t.shape, t.dtype) for t in full] != [(t.shape, t.dtype) for t in mute]:
         return 1.0
-    changed = total = 0
+    changed = counted = 0
     for a, b in zip(full, mute, strict=True):
         differs = (_rows(a) != _rows(b)).any(dim=1)
         left = ~differs & _untouched(b, given) if given is not None else differs.new_zeros(())
         changed += int(differs.sum())
-        total += a.numel() - int(left.sum())
-    return changed / max(total, 1)
+        counted += a.numel() - int(left.sum())
+    whole = changed / max(sum(t.numel() for t in full), 1)
+    return whole if whole < LIBRARY else changed / counted
 
 
 def _untouched(tensor: torch.Tensor, given: list[torch.Tensor]) -> torch.Tensor:
@@ -379,4 +318,5 @@ def _silence(watch: Watch) -> Iterator[None]:
         if triton is not None:
             stack.enter_context(patch.object(triton.JITFunction, "run", lambda *_, **__: None))
         watch.silent = True
+        watch.rewind()
         yield

@@ -66,7 +66,7 @@ async def test_torch_that_works_in_the_first_model_alone_is_library(server: Serv
     twice = QUICK.replace("class ModelNew", count).replace(
         "        out = torch", f"        if FIRST: {TORCH}\n        out = torch"
     )
-    assert await judged(server, twice, SCALE_ADD) == ("rejected", "library")
+    assert await judged(server, twice) == ("rejected", "library")
 
 
 async def test_a_copy_by_torch_with_a_kernel_beside_it_is_library(server: Server) -> None:
