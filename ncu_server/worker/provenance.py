@@ -242,8 +242,11 @@ def _self_times(events: list[Any]) -> list[tuple[str, float, bool, int]]:
 
 
 def joined(first: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
-    """What two profiles show together: of operators and kernels the more, and of functions of its own no more than what
-    the first had outside torch. A candidate may know when it is watched, or that it is made anew."""
+    """What two profiles show together: of kernels, or where there are none of operators, the more, and of functions of
+    its own no more than what the first had outside torch. A candidate may know when it is watched, or made anew.
+
+    Where kernels run on a device the host's times are not joined: the first profiled call meets the tracer's own set-up.
+    """
     share = seen["calls"] / first["calls"]
 
     def more(kind: str) -> dict[str, float]:
@@ -251,7 +254,8 @@ def joined(first: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
         return {name: max(before.get(name, 0.0), seen[kind].get(name, 0.0)) for name in before | seen[kind]}
 
     own_us = min(seen["own_us"], first["outside_us"] * seen["calls"])
-    return seen | {"ops": more("ops"), "kernels": more("kernels"), "own_us": own_us}
+    ops = seen["ops"] if seen["kernels"] else more("ops")
+    return seen | {"ops": ops, "kernels": more("kernels"), "own_us": own_us}
 
 
 def concealed(unaware: dict[str, Any], seen: dict[str, Any]) -> dict[str, float]:
