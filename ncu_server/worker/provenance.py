@@ -245,7 +245,7 @@ def joined(first: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
     """What two profiles show together: of kernels, or where there are none of operators, the more, and of functions of
     its own no more than what the first had outside torch. A candidate may know when it is watched, or made anew.
 
-    Where kernels run on a device the host's times are not joined: the first profiled call meets the tracer's own set-up.
+    The host's times are not joined where kernels run on a device: the first profiled call meets the tracer's set-up.
     """
     share = seen["calls"] / first["calls"]
 
