@@ -305,7 +305,7 @@ def _untouched(tensor: torch.Tensor, given: list[torch.Tensor]) -> torch.Tensor:
     rows = _rows(tensor)
     found = (rows == 0).all(dim=1)
     for one in given:
-        if (one.shape, one.dtype) == (tensor.shape, tensor.dtype):
+        if (one.shape, one.dtype, one.device) == (tensor.shape, tensor.dtype, tensor.device):
             found |= (rows == _rows(one)).all(dim=1)
     return found
 

@@ -55,21 +55,11 @@ class Reference:
         arguments = self._module.get_init_inputs()
         spec = write(fds[0], arguments)
         self._device = DEVICES[device]()
-        self._model = self._copyable(arguments, parameter_seed, device)
+        make = build if mode else _copyable  # a compiled one is never copied
+        self._model = make(self._module.Model, arguments, parameter_seed, device)
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
         self._call = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model
         return {"arguments": spec, "variants": variants(self._module)}
-
-    def _copyable(self, arguments: Any, parameter_seed: int, device: str) -> torch.nn.Module:
-        """The model, made without gradients where it cannot be copied with them: what its constructor has computed of
-        parameters is then a plain tensor."""
-        model = build(self._module.Model, arguments, parameter_seed, device)
-        try:
-            copy.deepcopy(model)
-        except RuntimeError:
-            with torch.no_grad():
-                model = build(self._module.Model, arguments, parameter_seed, device)
-        return model
 
     def draw(self, fds: list[int], variant: str, input_seed: int) -> Spec:
         """Make the inputs that the function `variant` gives under the secret seed and write them to the memfd."""
@@ -274,6 +264,18 @@ class Reference:
             out, own = self._run(model, arguments)
         tensors = flatten(seen(out, arguments, own, effects["inputs"], effects["buffers"]))[1]
         return [real(wide(t)) for t in tensors]
+
+
+def _copyable(model_class: Any, arguments: Any, parameter_seed: int, device: str) -> torch.nn.Module:
+    """As modules.build, but made without gradients where the model cannot be copied with them: what its constructor has
+    computed of parameters is then a plain tensor."""
+    model = build(model_class, arguments, parameter_seed, device)
+    try:
+        copy.deepcopy(model)
+    except RuntimeError:
+        with torch.no_grad():
+            model = build(model_class, arguments, parameter_seed, device)
+    return model
 
 
 def variants(module: ModuleType) -> list[str]:
