@@ -274,7 +274,8 @@ def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
     label: Label = "custom" if share > CUSTOM else "library" if share < LIBRARY else "hybrid"
     short = total / seen["calls"] < SMALL_US[target]
     decoy = LIBRARY <= share < FEW or (target == "cuda" and seen["own_started"] > 0 and label != "library")
-    doubtful = mine > 0 and (short or decoy or _hidden(seen) > mine)
+    doubtful = (mine > 0 or seen["own_done"] > 0) and (short or decoy)
+    doubtful |= label != "library" and _hidden(seen) > mine
     return Authorship(label, round(share, 4), round(1 - share, 4), top, foreign[top] / (total or 1), doubtful=doubtful)
 
 
@@ -353,8 +354,13 @@ def _unseen(seen: dict[str, Any], own: Ownership) -> dict[str, float]:
 
 def _hidden(seen: dict[str, Any]) -> float:
     """Time on the host outside torch and its own functions, beyond what the Python of a call takes: others may have
-    computed in it. Where kernels run on a device, nothing."""
-    return 0.0 if seen["kernels"] else max(0.0, (float(seen["outside_us"]) - HIDDEN_US) * float(seen["calls"]))
+    computed in it. Nothing where kernels run on a device, or where none of its functions is watched: it is theirs.
+    """
+    return (
+        0.0
+        if seen["kernels"] or not seen["own_started"]
+        else max(0.0, (float(seen["outside_us"]) - HIDDEN_US) * float(seen["calls"]))
+    )
 
 
 def _beyond(seen: dict[str, Any], more_us: float = 0.0) -> float:

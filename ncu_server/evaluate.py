@@ -228,10 +228,11 @@ async def _attribute(trial: Trial) -> Authorship:
     if seen["unordered_us"] > 0:
         raise Objection("wrong", UNORDERED.format(seen["unordered_us"] / seen["calls"]))
     own = await asyncio.to_thread(_ownership, trial.request.candidate, trial.built)
-    if not seen["own_started"] and trial.built.libraries:
-        seen = await _seen_anew(trial, asked) or seen
-    author = authorship.attribute(seen, trial.session.target.device, own)
-    return await _silenced(trial, author, seen["own_ops_us"] > 0) if author.doubtful else author
+    anew = None if seen["own_started"] or not trial.built.libraries else await _seen_anew(trial, asked)
+    author = authorship.attribute(anew or seen, trial.session.target.device, own)
+    if not author.doubtful or (anew and author.label == "library"):  # the first did not what one made later might
+        return author
+    return await _silenced(trial, author, (anew or seen)["own_ops_us"] > 0)
 
 
 async def _seen_anew(trial: Trial, asked: dict[str, Any]) -> dict[str, Any] | None:
