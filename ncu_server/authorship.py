@@ -356,11 +356,9 @@ def _hidden(seen: dict[str, Any]) -> float:
     """Time on the host outside torch and its own functions, beyond what the Python of a call takes: others may have
     computed in it. Nothing where kernels run on a device, or where none of its functions is watched: it is theirs.
     """
-    return (
-        0.0
-        if seen["kernels"] or not seen["own_started"]
-        else max(0.0, (float(seen["outside_us"]) - HIDDEN_US) * float(seen["calls"]))
-    )
+    if seen["kernels"] or not seen["own_started"]:
+        return 0.0
+    return max(0.0, (float(seen["outside_us"]) - HIDDEN_US) * float(seen["calls"]))
 
 
 def _beyond(seen: dict[str, Any], more_us: float = 0.0) -> float:

@@ -230,7 +230,8 @@ async def _attribute(trial: Trial) -> Authorship:
     own = await asyncio.to_thread(_ownership, trial.request.candidate, trial.built)
     anew = None if seen["own_started"] or not trial.built.libraries else await _seen_anew(trial, asked)
     author = authorship.attribute(anew or seen, trial.session.target.device, own)
-    if not author.doubtful or (anew and author.label == "library"):  # the first did not what one made later might
+    # What was timed left the work to others: a model made later cannot speak for it.
+    if not author.doubtful or (anew and author.label == "library"):
         return author
     return await _silenced(trial, author, (anew or seen)["own_ops_us"] > 0)
 
