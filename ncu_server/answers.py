@@ -53,14 +53,22 @@ def _numbers(structure: Any) -> Iterator[int]:
                 waiting += reversed(inner)
             case {"dict": [*entries], **rest} if not rest and all(_keyed(entry) for entry in entries):
                 waiting += [inner for _, inner in reversed(entries)]
+            case {"record": [str(), str(), [*fields]], **rest} if not rest and all(_named(field) for field in fields):
+                waiting += [inner for _, inner in reversed(fields)]
             case {"value": None | bool() | int() | float() | str(), **rest} | {"dtype": str(), **rest} if not rest:
+                pass
+            case {"complex": [int() | float(), int() | float()], **rest} if not rest:
                 pass
             case _:
                 raise ValueError("a part of the tree is none")
 
 
 def _keyed(entry: Any) -> bool:
-    return isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)
+    return isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], None | bool | int | float | str)
+
+
+def _named(field: Any) -> bool:
+    return isinstance(field, list) and len(field) == 2 and isinstance(field[0], str)
 
 
 class Checked(BaseModel):

@@ -41,9 +41,15 @@ def _numbers(structure: dict[str, Any]) -> Iterator[int]:
 
 
 def _entries(kind: str, body: Any) -> list[tuple[str, dict[str, Any]]]:
-    """What a container holds and where: a dict's by key, not in the order in which it was filled."""
-    if kind == "dict":
-        return [(f"[{key!r}]", inner) for key, inner in sorted(body, key=lambda entry: entry[0])]
+    """What a container holds and where: a dict's by key, not in the order in which it was filled, and so an object's by
+    name; a named tuple's by place."""
+    match kind, body:
+        case "dict", entries:
+            return [(f"[{key!r}]", inner) for key, inner in sorted(entries, key=lambda entry: repr(entry[0]))]
+        case "record", ["namedtuple", _, fields]:
+            return [(f"[{i}]", inner) for i, (_, inner) in enumerate(fields)]
+        case "record", [_, _, fields]:
+            return [(f".{name}", inner) for name, inner in sorted(fields, key=lambda field: str(field[0]))]
     return [(f"[{i}]", inner) for i, inner in enumerate(body)] if kind in ("list", "tuple") else []
 
 
@@ -51,13 +57,28 @@ def _differences(want: dict[str, Any], have: dict[str, Any], at: str) -> Iterato
     """In words, where two trees differ; `at` is the way there, as Python indexes it."""
     (kind, body), (other, held) = next(iter(want.items())), next(iter(have.items()))
     parts, others = _entries(kind, body), _entries(other, held)
-    leaf = kind not in ("list", "tuple", "dict")
-    if kind != other or [way for way, _ in parts] != [way for way, _ in others] or (leaf and not _agree(want, have)):
+    leaf = kind not in ("list", "tuple", "dict", "record")
+    alike = _form(kind, body) in (_form(other, held), _stands_in(other, held))
+    if not alike or [way for way, _ in parts] != [way for way, _ in others] or (leaf and not _agree(want, have)):
         place = f" at {at}" if at else ""
         yield f"returns {_words(have)}{place} where the reference returns {_words(want)}"
         return
     for (way, one), (_, two) in zip(parts, others, strict=True):
         yield from _differences(one, two, f"{at}{way}")
+
+
+def _form(kind: str, body: Any) -> tuple[str, ...]:
+    """What a part of a tree is: a record of another name, or a named tuple with other names, is another thing."""
+    if kind != "record":
+        return (kind,)
+    form, label, fields = body
+    named = [name for name, _ in fields] if form == "namedtuple" else []
+    return (form, label.rpartition(":")[2].rpartition(".")[2], *named)
+
+
+def _stands_in(kind: str, body: Any) -> tuple[str, ...]:
+    """What a part may be taken for: a named tuple is a tuple, too."""
+    return ("tuple",) if kind == "record" and body[0] == "namedtuple" else _form(kind, body)
 
 
 def _agree(want: dict[str, Any], have: dict[str, Any]) -> bool:
@@ -76,7 +97,10 @@ def _words(structure: dict[str, Any]) -> str:
         case "list" | "tuple":
             return f"a {kind} of {len(body)}"
         case "dict":
-            return f"a dict with keys {', '.join(key for key, _ in body)}" if body else "an empty dict"
+            return f"a dict with keys {', '.join(str(key) for key, _ in body)}" if body else "an empty dict"
+        case "record":
+            form, label, fields = body
+            return f"a {form} {label.rpartition(':')[2]}({', '.join(name for name, _ in fields)})"
         case "tensor":
             return "a tensor"
         case "dtype":

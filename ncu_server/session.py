@@ -67,7 +67,7 @@ class Session:
     async def prepare(self) -> None:
         """Draw inputs and compute what is expected. Raises Refusal BAD_PROBLEM with the problem's own fault."""
         opened = await self._open("eager")
-        self.notes += self._zygote.notes
+        self.notes += [*self._zygote.notes, *filter(None, [opened["note"]])]
         for variant in opened["variants"]:
             await self._prepare(variant)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import symtable
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 
@@ -98,6 +98,50 @@ def _bound(table: symtable.SymbolTable) -> Iterator[str]:
             yield symbol.get_name()
     for inner in table.get_children():
         yield from _bound(inner)
+
+
+def unused_by_others(text: str, names: Collection[str]) -> list[str]:
+    """Of the `names` that a source defines, those that no other of them uses, be it through what the source defines
+    beside them; the last one where each uses another."""
+    uses: dict[str, set[str]] = {}
+    for node in statements(ast.parse(text).body):
+        for name in _binds(node):
+            uses.setdefault(name, set()).update(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+    used = set[str]()
+    for name in names:
+        reached, waiting = set[str](), [name]
+        while waiting:
+            new = uses.get(waiting.pop(), set()) - reached
+            reached |= new
+            waiting += new
+        used |= reached - {name}
+    return [name for name in names if name not in used] or list(names)[-1:]
+
+
+def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """A module's statements, those under `if`, `try` and `with` too, but what only a program runs."""
+    for node in body:
+        match node:
+            case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
+                yield from statements(node.orelse)
+            case ast.If() | ast.For() | ast.While():
+                yield from statements([*node.body, *node.orelse])
+            case ast.With():
+                yield from statements(node.body)
+            case ast.Try():
+                handled = [inner for handler in node.handlers for inner in handler.body]
+                yield from statements([*node.body, *handled, *node.orelse, *node.finalbody])
+            case _:
+                yield node
+
+
+def _binds(node: ast.stmt) -> Iterator[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
 
 
 def _constant(name: ast.expr) -> str:

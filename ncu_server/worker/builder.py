@@ -18,6 +18,7 @@ import torch
 
 from ncu_server.jitted import KEPT_IN
 from ncu_server.worker import jit
+from ncu_server.worker.calls import called
 from ncu_server.worker.devices import DEVICES
 from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
@@ -58,7 +59,7 @@ class Builder:
         os.environ["TVM_FFI_CACHE_DIR"] = os.environ["TORCH_EXTENSIONS_DIR"] = str(place)
         jit.cache_in(place / KEPT_IN)
         with Libraries.recording(place) as built:
-            self._module = load(source, "candidate")
+            self._module = load(source, "candidate", "ModelNew")
         return {"libraries": built, "classes": [n for n in ("ModelNew",) if hasattr(self._module, n)]}
 
     def examine(self, fds: list[int], source: str, directory: str, variables: dict[str, str]) -> dict[str, Any]:
@@ -80,6 +81,6 @@ class Builder:
             given = unflatten(arguments["structure"], read(fds[0], arguments))
             model = build(self._module.ModelNew, given, parameter_seed, device)
             for fd, spec in zip(fds[1:], inputs, strict=True):
-                model(*arrived(fd, spec, device))
+                called(model, arrived(fd, spec, device))
             DEVICES[device]().settle()
         return not compiler.passed_over

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ncu_server.worker import jit
+from ncu_server.worker.calls import Call, called
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.intact import Blinds, Intact
 from ncu_server.worker.libraries import Libraries
@@ -68,7 +69,7 @@ class Candidate:
 
         def make() -> tuple[ModuleType, torch.nn.Module]:
             with Libraries.loading(libraries, self._loaded):
-                module = load(source, "candidate")
+                module = load(source, "candidate", "ModelNew")
                 return module, build(module.ModelNew, given, parameter_seed, device)
 
         self._make, self._built = make, [library["path"] for library in libraries]
@@ -81,7 +82,7 @@ class Candidate:
         """Call on inputs that decide nothing, so that autotuners have chosen before anything is checked or timed."""
         with torch.no_grad():
             for fd, spec in zip(fds, inputs, strict=True):
-                self._model(*arrived(fd, spec, self._device.torch_device))
+                called(self._model, arrived(fd, spec, self._device.torch_device))
         self._device.settle()
         self._device.release()  # else the next outputs might lie where these lay, out of the poison's way
 
@@ -98,7 +99,7 @@ class Candidate:
         ready()
         self._device.poison(True, inputs["bytes"])
         with torch.no_grad():
-            out = self._model(*arguments)
+            out = called(self._model, arguments)
         self._intact.held()
         self._device.settle()
         self._device.poison(False)
@@ -149,7 +150,7 @@ class Candidate:
                 break
             ready()
             with torch.no_grad():
-                out = self._model(*arguments)
+                out = called(self._model, arguments)
         self._device.settle()
         return True
 
@@ -245,10 +246,10 @@ class Candidate:
         ready = self._readier(flatten(arguments)[1], effects) if changes else None
         return self._caller(self._model, arguments), ready
 
-    def _caller(self, model: torch.nn.Module, arguments: list[Any]) -> Callable[[], Any]:
+    def _caller(self, model: torch.nn.Module, arguments: Call) -> Callable[[], Any]:
         def call() -> Any:
             with torch.no_grad():
-                return model(*arguments)
+                return called(model, arguments)
 
         return call
 

@@ -144,8 +144,10 @@ class Cuda:
     flushes = True
 
     def __init__(self) -> None:
-        self._spare = torch.empty(self.cache_bytes() // 2, device="cuda")  # floats: twice the cache
-        self._read = torch.empty((), device="cuda")
+        self._spare = torch.empty(
+            self.cache_bytes() // 2, dtype=torch.float32, device="cuda"
+        )  # floats: twice the cache
+        self._read = torch.empty((), dtype=torch.float32, device="cuda")
         self._launch_us = 0.0
 
     def settle(self) -> None:
@@ -239,7 +241,7 @@ DEVICES: dict[str, type[Cpu] | type[Cuda]] = {"cpu": Cpu, "cuda": Cuda}
 
 def _peaks(device: Device, size: int, rates: dict[str, tuple[torch.dtype, bool, int]]) -> dict[str, float | None]:
     """Best of ten: the rate of a copy in GB/s (bytes read plus bytes written), of square matrix products in TFLOP/s."""
-    a = torch.ones(size // 4, device=device.torch_device)
+    a = torch.ones(size // 4, dtype=torch.float32, device=device.torch_device)
     b = torch.zeros_like(a)
     copied = min(min(device.clock(Calls(copy, 10))) for copy in device.copies(b, a))
     found: dict[str, float | None] = {

@@ -70,7 +70,8 @@ class Factors:
     """Numbers from LEAST to 1, in the same order everywhere; a nonce says where they are taken from."""
 
     def __init__(self, most: int, device: str) -> None:
-        drawn = torch.rand(min(most, PIECE) + SPREAD, generator=torch.Generator().manual_seed(SEED))
+        generator = torch.Generator().manual_seed(SEED)
+        drawn = torch.rand(min(most, PIECE) + SPREAD, generator=generator, dtype=torch.float32)
         self._values = drawn.mul_(1 - LEAST).add_(LEAST).to(device)
         self._cast: dict[torch.dtype, torch.Tensor] = {}
 

@@ -33,9 +33,10 @@ def sharper(inputs: list[Any], generator: torch.Generator) -> list[Any]:
             return tensor
         low, high = float(numbers.min()), float(numbers.max())
         pivot = min(max(0.0, low), high)
-        factor = torch.rand(tensor.shape, generator=generator).pow_(2)
+        factor = torch.rand(tensor.shape, generator=generator, dtype=torch.float32).pow_(2)
         if tensor.dim() > 1:
-            rows = torch.tensor(ROW_SCALES)[torch.randint(len(ROW_SCALES), tensor.shape[:1], generator=generator)]
+            scales = torch.tensor(ROW_SCALES, dtype=torch.float32)
+            rows = scales[torch.randint(len(ROW_SCALES), tensor.shape[:1], generator=generator)]
             factor *= rows.reshape(-1, *[1] * (tensor.dim() - 1))
         made = ((tensor - pivot) * factor.to(tensor.dtype) + pivot).clamp_(low, high)
         return torch.where(finite, made, tensor)

@@ -9,20 +9,60 @@ import random
 import sys
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
+Arguments = tuple[list[Any], dict[str, Any], torch.dtype]
+"""What a model is constructed with: by position, by keyword, and under which default dtype."""
 
-def load(source: str, name: str) -> types.ModuleType:
-    """Execute `source` as the module `name`; tracebacks and `inspect` (which Triton needs) see its lines."""
-    module = types.ModuleType(name)
-    module.__file__ = f"{name}.py"
-    linecache.cache[module.__file__] = (len(source), None, io.StringIO(source).readlines(), module.__file__)
-    sys.modules[name] = module
-    exec(compile(source, module.__file__, "exec", dont_inherit=True), module.__dict__)
+
+class Ended(RuntimeError):  # noqa: N818
+    """A source that ends the program before it has defined what it is for."""
+
+
+def load(source: str, name: str, *needed: str) -> types.ModuleType:
+    """Execute `source` as the module `name`; tracebacks and `inspect` (which Triton needs) see its lines.
+
+    It runs as a program without arguments whose file lies in the working directory. Where it ends the program, that is
+    the end of its text, once it has defined what is `needed`: raises Ended before. How many threads torch has and
+    which device it makes tensors on by default are not for it to say.
+    """
+    module, file = types.ModuleType(name), f"{name}.py"
+    module.__file__ = str(Path.cwd() / file)
+    with contextlib.suppress(OSError):
+        Path(module.__file__).write_text(source)
+    for key in (file, module.__file__):
+        linecache.cache[key] = (len(source), None, io.StringIO(source).readlines(), key)
+    sys.modules[name], sys.argv[:] = module, [file]
+    threads = torch.get_num_threads()
+    try:
+        with patch.object(torch, "set_num_interop_threads", lambda count: None):  # which raises once there are threads
+            exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+    except SystemExit as end:
+        if missing := [name for name in needed if not hasattr(module, name)]:
+            raise Ended(_ending(end, file, missing[0])) from end
+    finally:
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        if torch.get_default_device().type != "cpu":
+            torch.set_default_device(None)
     return module
+
+
+def _ending(end: SystemExit, file: str, missing: str) -> str:
+    lines, trace = [], end.__traceback__
+    while trace:
+        if trace.tb_frame.f_code.co_filename == file:
+            lines.append(trace.tb_lineno)
+        trace = trace.tb_next
+    where = f" in line {lines[0]}" if lines else ""
+    return (
+        f"its module-level code ends the program{where} (SystemExit: {end.code}) before it has defined `{missing}`; "
+        "it is run without command-line arguments"
+    )
 
 
 def seed(value: int) -> None:
@@ -33,16 +73,33 @@ def seed(value: int) -> None:
         sys.modules["numpy"].random.seed(value % 2**32)
 
 
-def build(model_class: Any, arguments: Any, parameter_seed: int, device: str) -> torch.nn.Module:
+@contextlib.contextmanager
+def seeded(value: int) -> Iterator[None]:
+    """Inside, the generators draw what this seed says, whatever seed the code there asks for."""
+    seed(value)
+    with contextlib.ExitStack() as stack:
+        for owner in (torch, torch.random):
+            stack.enter_context(patch.object(owner, "manual_seed", lambda _: torch.default_generator))
+        for name in ("manual_seed", "manual_seed_all"):
+            stack.enter_context(patch.object(torch.cuda, name, lambda _: None))
+        stack.enter_context(patch.object(random, "seed", lambda *_: None))
+        if "numpy" in sys.modules:
+            stack.enter_context(patch.object(sys.modules["numpy"].random, "seed", lambda *_: None))
+        yield
+
+
+def build(model_class: Any, arguments: Arguments, parameter_seed: int, device: str) -> torch.nn.Module:
     """The model on the device, constructed under the seed that reference and candidate share.
 
     Parameters do not stay at constant defaults (see `observable_parameters`). A model with dropout is put in eval mode;
-    any other stays in the mode it is built in.
+    any other stays in the mode it is built in. Raises TypeError for what is no module.
     """
-    seed(parameter_seed)
-    args, kwargs = (arguments, {}) if isinstance(arguments, list | tuple) else ([], arguments)
-    with observable_parameters():
+    args, kwargs, dtype = arguments
+    torch.set_default_dtype(dtype)
+    with seeded(parameter_seed), observable_parameters():
         model: torch.nn.Module = model_class(*args, **kwargs)
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"`{getattr(model_class, '__name__', model_class)}` makes a {type(model).__name__}, no module")
     model.to(device)
     if any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in model.modules()):
         model.eval()

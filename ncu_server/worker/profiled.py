@@ -5,6 +5,7 @@ What it compiles is nothing; libraries and kernels are those of the build. It ru
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import traceback
@@ -16,8 +17,10 @@ import torch
 
 from ncu_server.told import OUTPUT, RANGE, SPEC, TOLD, TRACE
 from ncu_server.worker import jit
+from ncu_server.worker.calls import Call, called
 from ncu_server.worker.libraries import Libraries
-from ncu_server.worker.modules import build, load, seed
+from ncu_server.worker.modules import Arguments, build, load
+from ncu_server.worker.problem import INPUTS, MISREAD, Problem
 from ncu_server.worker.tensors import mapped
 
 WARM_UPS, TAIL = 2, 4000
@@ -58,15 +61,27 @@ def _outcome(
 
 def _caller(spec: dict[str, Any], candidate: dict[str, Any]) -> Callable[[], Any]:
     device = spec["device"]
-    problem = load(spec["problem"], "problem")
-    seed(spec["seed"])
-    given, drawn = problem.get_init_inputs(), problem.get_inputs()
+    given, drawn = _arguments(spec["problem"], spec["seed"])
     if candidate["kernels"]:
         jit.only_read(Path(candidate["kernels"]))
     with Libraries.loading(candidate["libraries"], {}):
-        model = build(load(candidate["source"], "candidate").ModelNew, given, spec["seed"], device)
-    inputs = mapped(list(drawn), lambda tensor: tensor.to(device))
-    return lambda: model(*inputs)
+        model = build(load(candidate["source"], "candidate", "ModelNew").ModelNew, given, spec["seed"], device)
+    inputs = mapped(drawn, lambda tensor: tensor.to(device))
+    return lambda: called(model, inputs)
+
+
+def _arguments(source: str, seed: int) -> tuple[Arguments, Call]:
+    """What the problem's model is constructed and called with."""
+    problem = Problem(source)
+    model, given = problem.built(seed, "cpu")
+    calls = problem.drawn(INPUTS, seed, model.forward)
+    for call in calls[:-1]:
+        try:
+            called(model, copy.deepcopy(call))
+        except MISREAD:
+            continue
+        return given, call
+    return given, calls[-1]
 
 
 def _settle(device: str) -> None:

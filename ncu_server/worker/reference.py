@@ -8,7 +8,6 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,17 +15,30 @@ import torch
 from ncu_server.compare import LAYOUT
 from ncu_server.worker import inductor, trace
 from ncu_server.worker.budget import alike, degenerate, finite, stored, truth, units
+from ncu_server.worker.calls import Call, called
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.draws import MIX, Draw
 from ncu_server.worker.inputs import far, holed, sharper, stretched
-from ncu_server.worker.modules import build, load, seed
+from ncu_server.worker.modules import Arguments, build
 from ncu_server.worker.observe import changed, restore, same, seen, state
 from ncu_server.worker.precision import SINGLE_TO_DOUBLE, Recast
+from ncu_server.worker.problem import MISREAD, Problem
 from ncu_server.worker.stage import Stage
-from ncu_server.worker.tensors import Spec, flatten, mapped, placed, read, real, spec_of, unflatten, wide, write
+from ncu_server.worker.tensors import (
+    Spec,
+    arrived,
+    flatten,
+    mapped,
+    placed,
+    read,
+    real,
+    spec_of,
+    unflatten,
+    wide,
+    write,
+)
 
 TRIED, TRIED_S = (2, 100), 0.1  # changes of a problem's inputs that its model is tried with: so many, for so long
-NEEDED = ("Model", "get_inputs", "get_init_inputs")
 # What a model raises that cannot do with another precision than its own.
 UNFIT = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, ArithmeticError)
 
@@ -34,7 +46,7 @@ UNFIT = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, Arith
 class Reference:
     """One problem on one device; verbs come in the order open, draw, expect or stage, block."""
 
-    _module: Any
+    _problem: Problem
     _device: Device
     _model: torch.nn.Module
     _buffers: dict[str, torch.Tensor]
@@ -45,29 +57,33 @@ class Reference:
         """Load the problem and build its model; the constructor's arguments are written to the memfd. `mode` is
         torch.compile's; None leaves the model as it is.
 
-        Raises AttributeError where the source lacks a name, TypeError where arguments are not data.
+        Raises what Problem raises, TypeError where arguments are not data.
         """
-        self._module = load(source, "problem")
-        for name in NEEDED:
-            if not hasattr(self._module, name):
-                raise AttributeError(f"the problem defines no `{name}`")
-        seed(parameter_seed)
-        arguments = self._module.get_init_inputs()
-        spec = write(fds[0], arguments)
-        self._device = DEVICES[device]()
+        self._problem, self._device = Problem(source), DEVICES[device]()
         make = build if mode else _copyable  # a compiled one is never copied
-        self._model = make(self._module.Model, arguments, parameter_seed, device)
+        self._model, arguments = self._problem.built(parameter_seed, device, make)
+        try:
+            spec = write(fds[0], arguments)
+        except TypeError as fault:
+            raise TypeError(f"get_init_inputs gives what is no data ({fault}): make it in the constructor") from None
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
         self._call = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model
-        return {"arguments": spec, "variants": variants(self._module)}
+        return {"arguments": spec, "variants": self._problem.variants, "note": self._problem.note}
 
     def draw(self, fds: list[int], variant: str, input_seed: int) -> Spec:
-        """Make the inputs that the function `variant` gives under the secret seed and write them to the memfd."""
-        seed(input_seed)
-        inputs = getattr(self._module, variant)()
-        if not isinstance(inputs, list | tuple):
-            raise TypeError(f"{variant}() returns a {type(inputs).__name__}; it should return a list")
-        return write(fds[0], list(inputs))
+        """Make the inputs that the function `variant` gives under the secret seed and write them to the memfd.
+
+        Where they may stand for several calls, the first of them in which the model comes to its end.
+        """
+        calls = self._problem.drawn(variant, input_seed, self._model.forward)
+        for call in calls[:-1]:
+            spec = write(fds[0], call)
+            try:
+                self._run(self._model, self._arguments(fds[0], spec))
+            except MISREAD:
+                continue
+            return spec
+        return write(fds[0], calls[-1])
 
     def sharpen(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Spec:
         """Write a sharper set made of the first memfd's to the second, but for what is `still`; see worker.inputs.
@@ -182,18 +198,15 @@ class Reference:
         """Write what the kept call was given; see Stage.given."""
         return self._stage.given(fds[0])
 
-    def _arguments(self, fd: int, inputs: Spec) -> list[Any]:
-        host = read(fd, inputs)
-        device = self._device.torch_device
-        moved = [placed(t, p, device) for t, p in zip(host, inputs["tensors"], strict=True)]
-        arguments: list[Any] = unflatten(inputs["structure"], moved)
-        return arguments
+    def _arguments(self, fd: int, inputs: Spec) -> Call:
+        call: Call = arrived(fd, inputs, self._device.torch_device)
+        return call
 
-    def _run(self, model: torch.nn.Module, arguments: list[Any]) -> tuple[Any, torch.nn.Module]:
+    def _run(self, model: torch.nn.Module, arguments: Call) -> tuple[Any, torch.nn.Module]:
         """The output, and the copy of the model that gave it."""
         own = copy.deepcopy(model)
         with torch.no_grad():
-            out = own(*arguments)
+            out = called(own, arguments)
         self._device.settle()
         return out, own
 
@@ -206,7 +219,7 @@ class Reference:
                     "two calls on the same inputs differ; make the model deterministic (no random numbers)"
                 )
 
-    def _effects(self, before: list[Any], after: list[Any], model: torch.nn.Module) -> dict[str, Any]:
+    def _effects(self, before: Call, after: Call, model: torch.nn.Module) -> dict[str, Any]:
         """The inputs and buffers that a call changes; `state` names all buffers there are."""
         old, new = dict(self._model.named_buffers()), dict(model.named_buffers())
         buffers = [name for name in old if not same(old[name], new[name])]
@@ -266,7 +279,7 @@ class Reference:
         return [real(wide(t)) for t in tensors]
 
 
-def _copyable(model_class: Any, arguments: Any, parameter_seed: int, device: str) -> torch.nn.Module:
+def _copyable(model_class: Any, arguments: Arguments, parameter_seed: int, device: str) -> torch.nn.Module:
     """As modules.build, but made without gradients where the model cannot be copied with them: what its constructor has
     computed of parameters is then a plain tensor."""
     model = build(model_class, arguments, parameter_seed, device)
@@ -276,11 +289,6 @@ def _copyable(model_class: Any, arguments: Any, parameter_seed: int, device: str
         with torch.no_grad():
             model = build(model_class, arguments, parameter_seed, device)
     return model
-
-
-def variants(module: ModuleType) -> list[str]:
-    """`get_inputs` and every further function `get_inputs_*`, each of which gives inputs of other shapes."""
-    return ["get_inputs", *(n for n, f in vars(module).items() if n.startswith("get_inputs_") and callable(f))]
 
 
 def _described(tensors: list[torch.Tensor], outputs: int, effects: dict[str, Any]) -> list[dict[str, Any]]:

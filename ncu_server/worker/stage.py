@@ -154,7 +154,8 @@ class Stage:
         self._device.settle()
         cold, lead = not warm and group == 1, SURE if unseen else USUAL
         with torch.no_grad():
-            call = Calls(lambda i: self._model(*arguments[i]), count, group, before, after, cold, kept % group, lead)
+            one = lambda i: self._model(*arguments[i][0], **arguments[i][1])  # noqa: E731
+            call = Calls(one, count, group, before, after, cold, kept % group, lead)
             times = self._device.clock(call)
         if unseen:
             self._unseen = []

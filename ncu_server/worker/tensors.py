@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import mmap
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from ncu_server.worker import records
 
 ALIGNMENT = 64
 Spec = dict[str, Any]
@@ -36,25 +40,62 @@ def flatten(tree: Any, strict: bool = False) -> tuple[Any, list[torch.Tensor]]:
 
 
 def _walked(node: Any, tensors: list[torch.Tensor], refusal: type[TypeError]) -> Any:
-    """No closure that calls itself: such a cycle would keep the tensors until the garbage collector comes by."""
-    if isinstance(node, torch.Tensor):
-        if refusal is UnacceptableOutput and (type(node) not in PLAIN or node.__dict__):
-            raise refusal(f"an output is a {type(node).__name__} with behaviour of its own, not a plain torch.Tensor")
+    """No closure that calls itself: such a cycle would keep the tensors until the garbage collector comes by.
+
+    Containers are gone through by the methods of Python's own types, not by those of a candidate's classes."""
+    kind, strict = type(node), refusal is UnacceptableOutput
+    if issubclass(kind, torch.Tensor):
+        if strict and (kind not in PLAIN or node.__dict__):
+            raise refusal(f"an output is a {kind.__name__} with behaviour of its own, not a plain torch.Tensor")
         if node.layout is not torch.strided or node.is_meta or node.is_quantized:
             raise refusal(f"a tensor is {_unlike(node)}; only dense ones are compared")
         tensors.append(node.detach())
         return {"tensor": len(tensors) - 1}
-    if isinstance(node, list | tuple):
-        return {"list" if isinstance(node, list) else "tuple": [_walked(x, tensors, refusal) for x in node]}
-    if isinstance(node, dict):
-        return {"dict": [[str(k), _walked(v, tensors, refusal)] for k, v in node.items()]}
-    if isinstance(node, torch.dtype):
-        return {"dtype": str(node).removeprefix("torch.")}
-    if isinstance(node, int) and node.bit_length() > MOST_BITS:
+    try:
+        record = records.parts(node)
+    except TypeError as fault:
+        raise refusal(str(fault)) from None
+    if record:
+        fields = [[name, _walked(value, tensors, refusal)] for name, value in record[1]]
+        return {"record": [record[0], records.label(kind), fields]}
+    if issubclass(kind, list):
+        return {"list": [_walked(x, tensors, refusal) for x in list.__iter__(node)]}
+    if issubclass(kind, tuple):
+        return {"tuple": [_walked(x, tensors, refusal) for x in tuple.__iter__(node)]}
+    if issubclass(kind, dict):
+        return {"dict": [[_key(k, refusal), _walked(v, tensors, refusal)] for k, v in dict.items(node)]}
+    if (leaf := _leaf(node, kind, strict)) is None:
+        raise refusal(f"{kind.__name__} is neither a tensor, a container of tensors nor a plain value")
+    if kind is int and node.bit_length() > MOST_BITS:
         raise refusal(f"an int of {node.bit_length()} bits is more than can be told")
-    if isinstance(node, SCALARS):
+    return leaf
+
+
+def _leaf(node: Any, kind: type, strict: bool) -> dict[str, Any] | None:
+    """A plain value; those that only go to a candidate may be more than it can give back. None for what is none."""
+    if issubclass(kind, torch.dtype):
+        return {"dtype": str(node).removeprefix("torch.")}
+    if issubclass(kind, SCALARS):
         return {"value": node}
-    raise refusal(f"{type(node).__name__} is neither a tensor, a container of tensors nor a plain value")
+    if issubclass(kind, complex):
+        return {"complex": [complex.real.__get__(node), complex.imag.__get__(node)]}
+    if strict:
+        return None
+    if issubclass(kind, torch.device):
+        return {"device": str(node)}
+    if kind.__module__ == "numpy" and getattr(node, "shape", None) == () and isinstance(node.item(), SCALARS):
+        return {"value": node.item()}
+    for home in (getattr(node, "__module__", None), "torch.nn.functional", "torch"):
+        name = getattr(node, "__qualname__", getattr(node, "__name__", None))
+        if str(home).split(".")[0] == "torch" and name and getattr(sys.modules.get(str(home)), name, None) is node:
+            return {"named": [home, name]}
+    return None
+
+
+def _key(key: Any, refusal: type[TypeError]) -> Any:
+    if type(key) not in SCALARS:
+        raise refusal(f"a dict has a key of type {type(key).__name__}; plain values alone are told")
+    return key
 
 
 def _unlike(tensor: torch.Tensor) -> str:
@@ -76,8 +117,17 @@ def unflatten(structure: Any, tensors: list[torch.Tensor]) -> Any:
             return tuple(unflatten(x, tensors) for x in body)
         case "dict":
             return {k: unflatten(v, tensors) for k, v in body}
+        case "record":
+            form, label, fields = body
+            return records.made(form, label, [(name, unflatten(part, tensors)) for name, part in fields])
         case "dtype":
             return getattr(torch, body)
+        case "complex":
+            return complex(*body)
+        case "device":
+            return torch.device(body)
+        case "named":
+            return getattr(importlib.import_module(body[0]), body[1])
         case _:
             return body
 

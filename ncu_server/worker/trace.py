@@ -11,6 +11,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from ncu_server.worker.calls import Call, called
+from ncu_server.worker.tensors import flatten
+
 REDUCTIONS = ("sum", "mean", "max", "min", "amax", "amin", "softmax", "log_softmax", "layer_norm", "rms_norm", "var")
 
 
@@ -71,7 +74,7 @@ def _extent(tensor: torch.Tensor) -> float:
     return float(math.prod(shown) * tensor.element_size()) if tensor.numel() else 0.0
 
 
-def work(model: torch.nn.Module, arguments: list[Any]) -> dict[str, Any]:
+def work(model: torch.nn.Module, arguments: Call) -> dict[str, Any]:
     """Parameters, shapes, the FLOPs of matrix products and convolutions, and the bytes that must move at least once;
     `argument_bytes` are those of the arguments among what is read."""
     parameters = [
@@ -80,27 +83,30 @@ def work(model: torch.nn.Module, arguments: list[Any]) -> dict[str, Any]:
         for n, p in named
     ]
     own = copy.deepcopy(model)
-    given = [*_tensors(arguments), *own.parameters(), *own.buffers()]
+    inputs = flatten(arguments)[1]
+    given = [*inputs, *own.parameters(), *own.buffers()]
     with torch.no_grad(), Traffic(given) as traffic:
-        outputs = own(*arguments)
+        outputs = called(own, arguments)
     held = {t.untyped_storage().data_ptr() for t in given}
-    made = [t for t in _tensors(outputs) if t.untyped_storage().data_ptr() not in held]
+    returned = flatten(outputs)[1]
+    made = [t for t in returned if t.untyped_storage().data_ptr() not in held]
     floats = {t.dtype for t in given if t.is_floating_point()}
     return {
-        "inputs": [_shape(t) for t in _tensors(arguments)],
-        "outputs": [_shape(t) for t in _tensors(outputs)],
+        "inputs": [_shape(t) for t in inputs],
+        "outputs": [_shape(t) for t in returned],
         "parameters": parameters,
         "flops": traffic.flops,
         "read_bytes": traffic.read(given),
-        "argument_bytes": traffic.read(_tensors(arguments)),
+        "argument_bytes": traffic.read(inputs),
         "written_bytes": float(sum(_extent(t) for t in made)),
         "narrow": bool(floats) and max(t.itemsize for t in floats) < 4,
     }
 
 
-def graph(model: torch.nn.Module, arguments: list[Any]) -> dict[str, Any]:
+def graph(model: torch.nn.Module, arguments: Call) -> dict[str, Any]:
     """torch.export's graph before decomposition, which keeps `softmax`, `layer_norm` and `linear` whole."""
-    encoded = _encode(torch.export.export(model, tuple(arguments), strict=False))
+    args, kwargs = arguments
+    encoded = _encode(torch.export.export(model, tuple(args), kwargs, strict=False))
     operators = list(dict.fromkeys(n["op"] for n in encoded["nodes"]))
     return {"graph": encoded, "operators": operators, "flops": float(_elementwise(encoded))}
 
@@ -142,11 +148,16 @@ def _encode(program: Any) -> dict[str, Any]:
             )
         elif node.op == "output":
             graph["outputs"] = [n.name for n in node.args[0] if isinstance(n, torch.fx.Node)]
-    if len(graph["outputs"]) != program.call_spec.out_spec.num_leaves:
-        return graph | {"output_structure": "mixed"}
-    structure = str(program.call_spec.out_spec.type.__name__) if program.call_spec.out_spec.type else "tensor"
-    graph["output_structure"] = structure if structure in ("tuple", "list", "dict") else "tensor"
+    returned, taken = program.call_spec.out_spec, program.call_spec.in_spec
+    flat = len(graph["outputs"]) == returned.num_leaves and _depth(returned) < 2
+    graph["output_structure"] = (returned.type.__name__ if returned.type else "tensor") if flat else "mixed"
+    graph["input_structure"] = "flat" if _depth(taken) < 3 else "mixed"  # (arguments, keywords)
     return graph
+
+
+def _depth(spec: Any) -> int:
+    """How many containers lie in one another."""
+    return 1 + max(map(_depth, spec.children()), default=0) if spec.type else 0
 
 
 def _operator(target: Any) -> str:
