@@ -16,8 +16,10 @@ from ncu_server.zygote import ChildError, ChildFault, Lost
 
 async def describe(
     rig: Rig, problem: str, target_name: str, names: tuple[str, ...], report: Report
-) -> tuple[schema.DescribeResult, dict[str, Any] | None]:
-    """The description and the whole graph. Raises Refusal for a problem that cannot be run.
+) -> tuple[schema.DescribeResult, dict[str, Any] | None, dict[str, Any]]:
+    """The description, the whole graph, and what calls take and give (see worker.contract).
+
+    Raises Refusal for a problem that cannot be run.
 
     Where processes of ours are lost on the way, everything is set up anew and tried once more.
     """
@@ -33,13 +35,14 @@ async def describe(
 
 async def _describe(
     rig: Rig, problem: str, target: Target, probe: Probe, names: tuple[str, ...], report: Report
-) -> tuple[schema.DescribeResult, dict[str, Any] | None]:
+) -> tuple[schema.DescribeResult, dict[str, Any] | None, dict[str, Any]]:
     await report("preparing: inputs, expected values")
     async with rig.session(problem, target, probe) as session, rig.lease(target).alone(report):
         await report("tracing")
         try:
             work = await session.work(session.drawn)
             graph, operators, elementwise, error = await _graph(session)
+            contract = await session.contract()
             reached = await peaks.measured(rig.cache, session, probe)
             features = await session.features()
         except ChildError as fault:
@@ -62,6 +65,7 @@ async def _describe(
         ),
         graph_uri=f"problem://{identity}/graph" if graph else None,
         graph_error=error,
+        contract_uri=f"problem://{identity}/contract",
         graph=outline.lines(graph) if graph else [],
         operators=operators[:OPERATORS_SHOWN],
         inputs=work["inputs"][:TENSORS_SHOWN],
@@ -75,7 +79,7 @@ async def _describe(
         fair_baseline=baselines.fair(measured),
         notes=[*session.notes, *notes],
     )
-    return result, graph
+    return result, graph, contract
 
 
 TENSORS_SHOWN = 16

@@ -9,7 +9,7 @@ from typing import Annotated
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from pydantic import Field
 
-from ncu_server import counters, describe, environment, evaluate, schema
+from ncu_server import counters, describe, environment, evaluate, schema, verify
 from ncu_server.session import BASELINES
 from ncu_server.surface import READ_ONLY, RUNS_CODE, SourceText, Surface, TimeoutS, ToolContext, served, state
 from ncu_server.trial import Request
@@ -31,6 +31,7 @@ def add(mcp: Surface) -> None:
     _add_environment(mcp)
     _add_description(mcp)
     _add_evaluation(mcp)
+    _add_verification(mcp)
 
 
 def _add_environment(mcp: Surface) -> None:
@@ -64,9 +65,10 @@ def _add_description(mcp: Surface) -> None:
         """Trace a PyTorch module, count its bytes and FLOPs, and time it eager and in the modes of torch.compile."""
         here = state(ctx)
         async with served(ctx, timeout_s) as report:
-            result, graph = await describe.describe(here.rig, problem, target, tuple(baselines or ()), report)
+            result, graph, contract = await describe.describe(here.rig, problem, target, tuple(baselines or ()), report)
             if graph:
                 here.kept.keep(f"graph-{result.problem_id}", {"graph.json": json.dumps(graph).encode()})
+            here.kept.keep(f"contract-{result.problem_id}", {"contract.json": json.dumps(contract).encode()})
             return result
 
     @mcp.resource("problem://{problem_id}/graph", mime_type="application/json", title="Traced graph of a problem")
@@ -76,6 +78,14 @@ def _add_description(mcp: Surface) -> None:
         if folder is None:
             raise ResourceNotFoundError(f"no graph of problem {problem_id}; call describe_problem first")
         return (folder / "graph.json").read_text()
+
+    @mcp.resource("problem://{problem_id}/contract", mime_type="application/json", title="What a problem's calls take")
+    def contract(problem_id: str, ctx: ToolContext) -> str:
+        """Shapes, dtypes, strides and structures of the calls of a problem that describe_problem has seen."""
+        folder = state(ctx).kept.find(f"contract-{problem_id}")
+        if folder is None:
+            raise ResourceNotFoundError(f"no contract of problem {problem_id}; call describe_problem first")
+        return (folder / "contract.json").read_text()
 
 
 def _add_evaluation(mcp: Surface) -> None:
@@ -101,3 +111,19 @@ def _add_evaluation(mcp: Surface) -> None:
         request = Request(candidate, problem, target, tuple(baselines), fresh, timeout_s, rules)
         async with served(ctx, None) as report:
             return await evaluate.evaluate(state(ctx).rig, request, report)
+
+
+def _add_verification(mcp: Surface) -> None:
+    @mcp.tool(title="Try a module by itself", annotations=RUNS_CODE)
+    async def verify_module(
+        ctx: ToolContext,
+        source: Candidate,
+        problem: Problem,
+        target: TargetName,
+        timeout_s: Annotated[
+            float, Field(gt=0, le=3600, description="limit in seconds for the build and for the use")
+        ] = 600,
+    ) -> schema.ModuleResult:
+        """Import a module from an empty folder, with nothing set up for it, and use it as people use modules."""
+        async with served(ctx, None) as report:
+            return await verify.verify(state(ctx).rig, verify.Request(source, problem, target, timeout_s), report)

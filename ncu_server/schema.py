@@ -132,6 +132,23 @@ class BaselineResult(BaseModel):
     )
 
 
+class ModuleCheck(BaseModel):
+    """One thing that was tried of a module; `ok` is null where it cannot be tried with it, or here."""
+
+    name: str
+    ok: bool | None
+    why: str = ""
+
+
+class ModuleResult(BaseModel):
+    """What was tried of a module by itself, in order: builds, agrees (with the original, within 1 %), state_dict, to
+    (another device and back), cuda_graph, second_gpu, compile (fullgraph). After a failed build nothing else is."""
+
+    checks: list[ModuleCheck]
+    torch: str
+    seconds: float
+
+
 class DescribeResult(BaseModel):
     """What a problem is and costs, as PyTorch runs it."""
 
@@ -140,6 +157,9 @@ class DescribeResult(BaseModel):
     device: DeviceResult
     graph_uri: str | None = Field(description="resource that holds the whole traced graph as JSON")
     graph_error: str | None = Field(description="why the module could not be traced")
+    contract_uri: str | None = Field(
+        default=None, description="resource that holds, as JSON, what the problem's calls take and give"
+    )
     graph: list[str] = Field(default=[], description="the traced graph in short, a node a line; all of it: graph_uri")
     operators: list[str]
     inputs: list[dict[str, Any]]

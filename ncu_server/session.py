@@ -246,6 +246,17 @@ class Session:
             case.work = await eager.ask("work", [case.inputs.fd], PREPARE_TIMEOUT_S, inputs=case.inputs.spec)
         return case.work
 
+    async def contract(self) -> dict[str, Any]:
+        """What calls take and give: those of all input sets, and what they have in common; see worker.contract."""
+        eager, found = self._baselines["eager"], []
+        for case in self.timed:
+            inputs = case.inputs
+            found.append(await eager.ask("contract", [inputs.fd], PREPARE_TIMEOUT_S, inputs=inputs.spec))
+        calls = [{"takes": one["takes"], "gives": one["gives"]} for one in found]
+        common = {name: found[0][name] for name in ("leaves", "form", "returns", "is_plain", "parameters")}
+        effects = self.drawn.effects
+        return common | {"calls": calls, "changes": bool(effects["inputs"] or effects["buffers"])}
+
     async def kernels(self, name: str) -> list[str]:
         """What a baseline of torch.compile launches, in order; ChildError passes through."""
         return list(map(str, await self._baselines[name].ask("kernels", timeout_s=PREPARE_TIMEOUT_S)))

@@ -27,6 +27,7 @@ ORDER = (
     "describe_problem",
     "compile_kernel",
     "evaluate_kernel",
+    "verify_module",
     "profile_kernel",
     "read_report",
     "query_metrics",

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ncu_server.compare import LAYOUT
-from ncu_server.worker import inductor, trace
+from ncu_server.worker import contract, inductor, trace
 from ncu_server.worker.budget import alike, degenerate, finite, stored, truth, units
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.devices import DEVICES, Device
@@ -125,6 +125,10 @@ class Reference:
     def work(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """Shapes, parameters and counted work; see ncu_server.worker.trace."""
         return trace.work(self._model, self._arguments(fds[0], inputs))
+
+    def contract(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
+        """What one call takes and gives; see ncu_server.worker.contract."""
+        return contract.contract(copy.deepcopy(self._model), self._arguments(fds[0], inputs))
 
     def graph(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """The traced graph; raises whatever torch.export raises for a model that cannot be traced."""

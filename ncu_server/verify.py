@@ -1,0 +1,105 @@
+"""One verb: try a module by itself, in a folder and a process of its own, as whoever takes it away would."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ncu_server import collect, harness, schema, told
+from ncu_server.lease import Report
+from ncu_server.leash import OVER, Leash
+from ncu_server.rig import Rig
+from ncu_server.sandbox import scrubbed
+from ncu_server.walls import Walls
+
+BOOTSTRAP = """
+import json, pathlib, sys
+sys.path[:] = json.loads(sys.argv[1])
+from ncu_server import walls
+walls.raise_walls(walls.from_wire(json.loads(sys.argv[2])), pathlib.Path(sys.argv[3]))
+from ncu_server.worker import alone
+alone.main(sys.argv[3])
+"""
+FILE_BYTES = 4 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The module's source, the problem that it stands for, the target it is for, and seconds for each of two runs."""
+
+    source: str
+    problem: str
+    target: str
+    timeout_s: float
+
+
+async def verify(rig: Rig, request: Request, report: Report) -> schema.ModuleResult:
+    """Import it, then use it. Raises Refusal for what is not its fault."""
+    target, _ = rig.target(request.target)
+    await rig.require_room()
+    lease, began = rig.lease(target), time.monotonic()
+    async with collect.workplace(rig.work) as place:
+        (place / told.FILE).write_text(request.source)
+        await report("building the module by itself")
+        async with lease.shared(report) if target.builds_disturb else contextlib.nullcontext():
+            checks = await _run(place, request, target.device, only_build=True)
+        if all(check.ok for check in checks):
+            async with lease.alone(report):
+                await report("using the module by itself")
+                checks = await _run(place, request, target.device, only_build=False)
+    seconds = round(time.monotonic() - began, 2)
+    return schema.ModuleResult(checks=checks, torch=version("torch"), seconds=seconds)
+
+
+async def _run(place: Path, request: Request, device: str, only_build: bool) -> list[schema.ModuleCheck]:
+    """One process, and what it said; the trial in which it ended is one that failed."""
+    spec = {"problem": request.problem, "device": device, "seed": harness.SEED, "only_build": only_build}
+    (place / told.SPEC).write_text(json.dumps(spec))
+    (place / told.TOLD).unlink(missing_ok=True)
+    path = json.dumps([harness.ROOT, *(p for p in sys.path if p and Path(p).resolve() != Path.cwd())])
+    walls = json.dumps(asdict(Walls("build", device, file_bytes=FILE_BYTES)))
+    command = [sys.executable, "-P", "-s", "-c", BOOTSTRAP, path, walls, str(place)]
+    paths = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+    environment = harness.environment(scrubbed(os.environ) | {"PATH": paths}, place)
+    leash = Leash(place, harness.outside(device), environment)
+    try:
+        ended = await leash.run(command, request.timeout_s, merged=True)
+    except TimeoutError:
+        return _checks(place, f"it took longer than {request.timeout_s:.0f} s")
+    end = "it used too much memory" if ended.code == OVER else f"its process ended with exit code {ended.code}"
+    return _checks(place, f"{end}: {_last(ended.output)}")
+
+
+def _last(output: bytes) -> str:
+    rows = output.decode(errors="replace").strip().splitlines()
+    return rows[-1].strip()[:300] if rows else "it said nothing"
+
+
+def _checks(place: Path, end: str) -> list[schema.ModuleCheck]:
+    checks, begun = [], "builds"
+    for row in _rows(place):
+        match row:
+            case {"begun": str(name)}:
+                begun = name
+            case {"name": str(name), "ok": bool() | None as ok, "why": str(why)}:
+                checks.append(schema.ModuleCheck(name=name, ok=ok, why=why))
+                begun = ""
+    return [*checks, *([schema.ModuleCheck(name=begun, ok=False, why=end)] if begun else [])]
+
+
+def _rows(place: Path) -> Sequence[Any]:
+    """The lines of TOLD that are JSON: it was written beside foreign code, so that none of it need be true."""
+    found = []
+    with contextlib.suppress(OSError):
+        for row in (place / told.TOLD).read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError, RecursionError):
+                found.append(json.loads(row))
+    return found

@@ -1,0 +1,224 @@
+"""A module tried by itself, as a person would: imported from a folder of its own, then used in the ways of torch.
+
+Nothing is compiled or set up for it here. What came of each trial is a line of TOLD: its name, whether it held (null
+where it cannot be tried here), and why not.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ncu_server.told import BEGUN, FILE, SPEC, TOLD
+from ncu_server.worker.calls import Call, called
+from ncu_server.worker.modules import Arguments, build
+from ncu_server.worker.problem import INPUTS, MISREAD, Problem
+from ncu_server.worker.tensors import flatten, mapped
+
+NEAR = 1e-2
+"""How far outputs may be apart, in shares of their root mean square and of themselves: the judge holds them closer."""
+WARM_UPS = 3
+Trial = tuple[str, bool | None, str]
+
+
+class Untried(Exception):  # noqa: N818
+    """Something that cannot be tried with this module or here."""
+
+
+def main(directory: str) -> None:
+    """Do what SPEC in `directory` says; only `builds` where it is `only_build`."""
+    place = Path(directory)
+    spec = json.loads((place / SPEC).read_text())
+    with (place / TOLD).open("a", buffering=1) as told:
+
+        def tell(name: str, work: Callable[[], Any]) -> Any:
+            told.write(json.dumps({BEGUN: name}) + "\n")
+            ok, why, given = _tried(work)
+            told.write(json.dumps({"name": name, "ok": ok, "why": why}) + "\n")
+            return given
+
+        module = tell("builds", lambda: _imported(place / FILE))
+        if module is not None and not spec["only_build"]:
+            with torch.no_grad():
+                _use(Used(module, spec["problem"], spec["device"], spec["seed"]), tell)
+
+
+def _tried(work: Callable[[], Any]) -> tuple[bool | None, str, Any]:
+    try:
+        return True, "", work()
+    except Untried as reason:
+        return None, str(reason), None
+    except torch.OutOfMemoryError:
+        return None, "there is not enough memory on the device to try it", None
+    except BaseException as fault:  # noqa: BLE001  whatever the module raises is its own
+        return False, _words(fault), None
+
+
+def _words(fault: BaseException) -> str:
+    """A fault in a line: of a compiler's log, the first error in it."""
+    rows = [row.strip() for row in str(fault).splitlines() if row.strip()]
+    first = next((row for row in rows if "error:" in row.lower() and " -o " not in row), rows[0] if rows else "")
+    return f"{type(fault).__name__}: {first}"[:500]
+
+
+def _imported(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file.name} is no module")
+    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, "ModelNew"):
+        raise AttributeError("the module defines no `ModelNew`")
+    return module
+
+
+def _use(used: Used, tell: Callable[[str, Callable[[], Any]], Any]) -> None:
+    for name, trial in TRIALS:
+        tell(name, partial(trial, used))
+
+
+class Used:
+    """A module and the problem that it stands for, on a device."""
+
+    def __init__(self, module: ModuleType, problem: str, device: str, seed: int) -> None:
+        self.module, self.device, self.seed = module, device, seed
+        self.problem = Problem(problem)
+
+    def reference(self, further: int = 0) -> tuple[torch.nn.Module, Arguments]:
+        """The problem's model; `further` gives it other parameters."""
+        return self.problem.built(self.seed + further, self.device)
+
+    def model(self) -> torch.nn.Module:
+        """The module's, made anew."""
+        arguments = self.reference()[1]
+        return build(self.module.ModelNew, copy.deepcopy(arguments), self.seed, self.device)
+
+    def inputs(self, device: str, further: int = 0) -> Call:
+        """What the model is called with, on a device."""
+        reference, _ = self.reference()
+        calls = self.problem.drawn(INPUTS, self.seed + further, reference.forward)
+        for call in calls[:-1]:
+            try:
+                called(reference, _on(call, self.device))
+            except MISREAD:
+                continue
+            return _on(call, device)
+        return _on(calls[-1], device)
+
+    @property
+    def changes(self) -> bool:
+        """Whether a call of the reference changes its buffers, so that a second one need not give the same."""
+        reference, _ = self.reference()
+        before = {name: buffer.clone() for name, buffer in reference.named_buffers()}
+        called(reference, self.inputs(self.device))
+        return any(not torch.equal(before[name], buffer) for name, buffer in reference.named_buffers())
+
+
+def _on(call: Call, device: str) -> Call:
+    moved: Call = mapped(copy.deepcopy(call), lambda tensor: tensor.to(device))
+    return moved
+
+
+def _agrees(used: Used) -> None:
+    _near(called(used.model(), used.inputs(used.device)), called(used.reference()[0], used.inputs(used.device)))
+
+
+def _state_dict(used: Used) -> None:
+    other, _ = used.reference(further=1)
+    if not other.state_dict():
+        raise Untried("the original has no parameters and no buffers")
+    model = used.model()
+    model.load_state_dict(other.state_dict())
+    _near(called(model, used.inputs(used.device)), called(other, used.inputs(used.device)))
+
+
+def _to(used: Used) -> None:
+    model, first = used.model(), used.model()
+    moved = model.to("cpu").to(used.device)
+    _near(called(moved, used.inputs(used.device)), called(first, used.inputs(used.device)))
+
+
+def _compile(used: Used) -> None:
+    compiled = torch.compile(used.model(), fullgraph=True)
+    _near(called(compiled, used.inputs(used.device)), called(used.model(), used.inputs(used.device)))
+
+
+def _cuda_graph(used: Used) -> None:
+    if used.device != "cuda":
+        raise Untried("the module runs on the CPU")
+    if used.changes:
+        raise Untried("a call changes buffers of the model")
+    model, static = used.model(), used.inputs("cuda")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UPS):
+            called(model, static)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = called(model, static)
+    other = used.inputs("cuda", further=1)
+    for held, new in zip(flatten(static)[1], flatten(other)[1], strict=True):
+        held.copy_(new)
+    graph.replay()
+    torch.cuda.synchronize()
+    _near(out, called(model, other))
+
+
+def _second_gpu(used: Used) -> None:
+    if used.device != "cuda" or torch.cuda.device_count() < 2:
+        raise Untried("there is no second GPU here")
+    first, second = used.model(), used.model().to("cuda:1")
+    out = called(second, used.inputs("cuda:1"))
+    if any(tensor.device != torch.device("cuda:1") for tensor in flatten(out)[1]):
+        raise ValueError("on the second GPU its outputs are on another")
+    _near(mapped(out, lambda tensor: tensor.to("cuda:0")), called(first, used.inputs("cuda:0")))
+
+
+TRIALS: tuple[tuple[str, Callable[[Used], None]], ...] = (
+    ("agrees", _agrees),
+    ("state_dict", _state_dict),
+    ("to", _to),
+    ("cuda_graph", _cuda_graph),
+    ("second_gpu", _second_gpu),
+    ("compile", _compile),
+)
+
+
+def _near(out: Any, expected: Any) -> None:
+    """Raise ValueError where outputs differ in structure, shape, dtype, or by more than NEAR."""
+    (form, tensors), (wanted, right) = flatten(out), flatten(expected)
+    if form != wanted:
+        raise ValueError("its outputs have another structure than the original's")
+    for place, differs in enumerate(_differences(tensors, right)):
+        if differs:
+            raise ValueError(f"output {place} {differs}")
+
+
+def _differences(tensors: list[torch.Tensor], right: list[torch.Tensor]) -> Iterator[str | None]:
+    for tensor, wanted in zip(tensors, right, strict=True):
+        if tensor.shape != wanted.shape or tensor.dtype != wanted.dtype or tensor.device != wanted.device:
+            yield "has another shape, dtype or device than the original's"
+        elif not wanted.is_floating_point():
+            off = int((tensor != wanted).sum())
+            yield f"differs in {off} of {wanted.numel()} elements" if off > wanted.numel() * NEAR / 10 else None
+        else:
+            yield _apart(tensor, wanted)
+
+
+def _apart(tensor: torch.Tensor, wanted: torch.Tensor) -> str | None:
+    wide = wanted.float() if wanted.element_size() < 4 else wanted
+    finite = torch.isfinite(wide)
+    scale = float(torch.where(finite, wide, 0).square().mean().sqrt()) if wide.numel() else 0.0
+    near = torch.isclose(tensor.to(wide.dtype), wide, rtol=NEAR, atol=NEAR * scale, equal_nan=True)
+    return None if bool(near.all()) else f"is off in {int((~near).sum())} of {near.numel()} elements"
