@@ -15,7 +15,8 @@ from kernel_agent import tree
 from kernel_agent.advice import rules
 from kernel_agent.built import Kernel
 from kernel_agent.costs import budget_of, spent
-from kernel_agent.errors import NotCovered, Unavailable, UsageError
+from kernel_agent.delivery import BEST, deliver, write
+from kernel_agent.errors import NotCovered, UsageError
 from kernel_agent.events import Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.intake import taken
 from kernel_agent.journal import Journal
@@ -186,10 +187,9 @@ class KernelAgent:
                     "stopped": search.stopped,
                     "spent": spent(run, journal),
                 }
-                kernel = tree.winner(run).source
-                _write(journal.directory / "best_kernel.py", kernel)
-                _write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")
-        return kernel, found | {"kernel": Kernel(journal.directory / "best_kernel.py")}
+                kernel = deliver(run, journal.directory, settings.bind)
+                write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")
+        return kernel, found | {"kernel": Kernel(journal.directory / BEST)}
 
     def _notice(self, message: str) -> None:
         self._observe(Notice(message))
@@ -247,7 +247,7 @@ def _row(run: tree.Run, rank: int, trial: Trial) -> dict[str, Any]:
         "speedup": evaluation.speedup,
         "speedup_interval": _ends(evaluation.against("eager")),
         "error": evaluation.error,
-        "confirmed": tree.accepted(run, confirmation) if confirmation else None,
+        "confirmed": tree.stands(run, trial) if confirmation else None,
         "confirmed_speedup": confirmation.speedup if confirmation else None,
         "confirmed_speedup_interval": _ends(confirmation.against("eager")) if confirmation else None,
         "lineage": _titles(run, trial),
@@ -337,16 +337,3 @@ def _new_directory(runs: Path, name: str) -> Path:
         return next(place for place in places if not place.exists())
     except OSError as error:
         raise UsageError(f"The directory {runs} cannot be read ({error.strerror}).") from None
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    half = path.with_name(path.name + ".half")
-    try:
-        half.write_text(text, "utf-8")
-        half.replace(path)
-    except OSError as error:
-        raise Unavailable(
-            f"{path} cannot be written ({error.strerror}); the run is over and its journal safe: "
-            f"make room for it, then resume {path.parent}."
-        ) from None

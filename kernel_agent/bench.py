@@ -20,7 +20,7 @@ from kernel_agent import diagnosis
 from kernel_agent.connection import Address, command, is_address
 from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
 from kernel_agent.journal import LOG
-from kernel_agent.types import Description, Evaluation, Problem, Profile, Status
+from kernel_agent.types import Check, Description, Evaluation, Problem, Profile, Status
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -48,6 +48,8 @@ REFUSALS: dict[str, type[KernelAgentError]] = {
     "NO_READER": Unprofiled,
     "TOOK_TOO_LONG": Unprofiled,
 }
+VERIFY_S = 600.0
+"""Seconds that the server has to try a file by itself; torch.compile and a build with torch's headers are in it."""
 PROFILED_AT_ONCE, PROFILE_S = 8, 300.0
 """Candidates that one call may hold, and seconds that the server has for a run of its profiler."""
 
@@ -163,7 +165,9 @@ class Bench:
         arguments = {"problem": problem.source, "target": problem.target}
         answer = await self._call("describe_problem", arguments, on_progress, patience_s=300)
         uri = answer.get("graph_uri")
-        answer["graph"] = None if uri is None else await self._graph(uri)
+        answer["graph"] = None if uri is None else await self._resource(uri)
+        uri = answer.get("contract_uri")
+        answer["contract"] = None if uri is None else await self._resource(uri)
         answer["compiled"] = next((row["kernels"] for row in answer.get("baselines", ()) if row.get("kernels")), ())
         answer["baselines"] = {row["name"]: row["timing"] for row in answer.get("baselines", ())}
         description = understood(Description, answer)
@@ -186,6 +190,12 @@ class Bench:
     ) -> dict[str, Any]:
         """The server's whole answer on one candidate, as it came; `rules` are `default` or `strict`."""
         return await self._answer(problem, source, on_progress, baselines=list(baselines), rules=rules)
+
+    async def verify(self, problem: Problem, source: str, on_progress: Say | None = None) -> tuple[Check, ...]:
+        """Try a file by itself: whether it builds, agrees with the original, and works as a module has to."""
+        asked = {"source": source, "problem": problem.source, "target": problem.target, "timeout_s": VERIFY_S}
+        answer = await self._call("verify_module", asked, on_progress, VERIFY_S)
+        return understood(tuple[Check, ...], answer.get("checks", ()))
 
     async def profile(self, problem: Problem, sources: Sequence[str], on_progress: Say | None = None) -> list[Profile]:
         """What the profiler says of each candidate, by as few starts of it as can be.
@@ -221,7 +231,8 @@ class Bench:
         self, problem: Problem, source: str, baselines: list[str], fresh: bool, on_progress: Say | None
     ) -> Evaluation:
         answer = await self._answer(problem, source, on_progress, baselines=baselines, fresh=fresh)
-        remarks = [str(remark) for key in ("notes", "leads") for remark in answer.get(key) or ()]
+        told = ("notes",) if fresh else ("notes", "leads")  # a delivered file carries code of ours that gives leads
+        remarks = [str(remark) for key in told for remark in answer.get(key) or ()]
         answer["log"] = "\n".join([str(answer.get("log") or ""), *remarks]).strip()
         evaluation = understood(Evaluation, answer)
         if evaluation.status is Status.PASSED and evaluation.speedup is None:
@@ -234,13 +245,13 @@ class Bench:
         asked = {"candidate": source, "problem": problem.source, "target": problem.target, "timeout_s": self._timeout_s}
         return await self._call("evaluate_kernel", asked | more, on_progress)
 
-    async def _graph(self, uri: str) -> Any:
+    async def _resource(self, uri: str) -> Any:
         client = await asyncio.shield(self._line)
         try:
             contents = (await client.read_resource(uri)).contents
             return json.loads("".join(part.text for part in contents if isinstance(part, TextResourceContents)))
         except (MCPError, ValueError) as error:
-            raise ServerError(f"The measuring server's graph at {uri} cannot be read: {error}.") from None
+            raise ServerError(f"The measuring server's resource {uri} cannot be read: {error}.") from None
 
     async def _call(
         self, tool: str, arguments: dict[str, Any], on_progress: Say | None = None, patience_s: float | None = None

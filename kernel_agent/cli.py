@@ -137,6 +137,14 @@ def _resume(arguments: argparse.Namespace, watched: Watched) -> int:
 
 
 def _show(arguments: argparse.Namespace, watched: Watched) -> int:
+    if arguments.rewrite:
+        from kernel_agent.delivery import deliver
+        from kernel_agent.journal import read
+
+        run = read(arguments.directory)
+        deliver(run, arguments.directory, arguments.bind or run.settings.bind)
+    elif arguments.bind:
+        raise UsageError("--bind of `show` goes with --rewrite.")
     _print_account(arguments.directory, _retrieval(arguments.directory / "results.json"))
     return 0
 

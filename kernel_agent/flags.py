@@ -44,6 +44,10 @@ def parser() -> Parser:
     for command in (resume, show):
         command.add_argument("directory", metavar="DIR", type=Path, help="the run's directory")
     _add_evaluate(commands.add_parser("evaluate", help="judge one kernel that is there already", allow_abbrev=False))
+    show.add_argument(
+        "--rewrite", action="store_true", help="write best_kernel.py and VERIFICATION.md anew from what is recorded"
+    )
+    show.add_argument("--bind", choices=("tvm_ffi", "torch"), help="with --rewrite: what binds the kernel")
     doctor = commands.add_parser("doctor", help="what this machine can do, and what to do about what it cannot", **form)
     _add_experience(commands.add_parser("experience", help="what earlier runs measured: list, export, import, forget"))
     for command in (run, resume, doctor):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from kernel_agent.types import Brief, Evaluation, Idea, Problem, Profile, Trial
+from kernel_agent.types import Brief, Check, Evaluation, Idea, Problem, Profile, Trial
 from rag import Answer, Situation
 
 
@@ -41,6 +41,11 @@ class Bench(Protocol):
         on_progress: Callable[[str], None] | None = None,
     ) -> Evaluation:
         """Judge it again with new secret inputs in fresh processes, against the baselines (`eager` among them)."""
+
+    async def verify(
+        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+    ) -> tuple[Check, ...]:
+        """Try a file by itself: whether it builds, agrees with the original, and works as a module has to."""
 
     async def profile(
         self, problem: Problem, sources: Sequence[str], on_progress: Callable[[str], None] | None = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
-from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Recalled, Record, Run, Unwritten
+from kernel_agent.tree import Confirmation, Delivered, Diagnosis, Ideas, Judgement, Recalled, Record, Run, Unwritten
 from kernel_agent.types import Trial
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ KINDS: Mapping[str, type[Record]] = {
     "unwritten": Unwritten,
     "judgement": Judgement,
     "confirmation": Confirmation,
+    "delivery": Delivered,
     "diagnosis": Diagnosis,
     "recalled": Recalled,
 }
@@ -41,7 +42,7 @@ def row_of(record: Record) -> tuple[str, str, str]:
             return kind, record.id, text_of(record)
         case Recalled():
             return kind, record.run, text_of(record)
-        case Judgement() | Confirmation() | Diagnosis():
+        case Judgement() | Confirmation() | Delivered() | Diagnosis():
             return kind, record.source_id, text_of(record)
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernel_agent import plain, tree
+from kernel_agent.delivery import BEST
 from kernel_agent.events import (
     Confirmed,
     Confirming,
@@ -34,7 +35,6 @@ from kernel_agent.excerpt import excerpt
 from kernel_agent.tree import Run
 from kernel_agent.types import Description, Evaluation, Idea, Interval, Profile, Status, Trial, baseline_title
 
-BEST = "best_kernel.py"
 SHOWN, FINDINGS = 12, 3
 """Rows of the final table; the journal holds them all."""
 
@@ -258,7 +258,7 @@ def ranking(run: Run) -> Table:
     winner = tree.winner(run)
     for rank, trial in enumerate(tree.ranking(run)[:SHOWN], 1):
         second = run.confirmations.get(trial.source_id)
-        sure = second is not None and tree.accepted(run, second)
+        sure = tree.stands(run, trial)
         evaluation = run.evaluation(trial)
         assert evaluation is not None, "only what was judged is ranked"
         table.add_row(
@@ -292,7 +292,7 @@ def _verdict(run: Run, directory: Path) -> Iterator[str]:
             against = f"{times(compiled.speedup)} against {baseline_title(compiled.baseline)}"
         yield f"{times(evaluation.against('eager'))} against eager PyTorch, {against}"
     else:
-        yield "Nothing was faster than the original beyond the noise, so the original is delivered."
+        yield from _nothing_stood(run)
     yield f"best kernel: {kernel}"
     name = "ModelNew" if winner.idea else "Model"
     yield "use it:"
@@ -301,6 +301,21 @@ def _verdict(run: Run, directory: Path) -> Iterator[str]:
     yield f"    model = {name}(...)  # constructed and called as the original is"
     if winner.idea:
         yield "it is for inference: it gives no gradients"
+
+
+def _nothing_stood(run: Run) -> Iterator[str]:
+    """Why the original is delivered."""
+    again = [(trial, run.confirmations.get(trial.source_id)) for trial in tree.contenders(run)]
+    failed = [(trial, word) for trial, word in again if word and word.status is not Status.PASSED]
+    alone = [trial for trial, word in again if word and tree.accepted(run, word) and not tree.stands(run, trial)]
+    if not failed and not alone:
+        yield "Nothing was faster than the original beyond the noise, so the original is delivered."
+        return
+    yield "Kernels were faster at first, but none held as the file to deliver, so the original is delivered:"
+    for trial, word in failed:
+        yield f"    {short(trial)} in its second judgement: {found(word)}"
+    for trial in alone:
+        yield f"    {short(trial)} by itself: {plain.line(run.deliveries[trial.source_id].why_not)}"
 
 
 def limits(profile: Profile, why: str) -> str:

@@ -12,10 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from kernel_agent import novelty, selection, tree
+from kernel_agent import briefing, novelty, selection, tree
 from kernel_agent import sweep as sweeps
 from kernel_agent.advice import Rule, chosen, rules
 from kernel_agent.budget import Budget
+from kernel_agent.delivery import delivered
 from kernel_agent.errors import BudgetSpent, Unprofiled, Unusable
 from kernel_agent.events import (
     Confirmed,
@@ -39,8 +40,8 @@ from kernel_agent.protocols import Bench, Library, Proposer
 from kernel_agent.query import operators_of, situation
 from kernel_agent.sweep import Tunable
 from kernel_agent.together import together
-from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Record, Run, Unwritten
-from kernel_agent.types import Brief, Evaluation, Idea, Outcome, Profile, Status, Trial
+from kernel_agent.tree import Confirmation, Delivered, Diagnosis, Ideas, Judgement, Record, Run, Unwritten
+from kernel_agent.types import Brief, Delivery, Evaluation, Idea, Outcome, Profile, Status, Trial
 from rag import Situation
 
 REFUSED = "says what another says; say something that differs in mechanism"
@@ -213,7 +214,7 @@ class Search:
         brief = await self.brief(self.run.trials[idea.parent], idea.round, known, mate=idea.mate)
         if failed is None:
             return await self.proposer.write(brief, idea, attempt)
-        brief = replace(brief, mends=tree.mends(self.run, idea, failed[0]))
+        brief = replace(brief, mends=briefing.mends(self.run, idea, failed[0]))
         spent = step > self.run.settings.max_repairs
         mend = self.proposer.escalate if spent else self.proposer.repair
         return await mend(brief, idea, *failed)
@@ -294,7 +295,7 @@ class Search:
                 evaluation = await (self.budget.within(self.again(trial)) if first else self.again(trial))
             except BudgetSpent:
                 break
-            accepted = tree.accepted(self.run, evaluation)
+            accepted = await self.alone(trial, evaluation)
             self.observe(Confirmed(trial, evaluation, accepted))
             if first:
                 break
@@ -302,15 +303,36 @@ class Search:
         return tree.winner(self.run)
 
     async def again(self, trial: Trial) -> Evaluation:
-        """A trial's second judgement: new secret inputs, fresh processes, beside the fastest of PyTorch."""
+        """A trial's second judgement: of the file that would be delivered, with new secret inputs in fresh processes,
+        beside the fastest of PyTorch."""
         if (known := self.run.confirmations.get(trial.source_id)) is not None:
             return known
         self.observe(Confirming(trial))
         rivals = self.run.description.rivals
         with self.budget.clock.work() as tell:
-            evaluation = await self.bench.confirm(self.run.problem, trial.source, rivals, self.progress(trial, tell))
+            evaluation = await self.bench.confirm(
+                self.run.problem, self.delivered(trial), rivals, self.progress(trial, tell)
+            )
         self.record(Confirmation(trial.source_id, evaluation))
         return evaluation
+
+    async def alone(self, trial: Trial, evaluation: Evaluation) -> bool:
+        """Whether a second judgement is accepted and the file works by itself, which is tried once for a source."""
+        if not tree.accepted(self.run, evaluation):
+            return False
+        if trial.source_id not in self.run.deliveries:
+            bind = self.run.settings.bind
+            with self.budget.clock.work() as tell:
+                progress = self.progress(trial, tell)
+                checks = await self.bench.verify(self.run.problem, self.delivered(trial), progress)
+            self.record(Delivered(trial.source_id, Delivery(bind, checks)))
+            if fault := self.run.deliveries[trial.source_id].why_not:
+                self.observe(Notice(f"the file of {trial.id[:4]} by itself: {fault}"))
+        return tree.stands(self.run, trial)
+
+    def delivered(self, trial: Trial) -> str:
+        """The file that a trial would be delivered as."""
+        return delivered(trial.source, self.run.problem, self.run.description, self.run.settings.bind)
 
     async def brief(
         self,
@@ -328,7 +350,9 @@ class Search:
         key = number, parent.id, mate
         if key not in self._briefs:
             advice = chosen(self._rules, operators_of(self.run.problem, self.run.description), self.run.problem.target)
-            self._briefs[key] = replace(tree.brief(self.run, parent, number, mate, self.seen(number)), advice=advice)
+            self._briefs[key] = replace(
+                briefing.brief(self.run, parent, number, mate, self.seen(number)), advice=advice
+            )
         brief = self._briefs[key]
         if taken:
             tried = (Outcome(one.title, None, None) for one in taken)

@@ -136,6 +136,11 @@ class Settings(BaseSettings):
         description="Evaluations that each of a round's two fastest kernels gets for a sweep of its declared tunables; "
         "no model is asked.",
     )
+    bind: Literal["tvm_ffi", "torch"] = Field(
+        default="tvm_ffi",
+        description="What binds the delivered kernel: tvm_ffi, which builds in seconds, or torch's own load_inline, "
+        "which needs nothing but torch.",
+    )
     retrieval: Literal["auto", "lexical", "hybrid"] = Field(
         default="auto",
         description="How passages are found: by words alone (lexical), by words and embeddings (hybrid), "

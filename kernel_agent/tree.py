@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TypeVar
 
 from kernel_agent.settings import Settings
 from kernel_agent.types import (
-    Brief,
+    Delivery,
     Description,
     Evaluation,
     Idea,
     Interval,
-    Mate,
-    Outcome,
     Problem,
     Profile,
     Status,
@@ -74,6 +72,14 @@ class Confirmation:
 
 
 @dataclass(frozen=True, slots=True)
+class Delivered:
+    """What was tried of the file that one source would be delivered as."""
+
+    source_id: str
+    delivery: Delivery
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """What the profiler says of one source."""
 
@@ -93,7 +99,7 @@ class Recalled:
     experiences: tuple[Experience, ...] = ()
 
 
-Record = Ideas | Trial | Unwritten | Judgement | Confirmation | Diagnosis | Recalled
+Record = Ideas | Trial | Unwritten | Judgement | Confirmation | Delivered | Diagnosis | Recalled
 T = TypeVar("T")
 
 
@@ -108,6 +114,7 @@ class Run:
     trials: dict[str, Trial] = field(default_factory=dict)
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
     confirmations: dict[str, Evaluation] = field(default_factory=dict)
+    deliveries: dict[str, Delivery] = field(default_factory=dict)
     profiles: dict[str, Profile] = field(default_factory=dict)
     unwritten: dict[str, Unwritten] = field(default_factory=dict)
     recalled: Recalled | None = None
@@ -136,6 +143,8 @@ class Run:
                 _add(self.evaluations, source_id, evaluation)
             case Confirmation(source_id, evaluation):
                 _add(self.confirmations, source_id, evaluation)
+            case Delivered(source_id, delivery):
+                _add(self.deliveries, source_id, delivery)
             case Diagnosis(source_id, profile):
                 _add(self.profiles, source_id, profile)
             case Recalled():
@@ -275,6 +284,15 @@ def accepted(run: Run, confirmation: Evaluation) -> bool:
     return passed and speedup is not None and speedup.low > 1 + NOISE.get(run.problem.target, 0.01)
 
 
+def stands(run: Run, trial: Trial) -> bool:
+    """Whether a trial may be delivered: its second judgement was accepted, and the file works by itself.
+
+    Runs of before have no word on the file.
+    """
+    confirmation, delivery = run.confirmations.get(trial.source_id), run.deliveries.get(trial.source_id)
+    return confirmation is not None and accepted(run, confirmation) and (delivery is None or delivery.works)
+
+
 def by_template(run: Run, trial: Trial) -> bool:
     """Whether a template wrote a trial's idea."""
     return trial.idea is not None and run.ideas[trial.idea].change is not None
@@ -291,93 +309,7 @@ def winner(run: Run) -> Trial:
 
     The reference where there is none.
     """
-    again = {trial: run.confirmations.get(trial.source_id) for trial in contenders(run)}
-    found = {trial: word.against("eager") for trial, word in again.items() if word and accepted(run, word)}
+    again = {trial: run.confirmations[trial.source_id] for trial in contenders(run) if stands(run, trial)}
+    found = {trial: word.against("eager") for trial, word in again.items()}
     sure = {trial: speedup.low for trial, speedup in found.items() if speedup}
     return max(sure, key=lambda trial: sure[trial], default=run.reference)
-
-
-def _mate(run: Run, trial: Trial) -> Mate:
-    evaluation = run.evaluation(trial)
-    assert trial.idea is not None and evaluation is not None, "parents have passed"
-    return Mate(trial, run.ideas[trial.idea], evaluation)
-
-
-def outcome(run: Run, idea: Idea, seen: Mapping[str, Profile]) -> Outcome | None:
-    """What became of an idea: its fastest trial, or how its last one failed, or that no code came; None before that.
-
-    `seen` are the profiles that may be told, by source.
-    """
-    judged = [
-        (trial, evaluation)
-        for attempt in range(run.settings.implementations_per_idea)
-        for trial in chain(run, idea, attempt)
-        if (evaluation := run.evaluation(trial)) is not None
-    ]
-    told = Outcome(idea.title, None, None, predicted=idea.predicted, gist=idea.part("Transformation"))
-    if not judged:
-        why = next((one.reason for one in run.unwritten.values() if one.idea == idea.id), None)
-        return replace(told, status=Status.REJECTED, remark=f"no code came of it: {why}") if why else None
-    passed = [(evaluation.speedup or 0.0, trial) for trial, evaluation in judged if evaluation.status is Status.PASSED]
-    if not passed:
-        return replace(told, status=judged[-1][1].status, remark=_remark(judged[-1][1]))
-    speedup, trial = max(passed, key=lambda one: one[0])
-    parent = run.trials[idea.parent]
-    gain = speedup / (run.speedup(parent) or 1.0) if parent.idea else None
-    others = [f"{values(one)} {found:.2f}x" for found, one in passed if one.tuned and one is not trial]
-    return replace(told, status=Status.PASSED, speedup=speedup, gain=gain, remark=_seen(trial, others, seen))
-
-
-def _seen(trial: Trial, others: Sequence[str], seen: Mapping[str, Profile]) -> str:
-    """The values that a sweep chose for a trial, the `others` that it tried, and what a profiler saw limit it."""
-    parts = [f"with {values(trial)}"] if trial.tuned else []
-    parts += [f"swept to no gain: {', '.join(others)}"] if others else []
-    if (profile := seen.get(trial.source_id)) and profile.bound != "unknown":
-        parts.append(f"bound by {profile.bound}: {[*profile.findings, profile.why][0]}")
-    return "; ".join(parts)
-
-
-def brief(
-    run: Run, parent: Trial, round: int, mate: str | None = None, seen: Mapping[str, Profile] | None = None
-) -> Brief:
-    """What may be known of a parent in a round, from earlier rounds alone, so that a resumed round asks the same.
-
-    Lessons are the ideas that led to the parent, siblings all other ideas of the run; `mate` is a second parent's id,
-    `seen` the profiles of earlier rounds by source, all where it is None.
-    """
-    seen = run.profiles if seen is None else seen
-    path = lineage(run, parent)
-    own = list(dict.fromkeys(trial.idea for trial in path if trial.idea))
-    others = [i for i in run.ideas.values() if i.round < round and i.id not in own]
-    return Brief(
-        problem=run.problem,
-        description=run.description,
-        round=round,
-        parent=parent,
-        parent_idea=run.ideas[parent.idea] if parent.idea else None,
-        parent_evaluation=run.evaluation(parent),
-        siblings=_outcomes(run, others, seen),
-        lessons=_outcomes(run, (run.ideas[idea] for idea in own), seen),
-        parent_profile=seen.get(parent.source_id),
-        mate=_mate(run, run.trials[mate]) if mate else None,
-    )
-
-
-def mends(run: Run, idea: Idea, failed: Trial) -> tuple[Outcome, ...]:
-    """What became of the versions of an implementation before the one that failed last."""
-    found = []
-    for trial in chain(run, idea, failed.attempt):
-        evaluation = run.evaluation(trial)
-        if trial.step < failed.step and evaluation is not None:
-            name = f"repair {trial.step}" if trial.step else "first version"
-            found.append(Outcome(name, evaluation.status, None, _remark(evaluation)))
-    return tuple(found)
-
-
-def _remark(evaluation: Evaluation) -> str:
-    return next(iter(evaluation.log.strip().splitlines()), "")
-
-
-def _outcomes(run: Run, ideas: Iterable[Idea], seen: Mapping[str, Profile]) -> tuple[Outcome, ...]:
-    found = (outcome(run, idea, seen) for idea in ideas)
-    return tuple(o for o in found if o is not None)

@@ -157,6 +157,35 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was tried of a delivered file by itself; `ok` is None where it could not be tried here."""
+
+    name: str
+    ok: bool | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What was tried of a delivered file alone, in an empty folder and a fresh process; `bind` is what binds its kernel
+    (`tvm_ffi` or `torch`)."""
+
+    bind: str
+    checks: tuple[Check, ...]
+
+    @property
+    def works(self) -> bool:
+        """Whether the file builds and agrees with the original."""
+        return {check.name for check in self.checks if check.ok} >= {"builds", "agrees"}
+
+    @property
+    def why_not(self) -> str:
+        """The first thing that failed, with the reason; empty where nothing did."""
+        failed = (f"{check.name}: {check.why}" for check in self.checks if check.ok is False)
+        return next(failed, "")
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """What a profiler says of one source, in words. `rung` is what they were read off: counters, timeline, static.
 
@@ -287,6 +316,8 @@ class Description:
     notes: tuple[str, ...] = ()
     compiled: tuple[str, ...] = ()
     """What torch.compile launches, in order: its kernels, named after what each fuses, and library calls."""
+    contract: JSON | None = None
+    """What the problem's calls take and give (see kernel_agent.delivery.contract); None in runs of before."""
 
     @property
     def bytes_us(self) -> float | None:

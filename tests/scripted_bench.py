@@ -52,6 +52,14 @@ def timing(median_us: float) -> dict[str, Any]:
     return {"median_us": median_us, "low_us": median_us * 0.99, "high_us": median_us * 1.01, "samples": 20}
 
 
+def kernel_in(text: str) -> str:
+    """The kernel's own source in a file that is delivered; any other text as it is."""
+    found = re.search(
+        r"# ---- The kernel, as it was judged. ----\n(.*)\n\n# ---- What ModelNew checks", text, re.DOTALL
+    )
+    return found[1] if found else text
+
+
 def verdict(source: str, baselines: list[str]) -> dict[str, Any]:
     """Two of five sources fail; the others run at 0.5 to 4 times the speed of eager PyTorch, to a millionth."""
     number = int(hashlib.sha256(source.encode()).hexdigest(), 16)
@@ -145,7 +153,14 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
             file.write(json.dumps(entry) + "\n")
         if "# no compile" in problem and "compile" in (baselines or []):
             return Answer(**verdict("# verdict: run_error", ["eager"]))
-        return Answer(**verdict(candidate, baselines or ["eager"]))
+        return Answer(**verdict(kernel_in(candidate), baselines or ["eager"]))
+
+    @mcp.tool()
+    async def verify_module(source: str, problem: str, target: str, timeout_s: float = 600) -> Answer:
+        broken = "# breaks alone" in source
+        names = ("builds",) if broken else ("builds", "agrees", "state_dict", "to", "compile")
+        checks = [{"name": name, "ok": not broken, "why": "no nvcc" if broken else ""} for name in names]
+        return Answer(checks=checks, torch="none", seconds=0.0)
 
     @mcp.tool()
     async def profile_kernel(candidates: list[str], problem: str, target: str, timeout_s: float = 300) -> Answer:

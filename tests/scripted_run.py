@@ -20,8 +20,20 @@ from kernel_agent.events import Event, Progress, TrialJudged
 from kernel_agent.journal import Journal, begun
 from kernel_agent.search import Search
 from kernel_agent.settings import Settings, load_settings
-from kernel_agent.types import Brief, Description, Device, Evaluation, Idea, Problem, Profile, Timing, Trial, digest
-from tests.scripted_bench import COMPILE_US, EAGER_US, GRAPH, verdict
+from kernel_agent.types import (
+    Brief,
+    Check,
+    Description,
+    Device,
+    Evaluation,
+    Idea,
+    Problem,
+    Profile,
+    Timing,
+    Trial,
+    digest,
+)
+from tests.scripted_bench import COMPILE_US, EAGER_US, GRAPH, kernel_in, verdict
 
 ROOT = Path(__file__).parents[1]
 BENCH = ROOT / "tests" / "scripted_bench.py"
@@ -96,6 +108,8 @@ class InProcessBench:
         self.confirmed: list[str] = []
         self.profiled: list[list[str]] = []
         self.unprofiled = unprofiled
+        self.breaks: str | None = None
+        """What fails where the delivered file is tried by itself."""
 
     async def evaluate(
         self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
@@ -111,8 +125,13 @@ class InProcessBench:
         baselines: Iterable[str],
         on_progress: Callable[[str], None] | None = None,
     ) -> Evaluation:
-        self.confirmed.append(source)
-        return evaluation_of(self.second(source), *baselines)
+        self.confirmed.append(kernel_in(source))
+        return evaluation_of(self.second(kernel_in(source)), *baselines)
+
+    async def verify(
+        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+    ) -> tuple[Check, ...]:
+        return tuple(Check(name, name != self.breaks, "so it was ordered") for name in ("builds", "agrees", "compile"))
 
     def second(self, source: str) -> str:
         """The source whose verdict is the second judgement's."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernel_agent import tree
+from kernel_agent import briefing
 from kernel_agent.evidence import BUDGET, line, told
 from kernel_agent.experience import fits, fitting, learnt, question
 from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Recalled, Run
@@ -223,7 +223,7 @@ def test_only_the_same_class_of_device_and_kind_of_operator_fits_and_never_the_r
 
 def test_a_brief_gets_what_was_measured_against_its_own_limit(play: Play) -> None:
     play.run.recalled = Recalled("r", "2026-11-28", (experience("a", bottleneck="smem"), experience("b")))
-    brief = tree.brief(play.run, play.run.reference, 1)
+    brief = briefing.brief(play.run, play.run.reference, 1)
     assert [one.id for one in fitting(play.run, brief)] == ["b"]
     seen = replace(brief, parent_profile=Profile("counters", "memory", "", ("bank_conflicts",)))
     assert [one.id for one in fitting(play.run, seen)] == ["a"]

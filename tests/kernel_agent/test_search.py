@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent import selection, tree
+from kernel_agent import briefing, selection, tree
 from kernel_agent.errors import BudgetSpent, ServerError
 from kernel_agent.events import (
     Confirmed,
@@ -27,6 +27,7 @@ from kernel_agent.query import situation
 from kernel_agent.search import Search
 from kernel_agent.types import Brief, Evaluation, Idea, Problem, Profile, Trial
 from rag import Answer, Library, Passage, Situation
+from tests.scripted_bench import kernel_in
 from tests.scripted_run import DESCRIPTION, PROBLEM, InProcessBench, ScriptedProposer, evaluation_of, small_settings
 
 
@@ -153,7 +154,7 @@ class Tuning(InProcessBench):
         on_progress: Callable[[str], None] | None = None,
     ) -> Evaluation:
         await super().confirm(problem, source, baselines)
-        return self.verdict(source)
+        return self.verdict(kernel_in(source))
 
     def verdict(self, source: str) -> Evaluation:
         a, b = (int(row.split()[2]) for row in source.splitlines())
@@ -229,6 +230,9 @@ async def test_an_idea_in_other_words_is_refused_before_its_code_is_asked_for_an
                 ["Hold the row in registers", "Keep row in registers", "Vectorized loads"],
                 ["Registers keep the row", "Online softmax"],
             ]
+
+        async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
+            return f"# {idea.title}"
 
         async def ideas(self, brief: Brief, count: int) -> list[Idea]:
             self.asked.append(brief)
@@ -319,6 +323,26 @@ async def test_the_next_best_is_delivered_where_the_second_judgement_refuses_the
     assert winner.source == "# speed: 2" and bench.confirmed == ["# speed: 3", "# speed: 2"]
     await search(journal, Writes(), bench, num_rounds=1).play()
     assert len(bench.confirmed) == 2, "a recorded confirmation was repeated"
+
+
+async def test_a_kernel_whose_file_does_not_work_by_itself_is_not_delivered(journal: Journal) -> None:
+    bench, events = InProcessBench(), list[Event]()
+    bench.breaks = "builds"
+    play = search(journal, Writes("# speed: 3"), bench, num_rounds=1, implementations_per_idea=1)
+    play.observe = events.append
+    assert await play.play() == play.run.reference and bench.confirmed == ["# speed: 3"]
+    assert [event.accepted for event in events if isinstance(event, Confirmed)] == [False]
+    assert any(
+        isinstance(event, Notice) and "by itself: builds: so it was ordered" in event.message for event in events
+    )
+
+
+async def test_what_a_file_cannot_do_beside_being_right_does_not_keep_it_from_being_delivered(journal: Journal) -> None:
+    bench = InProcessBench()
+    bench.breaks = "compile"
+    play = search(journal, Writes("# speed: 3"), bench, num_rounds=1, implementations_per_idea=1)
+    winner = await play.play()
+    assert winner.source == "# speed: 3" and play.run.deliveries[winner.source_id].why_not.startswith("compile: ")
 
 
 async def test_those_that_the_first_judgement_did_not_tell_apart_are_all_judged_again_and_the_best_wins(
@@ -544,6 +568,9 @@ async def test_an_idea_that_means_the_same_to_the_library_s_vectors_is_refused_t
             told = first if len(self.asked) == 1 else ["Wide loads"]
             return [Idea("", 0, "", title, "") for title in told]
 
+        async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
+            return f"# {idea.title}"
+
     proposer = Repeats()
     play = search(journal, proposer, InProcessBench(), num_rounds=1, branching_factor=3, implementations_per_idea=1)
     play.library = Shelf()
@@ -557,5 +584,5 @@ def test_the_real_library_understands_the_query(journal: Journal, tmp_path: Path
     (tmp_path / "corpus" / "relu.md").write_text(page)
     run = journal.load()
     with Library.open(tmp_path / "cache", mode="lexical", corpus=tmp_path / "corpus") as library:
-        answer = library.consult(situation(tree.brief(run, run.reference, 1)))
+        answer = library.consult(situation(briefing.brief(run, run.reference, 1)))
     assert [passage.page for passage in answer.passages] == ["relu"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernel_agent import novelty, selection, tree
+from kernel_agent import briefing, novelty, selection, tree
 from kernel_agent.tree import Confirmation, Ideas, Judgement, Record, Run
 from kernel_agent.types import Idea, Interval, Status, Trial, digest
 from tests.scripted_run import DESCRIPTION, PROBLEM, evaluation_of, small_settings
@@ -110,7 +110,7 @@ def test_a_round_s_view_of_the_past_does_not_change_while_it_is_played(seed: int
         early.record(record)
     assert selection.select(early, 3) == selection.select(run, 3)
     for parent in selection.select(run, 3):
-        assert tree.brief(early, parent, 3) == tree.brief(run, parent, 3)
+        assert briefing.brief(early, parent, 3) == briefing.brief(run, parent, 3)
 
 
 def test_lineage_leads_from_the_reference_through_repairs() -> None:
@@ -213,7 +213,7 @@ def test_a_brief_tells_the_lineage_s_lessons_apart_from_other_tries() -> None:
     for one, source in ((good, "# speed: 2.0"), (bad, "# verdict: wrong")):
         run.record(trial := Trial(one.id, 0, 0, run.reference.id, source))
         run.record(Judgement(trial.source_id, evaluation_of(source, "eager")))
-    brief = tree.brief(run, tree.best(run), 2)
+    brief = briefing.brief(run, tree.best(run), 2)
     assert [(o.title, o.status, o.speedup) for o in brief.lessons] == [("good", Status.PASSED, 2.0)]
     assert [(o.title, o.status, o.remark) for o in brief.siblings] == [("bad", Status.WRONG, "scripted wrong")]
     assert brief.parent_idea == good and brief.parent_evaluation == run.evaluation(brief.parent)

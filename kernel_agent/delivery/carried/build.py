@@ -1,0 +1,58 @@
+# ---- How the kernel is built: as it was when it was verified. ----
+import os as _ka_os
+import platform as _ka_platform
+import shutil as _ka_shutil
+import tempfile as _ka_tempfile
+
+import torch as _ka_torch
+
+
+def _ka_place():
+    """Raise ImportError in one sentence where this is not the architecture that the kernel was verified on."""
+    verified = f"This kernel was verified on {_KA_DEVICE} ({_KA_ARCH})"
+    if _KA_TARGET == "cpu":
+        level = _ka_torch.backends.cpu.get_cpu_capability()
+        levels = ("DEFAULT", "AVX2", "AVX512")
+        lower = {level, _KA_LEVEL} <= set(levels) and levels.index(level) < levels.index(_KA_LEVEL)
+        if _ka_platform.machine() != _KA_ARCH.partition("-")[0] or lower:
+            raise ImportError(f"{verified}; this machine is {_ka_platform.machine()} with {level}: find one for it.")
+        return
+    if not _ka_torch.cuda.is_available():
+        raise ImportError(f"{verified}; no CUDA device is visible here.")
+    here = "sm_%d%d" % _ka_torch.cuda.get_device_capability()
+    if here != _KA_ARCH:
+        raise ImportError(f"{verified}; the GPU here is {_ka_torch.cuda.get_device_name()} ({here}): find one for it.")
+
+
+def _ka_toolkit():
+    """Where CUDA's compiler lies: CUDA_HOME, else the usual folder, else beside the nvcc on PATH."""
+    named = _ka_os.environ.get("CUDA_HOME") or _ka_os.environ.get("CUDA_PATH")
+    found = _ka_shutil.which("nvcc")
+    beside = _ka_os.path.dirname(_ka_os.path.dirname(_ka_os.path.realpath(found))) if found else ""
+    for home in filter(None, (named, beside, "/usr/local/cuda")):
+        if _ka_os.path.exists(_ka_os.path.join(home, "bin", "nvcc")) and home != "/usr/local":
+            return home
+    if found:
+        return beside
+    raise ImportError("CUDA's compiler nvcc builds this kernel and is not here; install it or set CUDA_HOME.")
+
+
+def _ka_settings():
+    """The environment of the build."""
+    settings = dict(_KA_BUILD)
+    if _KA_TARGET == "cuda":
+        home = _ka_toolkit()
+        places = [f"{home}/lib64", f"{home}/lib", _ka_os.environ.get("LIBRARY_PATH", "")]
+        settings |= {"CUDA_HOME": home, "LIBRARY_PATH": ":".join(filter(None, places))}
+    for name, usual in (("TVM_FFI_CACHE_DIR", "tvm-ffi"), ("TORCH_EXTENSIONS_DIR", "torch_extensions")):
+        place = _ka_os.environ.get(name) or _ka_os.path.join(_ka_os.path.expanduser("~/.cache"), usual)
+        if set(place) & set(" $:'\"()&;#"):  # ninja and the compilers split what they are told at these
+            user = f"kernel-agent-{_ka_os.getuid()}"
+            settings[name] = _ka_os.path.join(_ka_tempfile.gettempdir(), user, usual)
+    return settings
+
+
+_ka_place()
+_ka_built = _ka_settings()
+_ka_before = {name: _ka_os.environ.get(name) for name in _ka_built}
+_ka_os.environ.update(_ka_built)

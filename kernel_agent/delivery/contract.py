@@ -1,0 +1,107 @@
+"""What a delivered kernel was verified to be called with, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from kernel_agent.types import JSON, Description
+
+Form = Any
+"""A structure as JSON: None is a leaf, else `["list" | "tuple", [...]]` or `["dict", {...}]`."""
+
+PLAIN = {"float": "float", "int": "int", "bool": "bool", "str": "str"}
+"""Types of an operator's schema by the kind of a leaf."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A tensor among the inputs: its shape, its dtype (`float32`) and its strides in elements."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A tensor among the outputs, or a parameter or buffer."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One of the problem's input sets: the tensors that go in and those that come out, in order."""
+
+    takes: tuple[Taken, ...]
+    gives: tuple[Given, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """All calls that were verified. `leaves` are the kinds of the inputs in order (`tensor`, `float`, `none`, ...).
+
+    `form` is the structure of (arguments, keywords), `returns` that of the outputs, None where it is not of lists,
+    tuples and dicts of tensors. `changes`: a call changes its inputs or buffers.
+    """
+
+    calls: tuple[Call, ...] = ()
+    leaves: tuple[str, ...] = ()
+    form: Form = None
+    returns: Form = None
+    is_plain: bool = False
+    parameters: Mapping[str, Given] | None = None
+    changes: bool = False
+
+    @property
+    def why_not_compiled(self) -> str | None:
+        """Why no operator can stand for a call under torch.compile; None where one can."""
+        if not self.calls:
+            return "the run did not record what the kernel is called with"
+        if self.changes:
+            return "a call changes its inputs or buffers"
+        if not self.is_plain:
+            return "the outputs are more than lists, tuples and dicts of tensors"
+        odd = sorted({kind for kind in self.leaves if kind not in ("tensor", "none", *PLAIN)})
+        return f"an input is a {odd[0]}" if odd else None
+
+
+def contract_of(description: Description) -> Contract:
+    """What the server recorded of the problem's calls; of an older run, what its graph tells."""
+    if description.contract is not None:
+        return TypeAdapter(Contract).validate_python(description.contract)
+    try:
+        return _of_graph(description.graph) if description.graph else Contract()
+    except (KeyError, ValidationError):
+        return Contract()
+
+
+def _of_graph(graph: JSON) -> Contract:
+    nodes = {output["name"]: output for node in graph["nodes"] for output in _named(node)}
+    gives = [nodes[name] for name in graph["outputs"]]
+    structure = graph.get("output_structure", "tensor")
+    takes = [{key: row[key] for key in ("shape", "dtype", "strides")} for row in graph["inputs"] if "shape" in row]
+    inputs = [None] * len(graph["inputs"])
+    found = {
+        "calls": [{"takes": takes, "gives": [{"shape": g["shape"], "dtype": g["dtype"]} for g in gives]}],
+        "leaves": ["tensor" if "shape" in row else _kind(row.get("value")) for row in graph["inputs"]],
+        "form": ["tuple", [["tuple", inputs], ["dict", {}]]],
+        "returns": None if structure == "tensor" else [structure, [None] * len(gives)],
+        "is_plain": structure in ("tensor", "list", "tuple") and (structure != "tensor" or len(gives) == 1),
+        "parameters": {row["name"]: {"shape": row["shape"], "dtype": row["dtype"]} for row in graph["parameters"]},
+    }
+    return TypeAdapter(Contract).validate_python(found)
+
+
+def _named(node: JSON) -> list[dict[str, Any]]:
+    """A node's output under its name; of several, their getters name them."""
+    return [{"name": node["name"], **output} for output in node["outputs"][:1]]
+
+
+def _kind(value: object) -> str:
+    return "none" if value is None else type(value).__name__

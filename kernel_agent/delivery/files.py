@@ -1,0 +1,51 @@
+"""The files that a run delivers: the best kernel, and the page of what was verified."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from kernel_agent import tree
+from kernel_agent.delivery.module import delivered
+from kernel_agent.delivery.sheet import Sheet, headed, page
+from kernel_agent.errors import Unavailable
+from kernel_agent.tree import Run
+
+BEST, PAGE = "best_kernel.py", "VERIFICATION.md"
+
+
+def deliver(run: Run, directory: Path, bind: str) -> str:
+    """Write the run's best kernel, bound by `bind`, and its page to `directory`; the kernel's text.
+
+    Where nothing beat the original that is delivered as it is, without a page. Raises Unavailable where there is no
+    room, UsageError where the kernel cannot be bound so.
+    """
+    winner = tree.winner(run)
+    if not winner.idea:
+        write(directory / BEST, winner.source)
+        return winner.source
+    sheet = Sheet(run, winner, bind, _version())
+    text = headed(delivered(winner.source, run.problem, run.description, bind), sheet)
+    write(directory / BEST, text)
+    write(directory / PAGE, page(sheet))
+    return text
+
+
+def write(path: Path, text: str) -> None:
+    """Whole or not at all. Raises Unavailable where it cannot be written."""
+    half = path.with_name(path.name + ".half")
+    try:
+        half.write_text(text, "utf-8")
+        half.replace(path)
+    except OSError as error:
+        raise Unavailable(
+            f"{path} cannot be written ({error.strerror}); the run is over and its journal safe: "
+            f"make room for it, then resume {path.parent}."
+        ) from None
+
+
+def _version() -> str:
+    try:
+        return version("kernel-agent")
+    except PackageNotFoundError:
+        return ""

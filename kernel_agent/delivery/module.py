@@ -1,0 +1,113 @@
+"""The delivered file: how it is built, the kernel as it was judged, and what guards its calls."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from pprint import pformat
+from typing import Any
+
+from kernel_agent.delivery.binding import bound
+from kernel_agent.delivery.contract import PLAIN, Contract, contract_of
+from kernel_agent.types import Description, Device, Problem, digest
+
+SUFFIXED = ("90", "100", "101", "103", "110", "120", "121")
+"""Compute capabilities whose own instructions (wgmma, tcgen05, ...) assemble under the suffix `a` alone (PTX ISA)."""
+LEVELS = {"avx512": "AVX512", "avx2": "AVX2"}
+
+
+def delivered(source: str, problem: Problem, description: Description, bind: str) -> str:
+    """`source`, a kernel that passed on `problem`, as a file that works without us; `bind` is `tvm_ffi` or `torch`."""
+    hoisted, code = _future(source)
+    parts = [
+        hoisted,
+        _constants(source, problem, description, bind),
+        carried("build.py"),
+        *([carried("binding.py")] if bind == "torch" else []),
+        "# ---- The kernel, as it was judged. ----\n" + (bound(code) if bind == "torch" else code),
+        carried("guard.py"),
+    ]
+    return "\n\n".join(part for part in parts if part.strip())
+
+
+@cache
+def carried(name: str) -> str:
+    """A text that delivered files carry."""
+    return (files("kernel_agent.delivery") / "carried" / name).read_text("utf-8")
+
+
+def _future(source: str) -> tuple[str, str]:
+    """The imports from `__future__`, which have to stand first, and the source without them."""
+    found = [n for n in ast.parse(source).body if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
+    lines = source.encode().split(b"\n")
+    for node in reversed(found):
+        end = node.end_lineno or node.lineno
+        head, tail = lines[node.lineno - 1][: node.col_offset], lines[end - 1][node.end_col_offset or 0 :]
+        lines[node.lineno - 1 : end] = [head + tail.lstrip(b" \t;")]
+    return "\n".join(ast.unparse(node) for node in found), b"\n".join(lines).decode()
+
+
+def _constants(source: str, problem: Problem, description: Description, bind: str) -> str:
+    contract, device = contract_of(description), description.device
+    why = contract.why_not_compiled
+    values = {
+        "NAME": f"k_{''.join(c if c.isalnum() and c.isascii() else '_' for c in problem.name)[:40]}_{digest(source)}",
+        "TARGET": problem.target,
+        "ARCH": device.arch,
+        "DEVICE": device.name,
+        "DEVICE_TYPE": "cpu" if problem.target == "cpu" else "cuda",
+        "LEVEL": LEVELS.get(device.arch.partition("-")[2], ""),
+        "BUILD": _build(device, problem.target, bind),
+        "CALLS": [_call(call) for call in contract.calls],
+        "TAKES": takes(contract),
+        "PARAMETERS": {name: (list(p.shape), p.dtype) for name, p in (contract.parameters or {}).items()},
+        "CHANGES": contract.changes,
+        "LEAVES": list(contract.leaves),
+        "FORM": contract.form,
+        "RETURNS": contract.returns,
+        "PLAIN": "".join(f", {PLAIN[k]} p{n}" for n, k in enumerate(contract.leaves) if k in PLAIN),
+        "HAS_MODEL": any(isinstance(n, ast.ClassDef) and n.name == "Model" for n in ast.parse(source).body),
+        "COMPILES": why is None,
+        "WHY_NOT": f"torch.compile cannot take this kernel whole: {why}; call it outside the compiled part."
+        if why
+        else "",
+    }
+    rows = [f"_KA_{name} = {pformat(value, width=112, sort_dicts=False)}" for name, value in values.items()]
+    dtypes = ", ".join(f"_ka_torch.{dtype}" for dtype in sorted(set(_dtypes(contract))))
+    return "\n".join(
+        [
+            "# ---- What was verified. ----",
+            "import torch as _ka_torch",
+            "",
+            *rows,
+            f"_KA_DTYPES = ({dtypes}{',' if dtypes else ''})",
+        ]
+    )
+
+
+def _build(device: Device, target: str, bind: str) -> dict[str, str]:
+    if target != "cuda":
+        return {}
+    digits = device.arch.removeprefix("sm_").rstrip("a")
+    arch = f"{digits[:-1]}.{digits[-1]}{'a' if digits in SUFFIXED else ''}"
+    return {"TORCH_CUDA_ARCH_LIST" if bind == "torch" else "TVM_FFI_CUDA_ARCH_LIST": arch}
+
+
+def _call(call: Any) -> dict[str, Any]:
+    return {
+        "takes": [(list(t.shape), t.dtype, list(t.strides)) for t in call.takes],
+        "gives": [(list(g.shape), g.dtype) for g in call.gives],
+    }
+
+
+def takes(contract: Contract) -> str:
+    """The calls in words: `float32 [16, 1024], float32 [1024]`, several joined by `or`."""
+    return " or ".join(", ".join(f"{t.dtype} {list(t.shape)}" for t in call.takes) for call in contract.calls)
+
+
+def _dtypes(contract: Contract) -> Iterator[str]:
+    for call in contract.calls:
+        yield from (taken.dtype for taken in call.takes)
+        yield from (given.dtype for given in call.gives)

@@ -1,0 +1,146 @@
+"""What was verified of a delivered kernel, and what was not: the file's first lines, and a page beside it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_agent import plain
+from kernel_agent.delivery.contract import contract_of
+from kernel_agent.delivery.module import takes
+from kernel_agent.tree import Run
+from kernel_agent.types import Check, Delivery, Evaluation, Interval, Trial, baseline_title
+
+WIDTH = 112
+NEEDS = {
+    ("cuda", "tvm_ffi"): "torch, apache-tvm-ffi, ninja and CUDA's nvcc",
+    ("cuda", "torch"): "torch, ninja and CUDA's nvcc",
+    ("cpu", "tvm_ffi"): "torch, apache-tvm-ffi, ninja and a C++ compiler",
+    ("cpu", "torch"): "torch, ninja and a C++ compiler",
+}
+TRIED = {
+    "state_dict": "takes the original's state_dict",
+    "to": "moves between devices by .to()",
+    "compile": "runs under torch.compile(fullgraph=True)",
+    "cuda_graph": "runs under CUDA-graph capture",
+    "second_gpu": "is right on a second GPU",
+}
+"""What is tried of a file that works, as the sheet says it; see the server's verify_module."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """What is known of a delivered kernel: its second judgement, and what was tried of the file by itself."""
+
+    run: Run
+    trial: Trial
+    bind: str
+    version: str
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The second judgement. Raises KeyError where there is none."""
+        return self.run.confirmations[self.trial.source_id]
+
+    @property
+    def delivery(self) -> Delivery | None:
+        """What was tried of the file that is delivered; None where it was not tried, or bound otherwise."""
+        found = self.run.deliveries.get(self.trial.source_id)
+        return found if found and found.bind == self.bind else None
+
+
+def headed(text: str, sheet: Sheet) -> str:
+    """The delivered file under its sheet; imports from `__future__` may stand below comments."""
+    by = " ".join(filter(None, ["KernelAgent", sheet.version]))
+    rows = [f"A kernel for {sheet.run.problem.name}, found by {by}.", *_sentences(sheet)]
+    wrapped = [line for row in rows for line in textwrap.wrap(plain.line(row, 2000), WIDTH, subsequent_indent="    ")]
+    return "".join(f"# {line}\n" for line in wrapped) + "\n" + text
+
+
+def page(sheet: Sheet) -> str:
+    """VERIFICATION.md: the same with the judge's facts and the commands that repeat it."""
+    rows = [f"# {sheet.run.problem.name}: what was verified", ""]
+    rows += [f"- {row}" for row in _sentences(sheet)]
+    facts = sheet.evaluation.provenance
+    rows += ["", "## The second judgement", "", "| what | value |", "|---|---|"]
+    rows += [f"| {_cell(name)} | {_cell(value)} |" for name, value in facts.items()]
+    if remarks := sheet.evaluation.log.strip():
+        rows += ["", "What the judge remarked:", "", *(f"    {row}" for row in plain.clean(remarks).splitlines())]
+    rows += ["", "## The file by itself", "", *_tried_rows(sheet.delivery), "", "## To repeat it", ""]
+    rows += [
+        f"    python -m kernel_agent evaluate best_kernel.py --problem PROBLEM.py --target {sheet.run.problem.target}"
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def _sentences(sheet: Sheet) -> Iterator[str]:
+    yield from _cannot(sheet.delivery)
+    yield from _verified(sheet)
+    yield from _works(sheet)
+    yield (
+        "NOT verified: other shapes, dtypes and strides (refused, or copied into the verified layout), gradients "
+        "(refused), other GPUs and versions, values beyond those that `get_inputs` draws."
+    )
+    needs = NEEDS.get((sheet.run.problem.target, sheet.bind), "torch with its Triton")
+    yield f"Use: from best_kernel import ModelNew; model = ModelNew(...), as the original. It needs {needs}."
+
+
+def _verified(sheet: Sheet) -> Iterator[str]:
+    device, evaluation = sheet.run.description.device, sheet.evaluation
+    facts = evaluation.provenance
+    error = "" if evaluation.error is None else f"error {evaluation.error:.3g} of 64 allowed rounding units; "
+    yield f"Checked: against float64 on secret inputs, drawn anew in fresh processes; {error}{_who(evaluation)}."
+    against = [f"{_times(v.speedup)} against {baseline_title(v.baseline)}" for v in evaluation.versus]
+    yield f"Measured: {', '.join(against)} on {device.name} ({device.arch}); intervals are 95 %."
+    versions = [f"{name} {facts[name]}" for name in ("torch", "python") if name in facts]
+    yield f"With: {', '.join([*versions, *([str(facts['toolkit'])] if 'toolkit' in facts else [])])}."
+    if words := takes(contract_of(sheet.run.description)):
+        yield f"Takes: {words}."
+
+
+def _who(evaluation: Evaluation) -> str:
+    facts = evaluation.provenance
+    share = facts.get("own_share")
+    own = f", {share:.0%} of the computing in kernels of its own" if isinstance(share, float) else ""
+    return f"authorship {facts.get('label', 'not told')}{own}"
+
+
+def _works(sheet: Sheet) -> Iterator[str]:
+    if sheet.delivery is None:
+        yield "This file was not built by itself: what was judged is the kernel within it, or its other binding."
+        return
+    good = [TRIED[c.name] for c in sheet.delivery.checks if c.ok and c.name in TRIED]
+    yield f"By itself, in an empty folder and a fresh process: it builds, agrees with the original{_and(good)}."
+
+
+def _cannot(delivery: Delivery | None) -> Iterator[str]:
+    for check in delivery.checks if delivery else ():
+        if check.ok is False:
+            yield f"CANNOT: it fails in what was tried as `{check.name}`: {check.why}"
+
+
+def _and(parts: Sequence[str]) -> str:
+    return "".join(f", {part}" for part in parts)
+
+
+def _tried_rows(delivery: Delivery | None) -> Iterator[str]:
+    if delivery is None:
+        yield "It was not tried by itself."
+        return
+    yield from ("| tried | result | why |", "|---|---|---|")
+    for check in delivery.checks:
+        yield f"| {check.name} | {_result(check)} | {_cell(check.why)} |"
+
+
+def _result(check: Check) -> str:
+    return {True: "yes", False: "no", None: "not tried"}[check.ok]
+
+
+def _times(interval: Interval) -> str:
+    return f"{interval.median:.2f}x [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def _cell(value: Any) -> str:
+    return plain.line(str(value), 300).replace("|", "\\|")
