@@ -300,6 +300,8 @@ class Device:
     threads: int
     copy_gbps: float | None = None
     features: tuple[str, ...] = ()
+    build_arch: str | None = None
+    """What CUDA kernels are built for there, such as `9.0a`; None in runs of before, and where nothing is built so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ncu_server import baselines, outline, peaks, schema
+from ncu_server import baselines, nvcc, outline, peaks, schema
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.limit import limit_us
@@ -58,6 +58,7 @@ async def _describe(
             target=target.name,
             name=probe.device,
             arch=probe.arch,
+            build_arch=nvcc.dotted(probe.arch) if target.name == "cuda" else None,
             threads=probe.threads,
             copy_gbps=round(reached.copy_gbps, 2),
             peaks=reached,

@@ -48,6 +48,13 @@ def full(arch: str) -> str:
     return f"{arch}a" if arch.removeprefix("sm_") in SUFFIXED else arch
 
 
+def dotted(arch: str) -> str:
+    """`sm_90` as TORCH_CUDA_ARCH_LIST and tvm_ffi have it, `9.0a`. Raises Refusal as `full` does."""
+    digits = full(arch).removeprefix("sm_")
+    number = digits.rstrip("a")
+    return f"{number[:-1]}.{number[-1]}{digits[len(number) :]}"
+
+
 def command(compiler: str, arch: str, flags: Sequence[str], lineinfo: bool, source: str) -> list[str]:
     """Compiles a file to device code alone, and leaves its PTX beside it."""
     level = [] if any(flag.startswith("-O") for flag in flags) else ["-O3"]

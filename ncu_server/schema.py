@@ -114,6 +114,9 @@ class DeviceResult(BaseModel):
     target: str
     name: str
     arch: str
+    build_arch: str | None = Field(
+        default=None, description="what CUDA kernels are built for, such as 9.0a; builds elsewhere have to ask for it"
+    )
     threads: int = Field(description="CPU threads that both sides run with; 0 where the device is a GPU")
     copy_gbps: float | None = None
     peaks: Peaks

@@ -13,8 +13,8 @@ from kernel_agent.delivery.binding import bound
 from kernel_agent.delivery.contract import PLAIN, Contract, contract_of
 from kernel_agent.types import Description, Device, Problem, digest
 
-SUFFIXED = ("90", "100", "101", "103", "110", "120", "121")
-"""Compute capabilities whose own instructions (wgmma, tcgen05, ...) assemble under the suffix `a` alone (PTX ISA)."""
+SUFFIXED = ("90", "100", "120")
+"""Architectures that servers built for with the suffix `a` before they said so."""
 LEVELS = {"avx512": "AVX512", "avx2": "AVX2"}
 
 
@@ -90,9 +90,10 @@ def _constants(source: str, problem: Problem, description: Description, bind: st
 def _build(device: Device, target: str, bind: str) -> dict[str, str]:
     if target != "cuda":
         return {}
-    digits = device.arch.removeprefix("sm_").rstrip("a")
-    arch = f"{digits[:-1]}.{digits[-1]}{'a' if digits in SUFFIXED else ''}"
-    return {"TORCH_CUDA_ARCH_LIST" if bind == "torch" else "TVM_FFI_CUDA_ARCH_LIST": arch}
+    digits = device.arch.removeprefix("sm_")
+    older = f"{digits[:-1]}.{digits[-1]}{'a' if digits in SUFFIXED else ''}"
+    name = "TORCH_CUDA_ARCH_LIST" if bind == "torch" else "TVM_FFI_CUDA_ARCH_LIST"
+    return {name: device.build_arch or older}
 
 
 def _call(call: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from ncu_server import nvcc
 from ncu_server.stats import Resolution
 from ncu_server.targets.target import Probe, Target
 
@@ -43,9 +44,7 @@ def probe() -> Probe:
 
 def environment(found: Probe) -> dict[str, str]:
     """Exactly one architecture, so that a build costs one pass; sm_90 is built as 9.0a to have wgmma."""
-    digits = found.arch.removeprefix("sm_")
-    suffix = "a" if digits in ("90", "100", "120") else ""
-    arch = f"{digits[:-1]}.{digits[-1]}{suffix}"
+    arch = nvcc.dotted(found.arch)
     around = {"TVM_FFI_CUDA_ARCH_LIST": arch, "TORCH_CUDA_ARCH_LIST": arch}
     if found.compiler:
         home = toolkit(found.compiler)
