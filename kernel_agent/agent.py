@@ -20,7 +20,7 @@ from kernel_agent.errors import NotCovered, UsageError
 from kernel_agent.events import Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.intake import taken
 from kernel_agent.journal import Journal
-from kernel_agent.problem import Shapes, load_problem
+from kernel_agent.problem import Given, Shapes, load_problem
 from kernel_agent.settings import Settings, load_settings, provider_of, resumed
 from kernel_agent.types import Brief, Description, Evaluation, Idea, Interval, Problem, Trial
 
@@ -74,7 +74,7 @@ class KernelAgent:
         *,
         inputs: Any = None,
         name: str | None = None,
-        init_inputs: Sequence[Any] | None = None,
+        init_inputs: Given | None = None,
         run_directory: Path | str | None = None,
     ) -> tuple[str, dict[str, Any]]:
         """The best kernel's source and the results (see `results`); `results["kernel"]` is the kernel to call.

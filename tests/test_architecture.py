@@ -30,7 +30,7 @@ LAYERS = {
         {"llm", "query", "advice", "prompts", "excerpt", "sweep", "costs", "diagnosis", "connection"},
         {"journal", "problem", "intake", "built", "evidence", "delivery"},
         {"budget", "prices", "novelty", "recorded", "selection", "together", "protocols", "briefing"},
-        {"tree"},
+        {"tree", "syntax", "construct"},
         {"settings", "events", "place"},
         {"types"},
         {"errors", "plain", "bandit"},

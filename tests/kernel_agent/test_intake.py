@@ -238,7 +238,7 @@ def test_what_cannot_be_taken_is_said_in_one_sentence(
     assert "\n" not in str(fault.value) and len(str(fault.value)) < 6000
 
 
-@pytest.mark.parametrize("value", [Unshowable(), [Unshowable()], torch.ones(9, 9), {"x": "y" * 5000}, 5, "4x4"])
+@pytest.mark.parametrize("value", [Unshowable(), [Unshowable()], torch.ones(9, 9), {"x": torch.ones(9)}, 5, "4x4"])
 def test_shapes_and_arguments_that_are_none_are_shown_in_short(value: Any) -> None:
     code = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): ...\n"
     for given in ((value, None), ([value], None), ([(4,)], value), ([(4,)], [value, torch.ones(9, 9)])):

@@ -34,10 +34,9 @@ def test_kernelbench_form_is_taken_as_it_is() -> None:
     assert (problem.source, problem.name, problem.target) == (EXAMPLE, "rms", "cpu")
 
 
-def test_a_single_module_becomes_model_wherever_its_name_stands_as_a_name() -> None:
+def test_a_single_module_keeps_its_name_and_gets_that_of_model_too() -> None:
     source = load_problem(SINGLE, "scaled", "cpu", [(4, 3), [4, 3]], [3]).source
-    assert "class Model(nn.Module)" in source and "super(Model, self)" in source and "-> Model:" in source
-    assert "self.Scaled" in source and "'''Scaled is" in source
+    assert source.startswith(SINGLE) and source.endswith("\nModel = Scaled\n")
     assert "return [torch.randn((4, 3)), torch.randn((4, 3))]" in source and "return [3]" in source
     compile(source, "scaled", "exec")
 
@@ -61,7 +60,7 @@ def test_a_single_module_becomes_model_wherever_its_name_stands_as_a_name() -> N
 )
 def test_a_module_is_known_by_its_base_under_any_name(first: str, base: str) -> None:
     code = f"{first}\nclass ModelNew({base}):\n    def forward(self, x): return x\n"
-    assert "class Model(" in load_problem(code, "x", "cpu", [(2,)]).source
+    assert load_problem(code, "x", "cpu", [(2,)]).source.endswith("\nModel = ModelNew\n")
 
 
 def test_a_module_that_derives_from_model_leaves_model_alone() -> None:
@@ -73,12 +72,6 @@ def test_inputs_alone_may_be_missing() -> None:
     code = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): return x\n"
     source = load_problem(code, "x", "cpu", input_shapes=[()]).source
     assert "torch.randn(())" in source and "def get_init_inputs():\n    return []" in source
-
-
-def test_rewriting_keeps_lines_with_odd_characters_and_endings() -> None:
-    code = "class Odd(nn.Module):\r\n    s = 'ä\x0c\u2028'; o: 'Odd' = Odd\r\n    def forward(self, x): return x\r\n"
-    source = load_problem(code, "x", "cpu", [(1,)]).source
-    assert "s = 'ä\x0c\u2028'; o: 'Odd' = Model\r\n" in source
 
 
 @pytest.mark.parametrize(
