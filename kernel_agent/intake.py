@@ -22,6 +22,7 @@ from typing import Any
 
 from kernel_agent.construct import constructed
 from kernel_agent.errors import THEIRS, ProblemError, shown
+from kernel_agent.helpers import whole, with_helpers
 
 Given = Sequence[Any] | Mapping[str, Any]
 FORMS = "source text, a path, a torch.nn.Module, its class, or a function"
@@ -58,14 +59,25 @@ class Taken:
     init_inputs: Given | None = None
 
 
-def taken(code: object, name: str | None = None, inputs: object = None, init_inputs: Given | None = None) -> Taken:
+def taken(
+    code: object,
+    name: str | None = None,
+    inputs: object = None,
+    init_inputs: Given | None = None,
+    helpers: Sequence[Path | str] = (),
+) -> Taken:
     """The source that `code` stands for (see FORMS), with a `get_inputs` that draws values like the example `inputs`.
 
     Of an object's module only what the object uses is taken: functions, classes, constants, imports. An instance's
-    class and arguments are what counts, not its weights. Raises ProblemError with one sentence.
+    class and arguments are what counts, not its weights. `helpers` are files that the source imports. Raises
+    ProblemError with one sentence.
     """
+    if helpers and not isinstance(code, (str, Path)):
+        raise ProblemError(
+            "Helper files are for a problem that is text or a path: an object is read with what it uses."
+        )
     if isinstance(code, (str, Path)):
-        found = _text(code, name)
+        found = _text(code, name, {str(path): _text(Path(path), None, {}).code for path in helpers})
     elif isinstance(code, type) and _is_module_class(code):
         found = Taken(_of_class(code), name or code.__name__, init_inputs)
     elif isinstance(code, FunctionType):
@@ -81,19 +93,22 @@ def taken(code: object, name: str | None = None, inputs: object = None, init_inp
     return Taken(found.code, found.name, init_inputs if found.init_inputs is None else found.init_inputs)
 
 
-def _text(code: str | Path, name: str | None) -> Taken:
+def _text(code: str | Path, name: str | None, helpers: Mapping[str, str]) -> Taken:
     is_path = isinstance(code, Path) or ("\n" not in code.strip() and code.strip().endswith(".py"))
     if not is_path:
-        return Taken(str(code), name or "kernel")
+        return Taken(
+            with_helpers(str(code), name or "the problem", helpers) if helpers else str(code), name or "kernel"
+        )
     path = Path(code)
     try:
-        return Taken(path.read_text("utf-8-sig"), name or path.stem)
+        text = path.read_text("utf-8-sig")
     except OSError as error:
         raise ProblemError(f"{path} cannot be read ({error.strerror}).") from None
     except UnicodeDecodeError:
         raise ProblemError(f"{path} is not text in UTF-8.") from None
     except ValueError as error:
         raise ProblemError(f"{shown(str(code))} cannot be read ({error}).") from None
+    return Taken(whole(text, path, helpers), name or path.stem)
 
 
 def _is_module_class(kind: type) -> bool:

@@ -29,7 +29,7 @@ LAYERS = {
         {"endpoint", "manual", "cassette", "metered"},
         {"llm", "query", "advice", "prompts", "excerpt", "sweep", "costs", "diagnosis", "connection"},
         {"journal", "problem", "intake", "built", "evidence", "delivery"},
-        {"budget", "prices", "novelty", "recorded", "selection", "together", "protocols", "briefing"},
+        {"helpers", "budget", "prices", "novelty", "recorded", "selection", "together", "protocols", "briefing"},
         {"tree", "syntax", "construct"},
         {"settings", "events", "place"},
         {"types"},

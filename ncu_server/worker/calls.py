@@ -47,6 +47,8 @@ def _readings(given: Any, signature: inspect.Signature | None) -> Iterator[Call]
             yield from split
             return
         yield from split
+        if split and signature and given[1] and given[1].keys() <= signature.parameters.keys():
+            return
         if signature and not split and given and _is_keyed(given[-1]) and not _fits(signature, plain):
             yield list(given[:-1]), dict(given[-1])
         yield plain
