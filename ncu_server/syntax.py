@@ -118,6 +118,20 @@ def unused_by_others(text: str, names: Collection[str]) -> list[str]:
     return [name for name in names if name not in used] or list(names)[-1:]
 
 
+def demands_cuda(text: str) -> bool:
+    """Whether a source names a cuda device and never asks whether there is one."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    called = {node.func.attr for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return "is_available" not in attributes and (
+        "cuda" in called or any(re.fullmatch(r"cuda(:\d+)?", t) for t in texts)
+    )
+
+
 def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """A module's statements, those under `if`, `try` and `with` too, but what only a program runs."""
     for node in body:

@@ -87,7 +87,7 @@ def _takes_both(signature: inspect.Signature, keywords: Mapping[str, Any]) -> bo
 
 def _is_said(parameter: inspect.Parameter, kinds: tuple[str, ...]) -> bool | None:
     """Whether a parameter is said to be of such a kind; None where nothing is said."""
-    if parameter.annotation is not parameter.empty:
+    if parameter.annotation not in (parameter.empty, Any, "Any"):
         return any(kind in str(parameter.annotation).lower() for kind in kinds)
     if parameter.default is parameter.empty or parameter.default is None:
         return None

@@ -80,9 +80,7 @@ class Problem:
         main = unused_by_others(source, own)
         if len(main) > 1:
             others = ", ".join(f"`{name}`" for name in main[:-1])
-            self.note = (
-                f"of several modules the last, `{main[-1]}`, is judged, not {others}: name one `Model` to choose"
-            )
+            self.note = f"judged is the last module, `{main[-1]}`, and not {others}: name one `Model` to choose it"
         return getattr(self.module, main[-1])
 
 

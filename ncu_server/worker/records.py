@@ -11,8 +11,8 @@ import types
 from argparse import Namespace
 from typing import Any
 
-OURS = ("problem", "candidate")
-"""Modules that are loaded here: what is called the same in both is one kind of thing."""
+OURS = ("candidate", "problem")
+"""Modules that are loaded here: what is called the same in both is one kind of thing, the first one's where it goes."""
 
 Parts = list[tuple[str, Any]]
 

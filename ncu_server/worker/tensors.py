@@ -86,7 +86,7 @@ def _leaf(node: Any, kind: type, strict: bool) -> dict[str, Any] | None:
     if kind.__module__ == "numpy" and getattr(node, "shape", None) == () and isinstance(node.item(), SCALARS):
         return {"value": node.item()}
     for home in (getattr(node, "__module__", None), "torch.nn.functional", "torch"):
-        name = getattr(node, "__qualname__", getattr(node, "__name__", None))
+        name = getattr(node, "__name__", None)
         if str(home).split(".")[0] == "torch" and name and getattr(sys.modules.get(str(home)), name, None) is node:
             return {"named": [home, name]}
     return None

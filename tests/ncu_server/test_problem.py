@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from ncu_server.worker.modules import Ended
 from ncu_server.worker.problem import Problem
 from tests.measuring import Server
 
@@ -68,7 +67,8 @@ def test_of_several_that_nobody_uses_the_last_is_taken_and_that_is_said() -> Non
         "print('{}' * 1000)",
         "torch.set_num_threads(1); torch.set_num_interop_threads(1)",
         "torch.set_default_device('meta')",
-        "import os; assert os.listdir(os.path.dirname(__file__)); assert 'class Net' in open(__file__).read()",
+        "import os; assert os.listdir(os.path.dirname(__file__))",
+        "from pathlib import Path; assert 'class Net' in Path(__file__).read_text()",
         "from pathlib import Path; assert Path(__file__).is_absolute()",
         "import inspect",
     ],
@@ -89,7 +89,7 @@ def test_an_exit_is_the_end_of_the_file(end: str) -> None:
 
 
 def test_an_exit_before_the_problem_is_there_is_named_with_its_line() -> None:
-    with pytest.raises(Ended, match=r"ends the program in line 4 \(SystemExit: usage: x FILE\) before .* `get_inputs`"):
+    with pytest.raises(SystemExit, match=r"ends the program in line 4 with 'usage: x FILE' before .* `get_inputs`"):
         Problem(f"{HEAD}import sys\nsys.exit('usage: x FILE')\n{module('Net')}{INPUTS}")
 
 
@@ -164,10 +164,10 @@ class Half(nn.Module):
 class Net(nn.Module):
     def __init__(self, width, config):
         super().__init__()
-        self.half, self.config = Half(), config
+        self.part, self.config = Half(), config
         self.weight = nn.Parameter(torch.randn(width))
     def forward(self, x, *, scale, mode, mask=None):
-        y = self.half(x) * self.weight * scale * self.config.gain
+        y = self.part(x) * self.weight * scale * self.config.gain
         return Out(y if mode == "as is" else -y, {1: x + self.weight, "n": 3})
 
 def get_inputs():
