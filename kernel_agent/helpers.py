@@ -69,9 +69,10 @@ def _parsed(text: str, path: str) -> ast.Module:
     try:
         return ast.parse(text)
     except SyntaxError as error:
-        raise ProblemError(f"{path} does not parse: {error.msg} in line {error.lineno}.") from None
-    except (ValueError, RecursionError, MemoryError):
-        raise ProblemError(f"{path} is no Python source.") from None
+        where = f" in line {error.lineno}" if error.lineno else ""
+        raise ProblemError(f"{path} does not parse: {error.msg}{where}.") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ProblemError(f"{path} does not parse: {error}.") from None
 
 
 def _gather(path: str, tree: ast.Module, trees: Sources, order: list[str], above: tuple[str, ...]) -> None:
@@ -127,15 +128,13 @@ def _meanings(node: ast.stmt, path: str, trees: Sources) -> Iterator[tuple[str, 
     """The names that a statement binds, but those of helpers, and what each stands for: something of a package, or of
     the file at `path`."""
     if isinstance(node, ast.Import | ast.ImportFrom):
-        of_helpers = {alias for _, alias in _reads(node, trees)}
-        module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-        for alias in node.names if None not in of_helpers else ():
-            if alias not in of_helpers:
-                plain = alias.asname is None and not module
-                yield (
-                    alias.asname or alias.name.split(".")[0],
-                    alias.name.split(".")[0] if plain else module + alias.name,
-                )
+        files = {alias: file for file, alias in _reads(node, trees)}
+        module = f"{files.get(None, node.module)}." if isinstance(node, ast.ImportFrom) else ""
+        for alias in node.names:
+            first = alias.name.split(".")[0]
+            if None not in files or alias.asname not in (None, alias.name):
+                meaning = first if not alias.asname and not module else module + alias.name
+                yield alias.asname or first, files.get(alias, meaning)
         return
     yield from ((name, path) for name in names(ast.Module([node], [])))
 
@@ -151,7 +150,7 @@ def _rewritten(text: str, tree: ast.Module, trees: Sources) -> str:
         before = lines[first].encode()[: node.col_offset].decode()
         after = lines[last - 1].encode()[node.end_col_offset :].decode()
         stands = [] if future else list(_stand_ins(node, trees))
-        lines[first:last] = [f"{before}{'; '.join(stands) or ('pass' if before else '')}{after}"]
+        lines[first:last] = [f"{before}{'; '.join(stands) or ('pass' if before or after.strip() else '')}{after}"]
     return "\n".join(lines)
 
 

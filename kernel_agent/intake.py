@@ -9,7 +9,6 @@ import ast
 import builtins
 import inspect
 import site
-import symtable
 import sys
 import sysconfig
 import textwrap
@@ -23,6 +22,7 @@ from typing import Any
 from kernel_agent.construct import constructed
 from kernel_agent.errors import THEIRS, ProblemError, shown
 from kernel_agent.helpers import whole, with_helpers
+from kernel_agent.syntax import used_names
 
 Given = Sequence[Any] | Mapping[str, Any]
 FORMS = "source text, a path, a torch.nn.Module, its class, or a function"
@@ -271,7 +271,7 @@ class Gathered:
         if not source.startswith(("def ", "class ", "@")):
             raise ProblemError(f"`{name}` is not a plain function or class: give source text.")
         around = _around(value)
-        for used in sorted(_used(source)):
+        for used in sorted(used_names(source)):
             if used in around:
                 self._take(used, around[used])
             elif not hasattr(builtins, used) and used != own:
@@ -288,18 +288,6 @@ def _around(value: Any) -> Mapping[str, object]:
             found.update(one.__globals__)
             found.update(inspect.getclosurevars(one).nonlocals)
     return found
-
-
-def _used(source: str) -> set[str]:
-    """The global names that a piece of source reads."""
-    top = symtable.symtable(source, "source", "exec")
-    found = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_referenced() and not symbol.is_assigned()}
-    tables = list(top.get_children())
-    while tables:
-        table = tables.pop()
-        tables += table.get_children()
-        found |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() and symbol.is_referenced()}
-    return found - {"__class__"}
 
 
 def _is_installed(module: ModuleType) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import symtable
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -139,7 +140,7 @@ def _unused_by_others(tree: ast.Module, modules: Sequence[str]) -> list[str]:
     uses: dict[str, set[str]] = {}
     for node in statements(tree.body):
         for name in _names(node):
-            uses.setdefault(name, set()).update(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+            uses.setdefault(name, set()).update(used_names(ast.unparse(node)))
     used = set[str]()
     for module in modules:
         reached, waiting = set[str](), [module]
@@ -149,6 +150,18 @@ def _unused_by_others(tree: ast.Module, modules: Sequence[str]) -> list[str]:
             waiting += new
         used |= reached - {module}
     return [module for module in modules if module not in used] or list(modules)[-1:]
+
+
+def used_names(source: str) -> set[str]:
+    """The global names that a piece of source reads."""
+    top = symtable.symtable(source, "source", "exec")
+    found = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_referenced() and not symbol.is_assigned()}
+    tables = list(top.get_children())
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        found |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() and symbol.is_referenced()}
+    return found - {"__class__"}
 
 
 def until_the_end(code: str, tree: ast.Module) -> str:

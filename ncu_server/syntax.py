@@ -106,7 +106,7 @@ def unused_by_others(text: str, names: Collection[str]) -> list[str]:
     uses: dict[str, set[str]] = {}
     for node in statements(ast.parse(text).body):
         for name in _binds(node):
-            uses.setdefault(name, set()).update(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+            uses.setdefault(name, set()).update(_reads(symtable.symtable(ast.unparse(node), "source", "exec")))
     used = set[str]()
     for name in names:
         reached, waiting = set[str](), [name]
@@ -116,6 +116,14 @@ def unused_by_others(text: str, names: Collection[str]) -> list[str]:
             waiting += new
         used |= reached - {name}
     return [name for name in names if name not in used] or list(names)[-1:]
+
+
+def _reads(table: symtable.SymbolTable) -> Iterator[str]:
+    """The names of the module that a statement reads, in whatever scope."""
+    top = table.get_type() == "module"
+    yield from (one.get_name() for one in table.get_symbols() if one.is_referenced() and (top or one.is_global()))
+    for inner in table.get_children():
+        yield from _reads(inner)
 
 
 def demands_cuda(text: str) -> bool:

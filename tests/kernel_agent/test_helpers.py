@@ -58,7 +58,7 @@ def test_an_import_of_a_helper_gives_the_same_names_in_one_source(code: str) -> 
         ("import pack.scale", {"pack/scale.py": SCALE}, "write `from pack.scale import ...`"),
         ("import a", {"a.py": "import b", "b.py": "import a"}, "import one another"),
         ("import a", {"a.py": "def ("}, "a.py does not parse: "),
-        ("import a", {"a.py": "\0"}, "a.py is no Python source."),
+        ("import a", {"a.py": "\0"}, "a.py does not parse: source code string cannot contain null bytes."),
     ],
 )
 def test_what_cannot_be_put_together_is_said_in_one_sentence(code: str, files: Mapping[str, str], words: str) -> None:

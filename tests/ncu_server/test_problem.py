@@ -46,6 +46,7 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (module("Net") + "def main():\n    Net()\nif __name__ == '__main__':\n    main()\n", "Net"),
         (module("Net") + "Model = Net\n", "Net"),
+        (module("A", "out = x; return out") + module("Net", init="A()") + "out = Net()\n", "Net"),
     ],
 )
 def test_the_module_that_no_other_uses_is_the_problem(source: str, name: str) -> None:
