@@ -152,7 +152,11 @@ def spec_of(structure: Any, tensors: list[torch.Tensor]) -> Spec:
 
 def write(fd: int, tree: Any, strict: bool = False) -> Spec:
     """Put a tree into the memfd and say where everything lies."""
-    structure, tensors = flatten(tree, strict)
+    return put(fd, *flatten(tree, strict))
+
+
+def put(fd: int, structure: Any, tensors: list[torch.Tensor]) -> Spec:
+    """Put a flattened tree into the memfd and say where everything lies."""
     spec = spec_of(structure, tensors)
     os.ftruncate(fd, spec["bytes"])
     with mmap.mmap(fd, spec["bytes"]) as shared:

@@ -217,6 +217,34 @@ async def test_a_problem_of_every_kind_at_once_is_judged_beside_a_kernel_apart(s
     assert "a dict with keys y, parts where the reference returns a dataclass Out(y, parts)" in result["log"]
 
 
+LATE = (
+    KERNEL.replace("RETURNED", "Late(y=y, parts={'n': 3, 1: z})")
+    .replace("kernel.run(x,", "global WORK; WORK = lambda: kernel.run(x,")
+    .replace(
+        "class ModelNew",
+        """
+class Late(dict):
+    def __init__(self, **parts):
+        super().__init__(parts)
+        if len(CALLS) % 2:
+            WORK()
+        CALLS.append(1)
+
+Late.__dataclass_fields__ = Out.__dataclass_fields__
+Late.__name__ = Late.__qualname__ = "Out"
+CALLS = []
+
+class ModelNew""",
+    )
+)
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_container_that_computes_when_it_is_put_together_again_is_not_believed(server: Server) -> None:
+    result = await server.evaluate(LATE, problem=HARD)
+    assert result["status"] in ("wrong", "run_error"), result["log"]
+
+
 @pytest.mark.asyncio(loop_scope="session")
 async def test_keywords_and_records_are_traced_and_profiled(server: Server) -> None:
     plain = HARD.replace("Out(y if", "(y if").replace('{1: x + self.weight, "n": 3})', "x + self.weight)")
