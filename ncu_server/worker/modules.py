@@ -6,6 +6,7 @@ import contextlib
 import io
 import linecache
 import multiprocessing
+import os
 import random
 import sys
 import types
@@ -42,8 +43,9 @@ def load(source: str, name: str, *needed: str) -> types.ModuleType:
     module, file = types.ModuleType(name), f"{name}.py"
     module.__file__, module.__package__ = str(Path.cwd() / file), ""
     LOADED.add(module)
-    with contextlib.suppress(OSError):
-        Path(module.__file__).write_text(source)
+    if os.environ.get("TMPDIR") == str(Path.cwd()):  # a directory of this process's own
+        with contextlib.suppress(OSError):
+            Path(module.__file__).write_text(source)
     for key in (file, module.__file__):
         linecache.cache[key] = (len(source), None, io.StringIO(source).readlines(), key)
     sys.modules[name], sys.argv[:] = module, [file]

@@ -24,6 +24,7 @@ def module(name: str, forward: str = "return x * 2", init: str = "", arguments: 
 def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process of its own: a problem finds its file in the working directory and sees no arguments."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["judge", "--secret"])
     monkeypatch.setitem(sys.modules, "problem", None)
 
