@@ -20,7 +20,7 @@ from kernel_agent.errors import NotCovered, UsageError
 from kernel_agent.events import Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.intake import taken
 from kernel_agent.journal import Journal
-from kernel_agent.problem import Shapes, load_problem
+from kernel_agent.problem import Given, Shapes, load_problem
 from kernel_agent.settings import Settings, load_settings, provider_of, resumed
 from kernel_agent.types import Brief, Description, Evaluation, Idea, Interval, Problem, Trial
 
@@ -74,20 +74,22 @@ class KernelAgent:
         *,
         inputs: Any = None,
         name: str | None = None,
-        init_inputs: Sequence[Any] | None = None,
+        init_inputs: Given | None = None,
+        helpers: Sequence[Path | str] = (),
         run_directory: Path | str | None = None,
     ) -> tuple[str, dict[str, Any]]:
         """The best kernel's source and the results (see `results`); `results["kernel"]` is the kernel to call.
 
         `code` is PyTorch source (text, or a path to it) in KernelBench's form, or one torch.nn.Module in any of these
         forms: source, a class, an instance, a function whose source can be read. Beside the latter stand `input_shapes`
-        or example `inputs` (and `init_inputs`, the constructor's arguments). Everything is kept in `run_directory`, by
-        default a new one in `runs_dir`. Where nothing beats the original, it comes back, with status no_improvement.
+        or example `inputs` (and `init_inputs`, the constructor's arguments); a dict of either goes by keyword. Files
+        that the source imports are its `helpers`. All is kept in `run_directory`, by default a new one in `runs_dir`.
+        Where nothing beats the original, it comes back, with status no_improvement.
         Raises the exceptions of kernel_agent.errors; a run that was stopped goes on with `resume`.
         """
         settings, fits = self._played()
         settings = settings.model_copy(update={"provider": provider_of(settings)})  # whatever keys there are later
-        given = taken(code, name, inputs, init_inputs)
+        given = taken(code, name, inputs, init_inputs, helpers)
         problem = fits(load_problem(given.code, given.name, settings.target or "", input_shapes, given.init_inputs))
         new = _new_directory(settings.runs_dir, problem.name) if run_directory is None else _path(run_directory)
         with Journal.create(new) as journal:

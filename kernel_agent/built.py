@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from kernel_agent.construct import constructed
 from kernel_agent.errors import UsageError
 
 
@@ -26,8 +28,8 @@ class Kernel:
     def module(self) -> Any:
         return _module(self.path.resolve())
 
-    def __call__(self, *inputs: Any) -> Any:
-        return self.module(*inputs)
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        return self.module(*inputs, **keywords)
 
 
 @cache
@@ -36,6 +38,7 @@ def _module(path: Path) -> Any:
     if spec is None or spec.loader is None or not path.is_file():
         raise UsageError(f"There is no kernel at {path}.")
     source = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(source)
+    with patch.object(sys, "argv", [path.name]):  # this program's own arguments are not for it
+        spec.loader.exec_module(source)
     kind = getattr(source, "ModelNew", None) or source.Model  # nothing beat the original
-    return kind(*source.get_init_inputs())
+    return constructed(kind, source.get_init_inputs())

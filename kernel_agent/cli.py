@@ -120,7 +120,7 @@ class Watched:
 
 
 def _run(arguments: argparse.Namespace, watched: Watched) -> int:
-    code = _source(arguments.file)
+    code = _whole(arguments.file, arguments.helpers)
     with _display() as observer:
         agent = _agent(arguments, watched.to(observer))
         work = agent.generate_kernel(
@@ -202,7 +202,10 @@ def _evaluate(arguments: argparse.Namespace, watched: Watched) -> int:
 
     settings = load_settings(**given(arguments))
     problem = load_problem(
-        _source(arguments.problem), arguments.problem.stem, settings.target or "", input_shapes(arguments)
+        _whole(arguments.problem, arguments.helpers),
+        arguments.problem.stem,
+        settings.target or "",
+        input_shapes(arguments),
     )
     candidate = _source(arguments.candidate, stdin=True)
     with _stage() as say:
@@ -212,6 +215,13 @@ def _evaluate(arguments: argparse.Namespace, watched: Watched) -> int:
     for row in [json.dumps(answer, indent=2)] if arguments.json else lines(verdict, problem):
         print(row)
     return 0 if verdict.status is Status.PASSED else NOT_PASSED
+
+
+def _whole(file: Path, helpers: Sequence[Path]) -> str:
+    """A problem's text with the files that it imports."""
+    from kernel_agent.helpers import whole
+
+    return whole(_source(file), file, {str(path): _source(path) for path in helpers})
 
 
 def _source(file: Path, stdin: bool = False) -> str:

@@ -34,7 +34,7 @@ def parser() -> Parser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     form: dict[str, Any] = {"epilog": _keys(), "allow_abbrev": False}
     run = commands.add_parser("run", help="find a faster kernel for the module in FILE", **form)
-    run.add_argument("file", metavar="FILE", type=Path, help="PyTorch source: Model, get_inputs, get_init_inputs")
+    run.add_argument("file", metavar="FILE", type=Path, help="PyTorch source: a module, get_inputs, get_init_inputs")
     _add_shapes(run)
     run.add_argument(
         "--run-directory", metavar="DIR", type=Path, help="where the run is kept (default: a new one in runs_dir)"
@@ -90,7 +90,7 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         required=True,
-        help="what it stands in for: Model, get_inputs, get_init_inputs",
+        help="what it stands in for: a module, get_inputs, get_init_inputs",
     )
     _add_shapes(command)
     command.add_argument(
@@ -116,6 +116,15 @@ def _add_shapes(command: argparse.ArgumentParser) -> None:
         metavar="64x1024",
         type=_shapes,
         help="a shape for each input, apart by blanks or commas, where FILE has no get_inputs; again for more sets",
+    )
+    command.add_argument(
+        "--with",
+        nargs="+",
+        dest="helpers",
+        metavar="FILE",
+        type=Path,
+        default=[],
+        help="files beside it that it imports",
     )
 
 

@@ -9,7 +9,6 @@ import ast
 import builtins
 import inspect
 import site
-import symtable
 import sys
 import sysconfig
 import textwrap
@@ -20,8 +19,12 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from kernel_agent.construct import constructed
 from kernel_agent.errors import THEIRS, ProblemError, shown
+from kernel_agent.helpers import whole, with_helpers
+from kernel_agent.syntax import used_names
 
+Given = Sequence[Any] | Mapping[str, Any]
 FORMS = "source text, a path, a torch.nn.Module, its class, or a function"
 MOST = 2**63 - 1
 """Where `torch.randint` ends."""
@@ -35,14 +38,14 @@ class Model(torch.nn.Module):
         super().__init__()
         self.held = {call}
 
-    def forward(self, *inputs):
-        return self.held(*inputs)
+    def forward(self, *inputs, **keywords):
+        return self.held(*inputs, **keywords)
 """
 WRAPPED = """import torch
 {source}
 
 class Model(torch.nn.Module):
-    def forward(self, {given}):
+    def forward(self, {taken}):
         return {name}({given})
 """
 
@@ -53,23 +56,32 @@ class Taken:
 
     code: str
     name: str
-    init_inputs: Sequence[Any] | None = None
+    init_inputs: Given | None = None
 
 
 def taken(
-    code: object, name: str | None = None, inputs: object = None, init_inputs: Sequence[Any] | None = None
+    code: object,
+    name: str | None = None,
+    inputs: object = None,
+    init_inputs: Given | None = None,
+    helpers: Sequence[Path | str] = (),
 ) -> Taken:
     """The source that `code` stands for (see FORMS), with a `get_inputs` that draws values like the example `inputs`.
 
     Of an object's module only what the object uses is taken: functions, classes, constants, imports. An instance's
-    class and arguments are what counts, not its weights. Raises ProblemError with one sentence.
+    class and arguments are what counts, not its weights. `helpers` are files that the source imports. Raises
+    ProblemError with one sentence.
     """
+    if helpers and not isinstance(code, (str, Path)):
+        raise ProblemError(
+            "Helper files are for a problem that is text or a path: an object is read with what it uses."
+        )
     if isinstance(code, (str, Path)):
-        found = _text(code, name)
+        found = _text(code, name, {str(path): _text(Path(path), None, {}).code for path in helpers})
     elif isinstance(code, type) and _is_module_class(code):
         found = Taken(_of_class(code), name or code.__name__, init_inputs)
     elif isinstance(code, FunctionType):
-        found = Taken(_of_function(code), name or code.__name__)
+        found = Taken(_of_function(code, inputs), name or code.__name__)
     elif _is_module_class(type(code)):
         found = _of_instance(code, name, init_inputs)
     else:
@@ -81,19 +93,22 @@ def taken(
     return Taken(found.code, found.name, init_inputs if found.init_inputs is None else found.init_inputs)
 
 
-def _text(code: str | Path, name: str | None) -> Taken:
+def _text(code: str | Path, name: str | None, helpers: Mapping[str, str]) -> Taken:
     is_path = isinstance(code, Path) or ("\n" not in code.strip() and code.strip().endswith(".py"))
     if not is_path:
-        return Taken(str(code), name or "kernel")
+        return Taken(
+            with_helpers(str(code), name or "the problem", helpers) if helpers else str(code), name or "kernel"
+        )
     path = Path(code)
     try:
-        return Taken(path.read_text("utf-8-sig"), name or path.stem)
+        text = path.read_text("utf-8-sig")
     except OSError as error:
         raise ProblemError(f"{path} cannot be read ({error.strerror}).") from None
     except UnicodeDecodeError:
         raise ProblemError(f"{path} is not text in UTF-8.") from None
     except ValueError as error:
         raise ProblemError(f"{shown(str(code))} cannot be read ({error}).") from None
+    return Taken(whole(text, path, helpers), name or path.stem)
 
 
 def _is_module_class(kind: type) -> bool:
@@ -104,32 +119,35 @@ def _of_class(kind: type) -> str:
     if kind.__module__.startswith("torch."):
         raise ProblemError(f"`{kind.__name__}` is torch's own: give an instance of it.")
     source = Gathered().of(kind)
-    modules = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-    if kind.__name__ == "Model" or len(modules) == 1:
-        return source
-    return f"{source}\n\nclass Model({kind.__name__}):\n    pass\n"
+    return source if kind.__name__ == "Model" else f"{source}\n\nModel = {kind.__name__}\n"
 
 
-def _of_function(function: FunctionType) -> str:
-    names = []
+def _of_function(function: FunctionType, inputs: object) -> str:
+    """A module that calls the function with what it has to be given, and with what the example inputs name."""
+    last = inputs[-1:] if isinstance(inputs, (list, tuple)) else ()
+    named = {str(key) for one in (inputs, *last) if isinstance(one, Mapping) for key in one}
+    by_place: list[str] = []
+    by_keyword: list[str] = []
     for one in inspect.signature(function).parameters.values():
-        if one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
+        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
             raise ProblemError(f"`{function.__name__}` takes `{one}`: only plain arguments can be given to a kernel.")
-        if one.default is one.empty:
-            names.append(one.name)
-    given = ", ".join(names)
-    return WRAPPED.format(source=Gathered().of(function), name=function.__name__, given=given)
+        if one.default is not one.empty and one.name not in named:
+            continue
+        (by_keyword if one.kind is one.KEYWORD_ONLY or one.default is not one.empty else by_place).append(one.name)
+    taken = ", ".join([*by_place, *(["*", *by_keyword] if by_keyword else [])])
+    given = ", ".join([*by_place, *(f"{name}={name}" for name in by_keyword)])
+    return WRAPPED.format(source=Gathered().of(function), name=function.__name__, taken=taken, given=given)
 
 
-def _of_instance(module: Any, name: str | None, init_inputs: Sequence[Any] | None) -> Taken:
+def _of_instance(module: Any, name: str | None, init_inputs: Given | None) -> Taken:
     kind = type(module)
     if kind.__module__.startswith("torch."):
         return Taken(HELD.format(call=_built(module)), name or kind.__name__, [])
-    arguments = list(_arguments(module)) if init_inputs is None else list(init_inputs)
-    call = f"`{kind.__name__}{shown(tuple(arguments))}`"
+    arguments = list(_arguments(module)) if init_inputs is None else init_inputs
+    call = f"`{kind.__name__}{shown(arguments if isinstance(arguments, Mapping) else tuple(arguments))}`"
     try:
         with _same_random_numbers():
-            made = kind(*arguments)
+            made = constructed(kind, arguments)
         differs = _difference(module, made)
     except THEIRS as error:
         raise ProblemError(f"{call} fails ({shown(error)}): give init_inputs.") from None
@@ -253,7 +271,7 @@ class Gathered:
         if not source.startswith(("def ", "class ", "@")):
             raise ProblemError(f"`{name}` is not a plain function or class: give source text.")
         around = _around(value)
-        for used in sorted(_used(source)):
+        for used in sorted(used_names(source)):
             if used in around:
                 self._take(used, around[used])
             elif not hasattr(builtins, used) and used != own:
@@ -270,18 +288,6 @@ def _around(value: Any) -> Mapping[str, object]:
             found.update(one.__globals__)
             found.update(inspect.getclosurevars(one).nonlocals)
     return found
-
-
-def _used(source: str) -> set[str]:
-    """The global names that a piece of source reads."""
-    top = symtable.symtable(source, "source", "exec")
-    found = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_referenced() and not symbol.is_assigned()}
-    tables = list(top.get_children())
-    while tables:
-        table = tables.pop()
-        tables += table.get_children()
-        found |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() and symbol.is_referenced()}
-    return found - {"__class__"}
 
 
 def _is_installed(module: ModuleType) -> bool:
@@ -302,12 +308,18 @@ def _is_literal(value: object) -> bool:
 
 def _drawn(inputs: object) -> str:
     """A `get_inputs` whose values are like the examples: shapes, dtypes, and the range or the spread."""
-    examples = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-    drawn = ", ".join(_like(example) for example in examples)
-    return f"{HEAD}\n\ndef get_inputs():\n    return [{drawn}]\n"
+    examples = inputs if isinstance(inputs, (list, tuple, Mapping)) else [inputs]
+    drawn = _like(list(examples) if isinstance(examples, tuple) else examples)
+    return f"{HEAD}\n\ndef get_inputs():\n    return {drawn}\n"
 
 
 def _like(example: Any) -> str:
+    if isinstance(example, Mapping):
+        return f"{{{', '.join(f'{key!r}: {_like(value)}' for key, value in example.items())}}}"
+    if type(example) is list:
+        return f"[{', '.join(map(_like, example))}]"
+    if type(example) is tuple:
+        return f"({''.join(f'{_like(one)}, ' for one in example)})"
     if _is_literal(example):
         return repr(example)
     if not all(hasattr(example, part) for part in ("shape", "dtype", "min", "max", "float")):

@@ -100,7 +100,8 @@ def _words(structure: dict[str, Any]) -> str:
             return f"a dict with keys {', '.join(str(key) for key, _ in body)}" if body else "an empty dict"
         case "record":
             form, label, fields = body
-            return f"a {form} {label.rpartition(':')[2]}({', '.join(name for name, _ in fields)})"
+            article, parts = "a" if form in ("dataclass", "namedtuple") else "an", ", ".join(name for name, _ in fields)
+            return f"{article} {form} {label.rpartition(':')[2]}({parts})"
         case "tensor":
             return "a tensor"
         case "dtype":

@@ -140,7 +140,7 @@ def _no_kernel(source: Source) -> bool:
 
 def _takes_reference(source: Source) -> bool:
     """`Model` read from a module that the source did not write: from sys.modules, or imported by a harness's name."""
-    if any(isinstance(n, ast.ClassDef) and n.name == "Model" for n in source.tree.body):
+    if "Model" in source.bound and not source.aliases.get("Model", "").endswith(".Model"):
         return False
     modules = [n.module for n in ast.walk(source.tree) if isinstance(n, ast.ImportFrom)]
     modules += [a.name for n in ast.walk(source.tree) if isinstance(n, ast.Import) for a in n.names]
@@ -192,8 +192,9 @@ def _keyed_by_address(source: Source) -> bool:
 
 
 def _forwards(source: Source) -> Iterator[ast.AST]:
+    reference = ("Model", source.aliases.get("Model"))
     for cls in ast.walk(source.tree):
-        if isinstance(cls, ast.ClassDef) and cls.name != "Model":
+        if isinstance(cls, ast.ClassDef) and cls.name not in reference:
             yield from (
                 n for n in cls.body if isinstance(n, ast.FunctionDef) and n.name not in ("__init__", "extra_repr")
             )

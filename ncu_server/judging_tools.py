@@ -16,7 +16,10 @@ from ncu_server.trial import Request
 
 Problem = Annotated[
     SourceText,
-    Field(description="PyTorch source that defines `Model`, `get_inputs` and `get_init_inputs` (KernelBench's form)"),
+    Field(
+        description="PyTorch source with `Model` (or one module of another name), `get_inputs` and, for its "
+        "constructor, `get_init_inputs`; each gives a list, a dict of keywords, or `[[...], {...}]`"
+    ),
 ]
 Candidate = Annotated[
     SourceText,

@@ -12,6 +12,7 @@ from typing import Any
 from ncu_server.case import Case, How, same_effects
 from ncu_server.errors import Code, Refusal
 from ncu_server.memory import Practice, Shared
+from ncu_server.syntax import demands_cuda
 from ncu_server.targets import Target
 from ncu_server.timing import Rotation
 from ncu_server.zygote import Child, ChildDied, ChildError, ChildFault, ChildTimeout, Lost, Zygote
@@ -347,14 +348,21 @@ class Session:
         self._baselines[name] = child
         return opened
 
+    def _advice(self, fault: ChildFault) -> str:
+        """What to do about a problem that is written for a GPU, where there is none."""
+        lacks = self.target.device == "cpu" and fault.kind in ("AssertionError", "RuntimeError")
+        if not lacks or not demands_cuda(self.problem):
+            return ""
+        return (
+            "; it names a cuda device, which the cpu target lacks: name none, model and inputs are moved to the target"
+        )
+
     async def _trusted(self, child: Child, verb: str, fds: list[int], **arguments: Any) -> Any:
         try:
             return await child.ask(verb, fds, PREPARE_TIMEOUT_S, **arguments)
         except ChildFault as fault:
-            words = " ".join(fault.text.split())
-            raise Refusal(
-                Code.BAD_PROBLEM, f"the problem fails in {_step(verb, arguments)}: {fault.kind}: {words}"
-            ) from fault
+            words = f"{fault.kind}: {' '.join(fault.text.split())}{self._advice(fault)}"
+            raise Refusal(Code.BAD_PROBLEM, f"the problem fails in {_step(verb, arguments)}: {words}") from fault
         except ChildTimeout:
             sentence = f"the problem needs more than {PREPARE_TIMEOUT_S:.0f} s in {_step(verb, arguments)}"
             raise Refusal(Code.BAD_PROBLEM, sentence) from None

@@ -106,7 +106,7 @@ def unused_by_others(text: str, names: Collection[str]) -> list[str]:
     uses: dict[str, set[str]] = {}
     for node in statements(ast.parse(text).body):
         for name in _binds(node):
-            uses.setdefault(name, set()).update(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+            uses.setdefault(name, set()).update(_reads(symtable.symtable(ast.unparse(node), "source", "exec")))
     used = set[str]()
     for name in names:
         reached, waiting = set[str](), [name]
@@ -116,6 +116,28 @@ def unused_by_others(text: str, names: Collection[str]) -> list[str]:
             waiting += new
         used |= reached - {name}
     return [name for name in names if name not in used] or list(names)[-1:]
+
+
+def _reads(table: symtable.SymbolTable) -> Iterator[str]:
+    """The names of the module that a statement reads, in whatever scope."""
+    top = table.get_type() == "module"
+    yield from (one.get_name() for one in table.get_symbols() if one.is_referenced() and (top or one.is_global()))
+    for inner in table.get_children():
+        yield from _reads(inner)
+
+
+def demands_cuda(text: str) -> bool:
+    """Whether a source names a cuda device and never asks whether there is one."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    called = {node.func.attr for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return "is_available" not in attributes and (
+        "cuda" in called or any(re.fullmatch(r"cuda(:\d+)?", t) for t in texts)
+    )
 
 
 def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

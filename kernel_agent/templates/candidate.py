@@ -99,14 +99,11 @@ def _returned(structure: str, outs: Sequence[str]) -> str:
 
 
 def _arguments(graph: Graph) -> list[str]:
-    """Names for forward's arguments: the traced ones where they can be used."""
-    names = [argument.name for argument in graph.arguments]
+    """Names for forward's arguments: keywords as they are, the traced ones of others where they can be used."""
+    names = [argument.name for argument in graph.arguments][: len(graph.arguments) - len(graph.keywords)]
     usable = all(n.isidentifier() and not keyword.iskeyword(n) and n not in ("self", "torch") for n in names)
-    return (
-        names
-        if usable and not any(re.fullmatch(r"(in|out)\d+", n) for n in names)
-        else [f"argument{i}" for i in range(len(names))]
-    )
+    usable = usable and not any(re.fullmatch(r"(in|out)\d+", n) or n in graph.keywords for n in names)
+    return [*(names if usable else (f"argument{i}" for i in range(len(names)))), *graph.keywords]
 
 
 def _path(leaf: Leaf) -> str:

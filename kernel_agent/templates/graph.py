@@ -64,13 +64,17 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Arguments in call order, leaves by node name, calls in order, and the names of what is returned."""
+    """Arguments in call order, leaves by node name, calls in order, and the names of what is returned.
+
+    The last arguments go by keyword: those in `keywords`.
+    """
 
     arguments: tuple[Argument, ...]
     leaves: Mapping[str, Leaf]
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
     structure: str
+    keywords: tuple[str, ...] = ()
 
 
 HELP = (
@@ -83,6 +87,8 @@ def parse(graph: Mapping[str, Any] | None) -> Graph:
     """Read the server's JSON. Raises NotCovered where there is none (the module could not be traced)."""
     if graph is None:
         raise NotCovered(f"the module could not be traced into a graph, which the templates need. {HELP}")
+    if graph.get("input_structure") == "mixed":
+        raise NotCovered(f"templates take tensors and plain values, and this module takes containers of them. {HELP}")
     arguments = tuple(_argument(entry) for entry in graph["inputs"])
     leaves = {argument.leaf.node: argument.leaf for argument in arguments if argument.leaf}
     for entry in graph["parameters"]:
@@ -98,7 +104,7 @@ def parse(graph: Mapping[str, Any] | None) -> Graph:
         for entry in graph["nodes"]
     )
     structure = graph.get("output_structure", "tensor" if len(graph["outputs"]) == 1 else "tuple")
-    return Graph(arguments, leaves, nodes, tuple(graph["outputs"]), structure)
+    return Graph(arguments, leaves, nodes, tuple(graph["outputs"]), structure, tuple(graph.get("keywords", ())))
 
 
 def _argument(entry: Mapping[str, Any]) -> Argument:

@@ -47,6 +47,8 @@ def _readings(given: Any, signature: inspect.Signature | None) -> Iterator[Call]
             yield from split
             return
         yield from split
+        if split and signature and given[1] and given[1].keys() <= signature.parameters.keys():
+            return
         if signature and not split and given and _is_keyed(given[-1]) and not _fits(signature, plain):
             yield list(given[:-1]), dict(given[-1])
         yield plain
@@ -85,7 +87,7 @@ def _takes_both(signature: inspect.Signature, keywords: Mapping[str, Any]) -> bo
 
 def _is_said(parameter: inspect.Parameter, kinds: tuple[str, ...]) -> bool | None:
     """Whether a parameter is said to be of such a kind; None where nothing is said."""
-    if parameter.annotation is not parameter.empty:
+    if parameter.annotation not in (parameter.empty, Any, "Any"):
         return any(kind in str(parameter.annotation).lower() for kind in kinds)
     if parameter.default is parameter.empty or parameter.default is None:
         return None

@@ -65,11 +65,12 @@ class Candidate:
         self._device = DEVICES[device]()
         if kernels:
             jit.only_read(Path(kernels))
-        given = unflatten(arguments["structure"], read(fds[0], arguments))
+        tensors = read(fds[0], arguments)
 
         def make() -> tuple[ModuleType, torch.nn.Module]:
             with Libraries.loading(libraries, self._loaded):
                 module = load(source, "candidate", "ModelNew")
+                given = unflatten(arguments["structure"], tensors)  # of the candidate's own classes
                 return module, build(module.ModelNew, given, parameter_seed, device)
 
         self._make, self._built = make, [library["path"] for library in libraries]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext
 
+from ncu_server.worker.modules import LOADED
 from ncu_server.worker.tensors import UnacceptableOutput
 
 FAULTS = (signal.SIGSEGV, signal.SIGBUS)  # memory out of reach: a handler may compute what somebody then reads
@@ -114,11 +115,11 @@ def _for_a_library(frame: FrameType | None, asked: str) -> bool:
 
 
 def _of_a_library(frame: FrameType) -> bool:
-    """Whether its globals are those of a module that has a file on the path, or is frozen."""
+    """Whether its globals are those of a module that has a file on the path, or is frozen, and is not judged."""
     module = sys.modules.get(str(frame.f_globals.get("__name__")))
     file = str(getattr(module, "__file__", None) or "")
     named = Path(file).is_absolute() or frame.f_code.co_filename.startswith("<frozen")
-    return module is not None and vars(module) is frame.f_globals and named
+    return module is not None and module not in LOADED and vars(module) is frame.f_globals and named
 
 
 def _hands_on(frame: FrameType) -> bool:

@@ -5,50 +5,63 @@ from __future__ import annotations
 import contextlib
 import io
 import linecache
+import multiprocessing
+import os
 import random
 import sys
 import types
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
+import torch.multiprocessing
+
+LOADED: weakref.WeakSet[types.ModuleType] = weakref.WeakSet()
+"""The modules of problems and candidates, which are no library's wherever their files seem to lie."""
+
+# What raises where it was set before, as by a source that is loaded anew.
+ONCE = (
+    (torch, "set_num_interop_threads"),
+    (multiprocessing, "set_start_method"),
+    (torch.multiprocessing, "set_start_method"),
+)
 
 Arguments = tuple[list[Any], dict[str, Any], torch.dtype]
 """What a model is constructed with: by position, by keyword, and under which default dtype."""
-
-
-class Ended(RuntimeError):  # noqa: N818
-    """A source that ends the program before it has defined what it is for."""
 
 
 def load(source: str, name: str, *needed: str) -> types.ModuleType:
     """Execute `source` as the module `name`; tracebacks and `inspect` (which Triton needs) see its lines.
 
     It runs as a program without arguments whose file lies in the working directory. Where it ends the program, that is
-    the end of its text, once it has defined what is `needed`: raises Ended before. How many threads torch has and
+    the end of its text, once it has defined what is `needed`: raises SystemExit before. How many threads torch has and
     which device it makes tensors on by default are not for it to say.
     """
     module, file = types.ModuleType(name), f"{name}.py"
-    module.__file__ = str(Path.cwd() / file)
-    with contextlib.suppress(OSError):
-        Path(module.__file__).write_text(source)
+    module.__file__, module.__package__ = str(Path.cwd() / file), ""
+    LOADED.add(module)
+    if os.environ.get("TMPDIR") == str(Path.cwd()):  # a directory of this process's own
+        with contextlib.suppress(OSError):
+            Path(module.__file__).write_text(source)
     for key in (file, module.__file__):
         linecache.cache[key] = (len(source), None, io.StringIO(source).readlines(), key)
     sys.modules[name], sys.argv[:] = module, [file]
     threads = torch.get_num_threads()
     try:
-        with patch.object(torch, "set_num_interop_threads", lambda count: None):  # which raises once there are threads
+        with contextlib.ExitStack() as stack:
+            for owner, setting in ONCE:
+                stack.enter_context(patch.object(owner, setting, lambda *_, **__: None))
             exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     except SystemExit as end:
         if missing := [name for name in needed if not hasattr(module, name)]:
-            raise Ended(_ending(end, file, missing[0])) from end
+            raise SystemExit(_ending(end, file, missing[0])) from end
     finally:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
-        if torch.get_default_device().type != "cpu":
-            torch.set_default_device(None)
+        torch.set_default_device(None)
     return module
 
 
@@ -60,7 +73,7 @@ def _ending(end: SystemExit, file: str, missing: str) -> str:
         trace = trace.tb_next
     where = f" in line {lines[0]}" if lines else ""
     return (
-        f"its module-level code ends the program{where} (SystemExit: {end.code}) before it has defined `{missing}`; "
+        f"its module-level code ends the program{where} with {end.code!r} before it has defined `{missing}`; "
         "it is run without command-line arguments"
     )
 

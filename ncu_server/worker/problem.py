@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from ncu_server.syntax import unused_by_others
-from ncu_server.worker.calls import Call, readings
+from ncu_server.worker.calls import Call, called, readings
 from ncu_server.worker.modules import Arguments, build, load, seeded
+from ncu_server.worker.tensors import mapped
 
 INPUTS, ARGUMENTS = "get_inputs", "get_init_inputs"
 # What code raises that is called otherwise than it was written for.
@@ -46,16 +47,21 @@ class Problem:
         self, parameter_seed: int, device: str, make: Callable[..., torch.nn.Module] = build
     ) -> tuple[torch.nn.Module, Arguments]:
         """The model, and the arguments that it was constructed with: of the ways to read what `get_init_inputs` gives
-        the first in which the constructor comes to its end."""
+        the first by which the model can be constructed and called."""
         with seeded(parameter_seed):
             given = getattr(self.module, ARGUMENTS, lambda: None)()
         found = [(args, kwargs, torch.get_default_dtype()) for args, kwargs in readings(self.model_class, given)]
-        for arguments in found[:-1]:
-            try:
-                return make(self.model_class, copy.deepcopy(arguments), parameter_seed, device), arguments
-            except MISREAD:
-                continue
-        return make(self.model_class, copy.deepcopy(found[-1]), parameter_seed, device), found[-1]
+        fitting = (one for one in found[:-1] if self._runs(one, parameter_seed, device))
+        arguments = next(fitting, found[-1])
+        return make(self.model_class, copy.deepcopy(arguments), parameter_seed, device), arguments
+
+    def _runs(self, arguments: Arguments, seed: int, device: str) -> bool:
+        try:
+            model = build(self.model_class, copy.deepcopy(arguments), seed, device)
+            calls = self.drawn(INPUTS, seed, model.forward)
+        except MISREAD:
+            return False
+        return any(_comes_to_its_end(model, mapped(call, lambda tensor: tensor.to(device))) for call in calls)
 
     def drawn(self, variant: str, input_seed: int, forward: Callable[..., Any]) -> list[Call]:
         """The calls that what `variant` gives under the seed may stand for, the likeliest first."""
@@ -74,10 +80,17 @@ class Problem:
         main = unused_by_others(source, own)
         if len(main) > 1:
             others = ", ".join(f"`{name}`" for name in main[:-1])
-            self.note = (
-                f"of several modules the last, `{main[-1]}`, is judged, not {others}: name one `Model` to choose"
-            )
+            self.note = f"judged is the last module, `{main[-1]}`, and not {others}: name one `Model` to choose it"
         return getattr(self.module, main[-1])
+
+
+def _comes_to_its_end(model: torch.nn.Module, call: Call) -> bool:
+    try:
+        with torch.no_grad():
+            called(copy.deepcopy(model), call)
+    except MISREAD:
+        return False
+    return True
 
 
 def _is_own(module: ModuleType, name: str, value: Any) -> bool:

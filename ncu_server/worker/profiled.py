@@ -65,7 +65,9 @@ def _caller(spec: dict[str, Any], candidate: dict[str, Any]) -> Callable[[], Any
     if candidate["kernels"]:
         jit.only_read(Path(candidate["kernels"]))
     with Libraries.loading(candidate["libraries"], {}):
-        model = build(load(candidate["source"], "candidate", "ModelNew").ModelNew, given, spec["seed"], device)
+        module = load(candidate["source"], "candidate", "ModelNew")
+        arguments = mapped(given, lambda tensor: tensor)  # of the candidate's own classes
+        model = build(module.ModelNew, arguments, spec["seed"], device)
     inputs = mapped(drawn, lambda tensor: tensor.to(device))
     return lambda: called(model, inputs)
 

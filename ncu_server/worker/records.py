@@ -11,8 +11,8 @@ import types
 from argparse import Namespace
 from typing import Any
 
-OURS = ("problem", "candidate")
-"""Modules that are loaded here: what is called the same in both is one kind of thing."""
+OURS = ("candidate", "problem")
+"""Modules that are loaded here: what is called the same in both is one kind of thing, the first one's where it goes."""
 
 Parts = list[tuple[str, Any]]
 
@@ -35,7 +35,7 @@ def parts(node: Any) -> tuple[str, Parts] | None:
     plain = kind in (types.SimpleNamespace, Namespace) or _of_class(kind, "__module__") in OURS
     if not plain or issubclass(kind, type | BaseException | list | dict) or _of_class(kind, "__call__"):
         return None
-    return "object", list(dict.items(_dictionary(node)))
+    return "object", list((_class_values(kind) | dict(dict.items(_dictionary(node)))).items())
 
 
 def label(kind: type) -> str:
@@ -101,4 +101,16 @@ def _stored(node: Any, name: str) -> Any:
 def _dictionary(node: Any) -> dict[str, Any]:
     """The dictionary in which an object keeps its attributes."""
     found = _of_class(type(node), "__dict__")
-    return found.__get__(node) if isinstance(found, types.GetSetDescriptorType) else {}
+    return found.__get__(node) if isinstance(found, types.GetSetDescriptorType | types.MemberDescriptorType) else {}
+
+
+def _class_values(kind: type) -> dict[str, Any]:
+    """The plain values that our classes hold for their objects, as configurations do."""
+    found: dict[str, Any] = {}
+    for one in reversed(type.mro(kind)):
+        if _DICT.__get__(one).get("__module__") in OURS:
+            items = _DICT.__get__(one).items()
+            found |= {
+                name: value for name, value in items if name[:2] != "__" and _of_class(type(value), "__get__") is None
+            }
+    return {name: value for name, value in found.items() if not issubclass(type(value), type)}

@@ -30,6 +30,7 @@ from ncu_server.worker.tensors import (
     flatten,
     mapped,
     placed,
+    put,
     read,
     real,
     spec_of,
@@ -166,7 +167,7 @@ class Reference:
             allowed.append(units(got, right))
             expected.append(stored(right))
         return {
-            "stored": write(fds[1], unflatten(structure, expected)),
+            "stored": put(fds[1], structure, expected),
             "tensors": _described(tensors, len(flatten(out)[1]), effects),
             "units": allowed,
             "effects": effects,

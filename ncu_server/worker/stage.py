@@ -11,7 +11,7 @@ import torch
 from ncu_server.worker.devices import SURE, USUAL, Calls, Device
 from ncu_server.worker.draws import MIX, Draw
 from ncu_server.worker.observe import State
-from ncu_server.worker.tensors import Spec, flatten, placed, unflatten, write
+from ncu_server.worker.tensors import Spec, flatten, placed, put, unflatten, write
 
 MAX_SETS = 16
 MAX_SET_BYTES = 2 << 30
@@ -148,7 +148,8 @@ class Stage:
                 told = self._state.seen(out, self._arguments[calls.place(kept)])
                 structure, tensors = flatten(told, self._strict)
                 # At once and in the caller's stream order: what is still being written by then is not an answer.
-                self._kept = unflatten(structure, [t.clone() for t in tensors])
+                # Flat, and never put together again: the classes of a candidate's containers run no code for it.
+                self._kept = structure, [t.clone() for t in tensors]
 
         arguments = [self._arguments[calls.place(i)] for i in range(count * group)]
         self._device.settle()
@@ -169,10 +170,10 @@ class Stage:
     def snapshot(self, fd: int, window: float | None = None, last: bool = True) -> Spec:
         """Write what the kept call gave and changed, whole, after which it is forgotten if this was the `last` look;
         with a `window` (0 to 1) a stretch of each tensor there."""
+        structure, tensors = self._kept
         if window is not None:
-            structure, tensors = flatten(self._kept)
-            return write(fd, unflatten(structure, [_stretch(t, window) for t in tensors]))
-        spec = write(fd, self._kept, self._strict)
+            return put(fd, structure, [_stretch(t, window) for t in tensors])
+        spec = put(fd, structure, tensors)
         if last:
             self._kept = None
         return spec

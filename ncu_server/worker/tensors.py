@@ -86,7 +86,7 @@ def _leaf(node: Any, kind: type, strict: bool) -> dict[str, Any] | None:
     if kind.__module__ == "numpy" and getattr(node, "shape", None) == () and isinstance(node.item(), SCALARS):
         return {"value": node.item()}
     for home in (getattr(node, "__module__", None), "torch.nn.functional", "torch"):
-        name = getattr(node, "__qualname__", getattr(node, "__name__", None))
+        name = getattr(node, "__name__", None)
         if str(home).split(".")[0] == "torch" and name and getattr(sys.modules.get(str(home)), name, None) is node:
             return {"named": [home, name]}
     return None
@@ -152,7 +152,11 @@ def spec_of(structure: Any, tensors: list[torch.Tensor]) -> Spec:
 
 def write(fd: int, tree: Any, strict: bool = False) -> Spec:
     """Put a tree into the memfd and say where everything lies."""
-    structure, tensors = flatten(tree, strict)
+    return put(fd, *flatten(tree, strict))
+
+
+def put(fd: int, structure: Any, tensors: list[torch.Tensor]) -> Spec:
+    """Put a flattened tree into the memfd and say where everything lies."""
     spec = spec_of(structure, tensors)
     os.ftruncate(fd, spec["bytes"])
     with mmap.mmap(fd, spec["bytes"]) as shared:

@@ -106,7 +106,7 @@ def work(model: torch.nn.Module, arguments: Call) -> dict[str, Any]:
 def graph(model: torch.nn.Module, arguments: Call) -> dict[str, Any]:
     """torch.export's graph before decomposition, which keeps `softmax`, `layer_norm` and `linear` whole."""
     args, kwargs = arguments
-    encoded = _encode(torch.export.export(model, tuple(args), kwargs, strict=False))
+    encoded = _encode(torch.export.export(model, tuple(args), kwargs, strict=False)) | {"keywords": list(kwargs)}
     operators = list(dict.fromkeys(n["op"] for n in encoded["nodes"]))
     return {"graph": encoded, "operators": operators, "flops": float(_elementwise(encoded))}
 

@@ -18,6 +18,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 from kernel_agent.built import Kernel  # noqa: E402
+from kernel_agent.construct import constructed  # noqa: E402
 from kernel_agent.errors import ProblemError, UsageError  # noqa: E402
 from kernel_agent.intake import taken  # noqa: E402
 from kernel_agent.problem import load_problem  # noqa: E402
@@ -238,7 +239,7 @@ def test_what_cannot_be_taken_is_said_in_one_sentence(
     assert "\n" not in str(fault.value) and len(str(fault.value)) < 6000
 
 
-@pytest.mark.parametrize("value", [Unshowable(), [Unshowable()], torch.ones(9, 9), {"x": "y" * 5000}, 5, "4x4"])
+@pytest.mark.parametrize("value", [Unshowable(), [Unshowable()], torch.ones(9, 9), {"x": torch.ones(9)}, 5, "4x4"])
 def test_shapes_and_arguments_that_are_none_are_shown_in_short(value: Any) -> None:
     code = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): ...\n"
     for given in ((value, None), ([value], None), ([(4,)], value), ([(4,)], [value, torch.ones(9, 9)])):
@@ -284,3 +285,47 @@ def test_taking_text_loads_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "False\n", done.stderr
+
+
+class Masked(torch.nn.Module):
+    def __init__(self, gain: float, shift: float = 0.0) -> None:
+        super().__init__()
+        self.gain = gain
+
+    def forward(self, x: torch.Tensor, *, mask: torch.Tensor) -> torch.Tensor:
+        return x * self.gain * mask
+
+
+def masked(x: torch.Tensor, scale: float = 1.0, *, mask: torch.Tensor) -> torch.Tensor:
+    return x * scale * mask
+
+
+def called(source: str) -> Any:
+    found: dict[str, Any] = {"__name__": "problem"}
+    exec(compile(source, "problem", "exec"), found)
+    given, drawn = found["get_init_inputs"](), found["get_inputs"]()
+    model = constructed(found["Model"], given)
+    args, keywords = drawn if isinstance(drawn, list) else ([], drawn)
+    return model(*args, **keywords)
+
+
+@pytest.mark.parametrize(
+    ("code", "init_inputs"),
+    [(Masked, {"gain": 2.0}), (Masked, [[2.0], {"shift": 1.0}]), (Masked(2.0), {"gain": 2.0}), (masked, None)],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_keywords_of_constructors_and_calls_are_examples_too(code: Any, init_inputs: Any, nested: bool) -> None:
+    x, mask = torch.randn(4, 8), torch.randn(8)
+    inputs = ((x,), {"mask": mask}) if nested else {"x": x, "mask": mask}
+    given = taken(code, inputs=inputs, init_inputs=init_inputs)
+    assert called(load_problem(given.code, "m", "cpu", init_inputs=given.init_inputs).source).shape == (4, 8)
+
+
+def test_containers_of_examples_keep_their_form_and_named_defaults_are_given() -> None:
+    x = torch.randn(2, 3)
+    source = taken(masked, inputs={"x": x, "scale": 2.0, "mask": x}).code
+    assert "def forward(self, x, *, scale, mask):" in source and "'scale': 2.0" in source
+    found: dict[str, Any] = {}
+    exec(taken(masked, inputs=[[x, (x, 1)], {"mask": x}]).code, found)
+    (one, (other, number)), keywords = found["get_inputs"]()
+    assert one.shape == other.shape == keywords["mask"].shape == (2, 3) and number == 1

@@ -119,7 +119,23 @@ def test_what_no_template_covers_is_refused_by_its_operator(name: str) -> None:
         Templates(described(REFUSED[name]["graph"], CPU))
 
 
-@pytest.mark.parametrize("structure", ["mixed", "dict"])
+async def test_keywords_keep_their_names_and_come_last() -> None:
+    case = COVERED["gates"]
+    assert "def forward(self, x, y):" in await written(case, CPU, 0)
+    renamed = json.loads(
+        json.dumps(case).replace('"name": "x"', '"name": "in0"').replace('"node": "x"', '"node": "in0"')
+    )
+    renamed["graph"]["keywords"] = ["y"]
+    assert "def forward(self, argument0, y):" in await written(renamed, CPU, 0)
+
+
+def test_containers_among_the_inputs_are_refused() -> None:
+    graph = COVERED["gates"]["graph"] | {"input_structure": "mixed"}
+    with pytest.raises(NotCovered, match=r"this module takes containers of them\..*OPENAI_API_KEY"):
+        Templates(described(graph, CPU))
+
+
+@pytest.mark.parametrize("structure", ["mixed", "dict", "namedtuple"])
 def test_outputs_that_are_not_tensors_alone_are_refused(structure: str) -> None:
     graph = COVERED["softmaxes"]["graph"] | {"output_structure": structure}
     with pytest.raises(NotCovered, match=f"output is {structure}. .*ANTHROPIC_API_KEY"):

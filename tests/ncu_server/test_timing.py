@@ -67,7 +67,7 @@ def memory() -> Iterator[int]:
 
 def staged(model: torch.nn.Module, cpu: Cpu, size: int, changing: Sequence[int] = ()) -> Stage:
     with memory() as fd:
-        spec = write(fd, [torch.rand(size, generator=torch.Generator().manual_seed(3)) - 0.5])
+        spec = write(fd, ([torch.rand(size, generator=torch.Generator().manual_seed(3)) - 0.5], {}))
         return Stage(model, cpu, read(fd, spec), spec, State(model, changing, {}))
 
 
@@ -184,7 +184,7 @@ class Look(torch.nn.Module):
 
 
 def test_work_counts_what_is_read_and_written() -> None:
-    counted = work(Look(), [torch.rand(7, 100), torch.tensor([3, 5]), torch.rand(10_000)])
+    counted = work(Look(), ([torch.rand(7, 100), torch.tensor([3, 5]), torch.rand(10_000)], {}))
     assert counted["read_bytes"] == 7 * 4 * 4 + 2 * 8 * 4 + 2 * 8
     assert counted["written_bytes"] == 2 * 4
 
@@ -216,7 +216,7 @@ class Doing(torch.nn.Module):
 def test_what_an_honest_kernel_need_not_read_of_its_arguments_is_not_counted(
     forward: Callable[..., torch.Tensor], read: int
 ) -> None:
-    counted = work(Doing(forward), [torch.rand(32, 32), torch.tensor([3, 5, 9])])
+    counted = work(Doing(forward), ([torch.rand(32, 32), torch.tensor([3, 5, 9])], {}))
     assert counted["argument_bytes"] == read
 
 
@@ -306,3 +306,30 @@ def test_pairs_of_blocks_are_audited_unforeseeably_early_and_ever_more_rarely() 
         end = min(2 * start, MAX_PAIRS)
         assert all(len([pair for pair in one if start <= pair < end]) == 1 for one in drawn)
         assert len({pair for one in drawn for pair in one if start <= pair < end}) > (end - start) * 3 // 4
+
+
+class Wrapped(dict[str, torch.Tensor]):
+    """As transformers returns its outputs: a dict that is a dataclass, too."""
+
+    made = 0
+
+    def __init__(self, y: torch.Tensor) -> None:
+        super().__init__(y=y)
+        self.y = y
+        Wrapped.made += 1
+
+
+class Wrapping(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> Wrapped:
+        return Wrapped(y=x + 1)
+
+
+def test_no_class_of_an_output_runs_code_after_the_call(cpu: Cpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Wrapped, "__dataclass_fields__", {"y": None}, raising=False)
+    stage = staged(Wrapping(), cpu, 1 << 10)
+    Wrapped.made = 0
+    stage.block(7, 3, 1, "cold")
+    with memory() as fd:
+        stage.snapshot(fd, 0.5, last=False)
+        spec = stage.snapshot(fd)
+    assert Wrapped.made == 3 and spec["structure"]["record"][0] == "dataclass"
