@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ncu_server.case import Case, How, same_effects
-from ncu_server.errors import Code, Refusal
+from ncu_server.errors import Refusal
 from ncu_server.memory import Practice, Shared
 from ncu_server.targets import Target
 from ncu_server.timing import Rotation
-from ncu_server.zygote import Child, ChildDied, ChildError, ChildFault, ChildTimeout, Lost, Zygote
+from ncu_server.trusted import PREPARE_TIMEOUT_S, trusted
+from ncu_server.zygote import Child, ChildError, Zygote
 
 # torch.compile's mode by baseline; the module as it is has none.
 BASELINES: dict[str, str | None] = {
@@ -26,7 +27,6 @@ BASELINES: dict[str, str | None] = {
 AGAIN, AGAIN_BYTES, AGAIN_S = 8, 32 << 20, 0.5  # further draws that are checked, all of them together
 TWINS = 2  # of them, which differ from one another in few elements
 UNSEEN = ((1 << 20, 8), (16 << 20, 2), (1 << 30, 1))  # bytes of an input set at most, and how many only timed calls see
-PREPARE_TIMEOUT_S = 300.0
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
 FAR_S = 20.0  # for the reference to come to its end on inputs far beyond its own
@@ -76,7 +76,7 @@ class Session:
         drawn = self._case(variant, "as drawn")
         await self._draw(drawn.inputs, variant)
         first = await self._expect(eager, drawn)
-        still = await self._trusted(eager, "still", [drawn.inputs.fd], inputs=drawn.inputs.spec)
+        still = await trusted(eager, "still", [drawn.inputs.fd], inputs=drawn.inputs.spec)
         drawn.effects["still"] = still
         if still:
             which = ", ".join(map(str, still))
@@ -85,7 +85,7 @@ class Session:
         with contextlib.closing(Shared("blunt")) as blunt:
             await self._draw(blunt, variant)
             given = {"inputs": blunt.spec, "input_seed": secrets.randbits(62), "still": still}
-            sharp.inputs.seal(await self._trusted(eager, "sharpen", [blunt.fd, sharp.inputs.fd], **given))
+            sharp.inputs.seal(await trusted(eager, "sharpen", [blunt.fd, sharp.inputs.fd], **given))
         second = await self._usable(sharp, first)
         if not second:
             self._note("checked on inputs as drawn only: on sharper ones the reference gives no numbers")
@@ -117,7 +117,7 @@ class Session:
 
     async def _draw(self, inputs: Shared, variant: str) -> None:
         eager, seed = self._baselines["eager"], secrets.randbits(62)
-        inputs.seal(await self._trusted(eager, "draw", [inputs.fd], variant=variant, input_seed=seed))
+        inputs.seal(await trusted(eager, "draw", [inputs.fd], variant=variant, input_seed=seed))
 
     async def _usable(self, case: Case, drawn: Mapping[str, Any]) -> dict[str, Any] | None:
         """What is expected of inputs that are not quite as drawn. None, and no such case, where the reference fails on
@@ -150,7 +150,7 @@ class Session:
         """Inputs that differ in few elements from others that are made so: a sample of them does not tell which."""
         eager, fds = self._baselines["eager"], [first.inputs.fd, case.inputs.fd]
         given = {"inputs": first.inputs.spec, "still": first.effects["still"], "nonce": secrets.randbits(48)}
-        case.inputs.seal(await self._trusted(eager, "vary", fds, **given))
+        case.inputs.seal(await trusted(eager, "vary", fds, **given))
 
     async def _draw_far(self, first: Case, told: Mapping[str, Any]) -> None:
         """Small inputs far beyond those that were drawn, where the reference gives numbers for them: a sum that
@@ -206,7 +206,7 @@ class Session:
 
     async def _expect(self, eager: Child, case: Case, **known: Any) -> dict[str, Any]:
         fds = [case.inputs.fd, case.expected.fd]
-        answer = self._told(case, await self._trusted(eager, "expect", fds, inputs=case.inputs.spec, **known))
+        answer = self._told(case, await trusted(eager, "expect", fds, inputs=case.inputs.spec, **known))
         if answer["note"]:
             self._note(answer["note"])
         return answer
@@ -222,7 +222,7 @@ class Session:
         """A case of what the eager side's kept call was given, with what is expected of that; the caller closes it."""
         eager, kept = self._baselines["eager"], Case(case.variant, case.how, Shared("inputs"), Shared("expected"))
         try:
-            kept.inputs.seal(await self._trusted(eager, "given", [kept.inputs.fd]))
+            kept.inputs.seal(await trusted(eager, "given", [kept.inputs.fd]))
             await self._expect(eager, kept, effects=case.effects)
         except BaseException:
             kept.close()
@@ -339,7 +339,7 @@ class Session:
     async def _open(self, name: str) -> Any:
         child = await self._spawn("reference")
         memory = self.arguments if name == "eager" else Shared("unused")
-        opened = await self._trusted(child, "open", [memory.fd], mode=BASELINES[name], **self._source)
+        opened = await trusted(child, "open", [memory.fd], mode=BASELINES[name], **self._source)
         if name == "eager":
             self.arguments.seal(opened["arguments"])
         else:
@@ -347,44 +347,6 @@ class Session:
         self._baselines[name] = child
         return opened
 
-    async def _trusted(self, child: Child, verb: str, fds: list[int], **arguments: Any) -> Any:
-        try:
-            return await child.ask(verb, fds, PREPARE_TIMEOUT_S, **arguments)
-        except ChildFault as fault:
-            words = " ".join(fault.text.split())
-            raise Refusal(
-                Code.BAD_PROBLEM, f"the problem fails in {_step(verb, arguments)}: {fault.kind}: {words}"
-            ) from fault
-        except ChildTimeout:
-            sentence = f"the problem needs more than {PREPARE_TIMEOUT_S:.0f} s in {_step(verb, arguments)}"
-            raise Refusal(Code.BAD_PROBLEM, sentence) from None
-        except ChildDied as died:
-            raise Refusal(
-                Code.BAD_PROBLEM, f"the problem's process ended in {_step(verb, arguments)}: {died}"
-            ) from died
-
-
-def _step(verb: str, arguments: Mapping[str, Any]) -> str:
-    """Where a problem's own code ran."""
-    return str(arguments["variant"]) if "variant" in arguments else STEPS[verb]
-
 
 def _unseen_sets(case: Case) -> int:
     return next((count for most, count in UNSEEN if case.inputs.spec["bytes"] <= most), 0)
-
-
-def ours(error: ChildError) -> Refusal:
-    """What a fault in a process of ours is: the problem's where its code raised, else a loss worth a retry."""
-    if isinstance(error, ChildFault):
-        return Refusal(Code.BAD_PROBLEM, f"the problem fails in a timed call: {error}")
-    return Lost()
-
-
-STEPS = {
-    "open": "loading (module, get_init_inputs or Model's constructor)",
-    "sharpen": "get_inputs",
-    "vary": "get_inputs",
-    "still": "Model.forward",
-    "given": "get_inputs",
-    "expect": "Model.forward",
-}

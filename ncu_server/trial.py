@@ -11,7 +11,8 @@ from ncu_server import answers, compare, schema
 from ncu_server.build import Build
 from ncu_server.case import Case
 from ncu_server.memory import Shared
-from ncu_server.session import Session, ours
+from ncu_server.session import Session
+from ncu_server.trusted import ours
 from ncu_server.zygote import Child, ChildError, ChildFault, ChildTimeout
 
 

@@ -51,7 +51,7 @@ LAYERS = {
         {"trial"},
         {"baselines", "peaks"},
         {"session", "build"},
-        {"timing", "case"},
+        {"timing", "case", "trusted"},
         {"zygote"},
         {"worker"},
         {"targets", "sandbox", "lease", "memory", "framing"},
