@@ -16,6 +16,7 @@ from ncu_server.compare import LAYOUT
 from ncu_server.worker import contract, inductor, trace
 from ncu_server.worker.budget import alike, degenerate, finite, stored, truth, units
 from ncu_server.worker.calls import Call, called
+from ncu_server.worker.dense import Unjudgeable, named, require_dense
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.draws import MIX, Draw
 from ncu_server.worker.inputs import far, holed, sharper, stretched
@@ -62,8 +63,12 @@ class Reference:
         self._problem, self._device = Problem(source), DEVICES[device]()
         make = build if mode else _copyable  # a compiled one is never copied
         self._model, arguments = self._problem.built(parameter_seed, device, make)
+        require_dense((*self._model.named_parameters(), *self._model.named_buffers()))
         try:
-            spec = write(fds[0], arguments)
+            with named("get_init_inputs", "argument", "make it in the constructor"):
+                spec = write(fds[0], arguments)
+        except Unjudgeable:
+            raise
         except TypeError as fault:
             raise TypeError(f"get_init_inputs gives what is no data ({fault}): make it in the constructor") from None
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
@@ -76,14 +81,15 @@ class Reference:
         Where they may stand for several calls, the first of them in which the model comes to its end.
         """
         calls = self._problem.drawn(variant, input_seed, self._model.forward)
-        for call in calls[:-1]:
-            spec = write(fds[0], call)
-            try:
-                self._run(self._model, self._arguments(fds[0], spec))
-            except MISREAD:
-                continue
-            return spec
-        return write(fds[0], calls[-1])
+        with named(variant, "input", "give dense ones, and make it of them in forward"):
+            for call in calls[:-1]:
+                spec = write(fds[0], call)
+                try:
+                    self._run(self._model, self._arguments(fds[0], spec))
+                except MISREAD:
+                    continue
+                return spec
+            return write(fds[0], calls[-1])
 
     def sharpen(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Spec:
         """Write a sharper set made of the first memfd's to the second, but for what is `still`; see worker.inputs.
@@ -154,8 +160,9 @@ class Reference:
         restore(self._model, self._buffers, self._buffers)  # timed calls may have moved them on
         before, arguments = self._arguments(fds[0], inputs), self._arguments(fds[0], inputs)
         out, model = self._run(self._model, arguments)
-        if not flatten(out)[1]:
-            raise TypeError("the reference returns no tensor")
+        with named("Model.forward", "output", "return dense ones (such as its values and indices)"):
+            if not flatten(out)[1]:
+                raise TypeError("the reference returns no tensor")
         self._repeats(out, fds[0], inputs)
         effects = effects or self._effects(before, arguments, model)
         structure, tensors = flatten(seen(out, arguments, model, effects["inputs"], effects["buffers"]))
