@@ -11,7 +11,7 @@ from typing import Any
 
 Value = bool | int | float | str | None
 Path = tuple[int, ...]
-SHRUNK = (0.55, 0.85)  # of a float: as far as it is moved towards zero, its sign kept
+SHRUNK = (0.55, 0.85)  # of a float: what it is multiplied with, or divided by
 WHOLE = 1 << 31  # an int beyond it is a key or a seed, no count
 CONTAINERS = ("list", "tuple", "dict", "record")
 
@@ -39,17 +39,23 @@ class Kept:
 
 
 def plain_values(structure: dict[str, Any]) -> list[Plain]:
-    """The plain values of the inputs' tree, in order; dtypes and other objects are none."""
+    """The plain values among arguments by position and by keyword, in order; dtypes and other objects are none."""
     return list(_found(structure, (), ""))
 
 
 def _found(structure: dict[str, Any], path: Path, way: str) -> Iterator[Plain]:
     kind, body = next(iter(structure.items()))
     if kind == "value":
-        yield Plain(path, f"input {way}", body)
+        yield Plain(path, way, body)
     for place, (key, inner) in enumerate(_inner(kind, body)):
-        name = str(key) if not path else f"{way}[{key!r}]"
-        yield from _found(inner, (*path, place), name)
+        yield from _found(inner, (*path, place), _way(way, path, key))
+
+
+def _way(way: str, path: Path, key: Any) -> str:
+    """The words for a part of what has the words `way`; the first two steps lead to an argument."""
+    if len(path) < 2:
+        return f"input {key}" if path else ""
+    return f"{way}[{key!r}]"
 
 
 def _inner(kind: str, body: Any) -> list[tuple[Any, dict[str, Any]]]:
@@ -82,8 +88,7 @@ def _with(structure: dict[str, Any], path: Path, value: Value) -> dict[str, Any]
 def others(value: Value, generator: random.Random) -> list[Value]:
     """Other values of the same type, the likeliest to be taken first; none for strings, None and what is no number.
 
-    A flag is flipped. An int moves by one or two. A float comes nearer to zero by a random share, its sign kept; where
-    only whole ones are taken, it moves by one.
+    A flag is flipped. An int moves by one or two. A float is scaled, its sign kept; a whole one may move by one, too.
     """
     match value:
         case bool():
@@ -93,8 +98,8 @@ def others(value: Value, generator: random.Random) -> list[Value]:
         case float() if math.isfinite(value):
             if value == 0.0:
                 return [generator.uniform(0.1, 0.4)]
-            step = math.copysign(1.0, value)
-            return [value * generator.uniform(*SHRUNK), value + step, value - step]
+            whole = [value + math.copysign(1.0, value)] if value.is_integer() else []
+            return [value * generator.uniform(*SHRUNK), value / generator.uniform(*SHRUNK), *whole]
     return []
 
 

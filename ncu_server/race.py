@@ -222,6 +222,6 @@ async def _believe(trial: Trial, case: Case, samples: Samples, work: Work, reach
     if median_us < floor:
         raise Objection(
             "suspect",
-            f"on inputs {case.name}: {median_us:.1f} us a call, though reading its inputs alone takes {floor:.1f} us "
+            f"{case.where}: {median_us:.1f} us a call, though reading its inputs alone takes {floor:.1f} us "
             "at the best that this device was seen to do",
         )

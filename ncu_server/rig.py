@@ -16,6 +16,7 @@ from pathlib import Path
 from ncu_server.build import Builds
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Lease
+from ncu_server.preparation import prepare
 from ncu_server.reports import Reports
 from ncu_server.session import Session
 from ncu_server.targets import TARGETS, Probe, Target
@@ -114,7 +115,7 @@ class Rig:
         session = Session(self.zygote(target, probe), problem, target)
         try:
             async with self.lease(target).alone():
-                await session.prepare()
+                await prepare(session)
         except BaseException:
             session.close()
             raise

@@ -98,11 +98,13 @@ class Candidate:
         ready = self._readier(moved, effects)
         ready()
         self._device.poison(True, inputs["bytes"])
-        with torch.no_grad():
-            out = called(self._model, arguments)
-        self._intact.held()
-        self._device.settle()
-        self._device.poison(False)
+        try:
+            with torch.no_grad():
+                out = called(self._model, arguments)
+            self._intact.held()
+            self._device.settle()
+        finally:
+            self._device.poison(False)
         if lacking := set(effects["buffers"]) - {name for name, _ in self._model.named_buffers()}:
             raise UnacceptableOutput(f"the model has no buffer {min(lacking)}, which the reference changes")
         told = seen(out, arguments, self._model, effects["inputs"], effects["buffers"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
-import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +17,7 @@ from ncu_server.worker.calls import Call, called
 from ncu_server.worker.dense import Unjudgeable, named, require_dense
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.draws import MIX, Draw
+from ncu_server.worker.holes import shows
 from ncu_server.worker.inputs import far, holed, sharper, stretched
 from ncu_server.worker.modules import Arguments, build
 from ncu_server.worker.observe import changed, restore, same, seen, state
@@ -38,6 +37,7 @@ from ncu_server.worker.tensors import (
     wide,
     write,
 )
+from ncu_server.worker.varied import Calls, differs, recorded, refused
 
 TRIED, TRIED_S = (2, 100), 0.1  # changes of a problem's inputs that its model is tried with: so many, for so long
 # What a model raises that cannot do with another precision than its own.
@@ -91,19 +91,54 @@ class Reference:
                 return spec
             return write(fds[0], calls[-1])
 
-    def sharpen(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Spec:
+    def sharpen(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> dict[str, Any]:
         """Write a sharper set made of the first memfd's to the second, but for what is `still`; see worker.inputs.
 
-        Where a constant would pass for the reference's output on it, a set on which none would is looked for.
+        Where a constant would pass for the reference's output on it, a set on which none would is looked for far from
+        what was drawn. `how` says which of them it is, as case.How.
         """
         drawn = unflatten(inputs["structure"], read(fds[0], inputs))
         generator = torch.Generator().manual_seed(input_seed)
         given, made = flatten(drawn)[1], flatten(sharper(drawn, generator))[1]
         kept = [old if place in still else new for place, (old, new) in enumerate(zip(given, made, strict=True))]
         first = unflatten(inputs["structure"], kept)
-        others = (way(drawn) for way in (stretched, functools.partial(holed, generator=generator)))
-        sets = itertools.chain([first], others)
-        return write(fds[1], next((made for made in sets if self._tells(fds[1], made)), first))
+        if not self._tells(fds[1], first) and self._tells(fds[1], far := stretched(drawn)):
+            return {"inputs": write(fds[1], far), "how": "32 times as large"}
+        return {"inputs": write(fds[1], first), "how": "sharper"}
+
+    def hole(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Spec | None:
+        """Write the first memfd's set with NaN in some rows of its floats to the second; None where the reference does
+        not say what comes of NaN. See worker.holes."""
+        given, generator = read(fds[0], inputs), torch.Generator().manual_seed(input_seed)
+        made = holed(given, generator)
+        kept = [old if place in still else new for place, (old, new) in enumerate(zip(given, made, strict=True))]
+        spec = write(fds[1], unflatten(inputs["structure"], kept))
+        with contextlib.suppress(*UNFIT):
+            if shows(lambda fd: self._run(self._model, self._arguments(fd, inputs))[0], fds[0], fds[1]):
+                return spec
+        return None
+
+    def takes(self, fds: list[int], inputs: Spec, structures: list[Any]) -> dict[str, Any]:
+        """Which of these trees of the same tensors, with another plain value, the reference takes; one that changes its
+        output before others. `taken` is None, and `why` says why, where it takes none; see worker.varied."""
+
+        def run(structure: Any) -> tuple[Any, Calls]:
+            given = inputs | {"structure": structure}
+            return recorded(lambda: self._run(self._model, self._arguments(fds[0], given))[0])
+
+        first, calls = run(inputs["structure"])
+        whys, taken = [], []
+        for place, structure in enumerate(structures):
+            try:
+                out, other = run(structure)
+            except MISREAD:
+                whys.append("the reference fails with others")
+                continue
+            if why := refused(first, calls, out, other):
+                whys.append(why)
+            else:
+                taken.append((not differs(first, out), place))
+        return {"taken": min(taken)[1] if taken else None, "why": whys[0] if whys else ""}
 
     def stretch(self, fds: list[int], inputs: Spec, still: list[int]) -> Spec | None:
         """Write a set made of the first memfd's to the second, of which floats lie far beyond; see inputs.far."""

@@ -10,13 +10,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ncu_server.worker.budget import alike, finite
 from ncu_server.worker.tensors import flatten, real, spec_of
 
+Calls = list[tuple[str, list[Any]]]
+"""Operators in the order in which they ran, each with those arguments that can only be dimensions, sizes or places."""
+
 
 class Recorded(TorchDispatchMode):  # type: ignore[misc]
-    """Keeps which operators run, each with those of its arguments that can only be dimensions, sizes or places."""
+    """Keeps the calls of operators."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[tuple[str, list[Any]]] = []
+        self.calls: Calls = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -31,7 +34,7 @@ class Recorded(TorchDispatchMode):  # type: ignore[misc]
         return func(*args, **named)
 
 
-def other_size(calls: list[tuple[str, list[Any]]], others: list[tuple[str, list[Any]]]) -> bool:
+def other_size(calls: Calls, others: Calls) -> bool:
     """Whether two runs part at one operator with another dimension, size or place, and not at another operator."""
     for one, other in zip_longest(calls, others):
         if one != other:
@@ -39,11 +42,8 @@ def other_size(calls: list[tuple[str, list[Any]]], others: list[tuple[str, list[
     return False
 
 
-def refused(first: Any, calls: list[tuple[str, list[Any]]], out: Any, others: list[tuple[str, list[Any]]]) -> str:
-    """In words, why an output does not do in a further check; empty where it does. An `out` that is an exception is
-    what the reference raised."""
-    if isinstance(out, Exception):
-        return "the reference fails with others"
+def refused(first: Any, calls: Calls, out: Any, others: Calls) -> str:
+    """In words, why an output does not do in a further check; empty where it does."""
     (tree, tensors), (other_tree, made) = flatten(first), flatten(out)
     layouts = [[(t["shape"], t["dtype"]) for t in spec_of(None, each)["tensors"]] for each in (tensors, made)]
     if _form(tree) != _form(other_tree) or layouts[0] != layouts[1]:
@@ -66,7 +66,7 @@ def differs(first: Any, out: Any) -> bool:
     return not all(alike(real(one), real(other)) for one, other in pairs)
 
 
-def recorded(call: Any) -> tuple[Any, list[tuple[str, list[Any]]]]:
+def recorded(call: Any) -> tuple[Any, Calls]:
     """What a call gives, and the operators that it runs."""
     with Recorded() as record:
         out = call()
