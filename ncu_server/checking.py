@@ -8,6 +8,7 @@ from typing import Any
 from ncu_server import answers, compare
 from ncu_server.case import Case
 from ncu_server.memory import Shared
+from ncu_server.parameters import explained
 from ncu_server.trial import Objection, Trial, blamed, compared, opened
 from ncu_server.zygote import Child, ChildError, ChildFault
 
@@ -39,7 +40,9 @@ async def _checked_on(trial: Trial, case: Case) -> float:
         except Objection as objection:
             if case.change:
                 raise Objection(objection.status, f"{objection.log}; {CALL}", objection.error) from None
-            raise
+            if objection.error is None:
+                raise
+            raise await explained(trial, case, got, ran.seen, objection) from None
     if not ran.kept:
         raise Objection("wrong", f"{case.where}: the candidate changes its inputs", error)
     if case.fresh and not ran.fresh:

@@ -52,7 +52,7 @@ class Session:
         self.cases: list[Case] = []
         self.rehearsal: list[Shared] = []
         self.notes: list[str] = []
-        self.users = 0
+        self.users = self._held_bytes = 0
         self._children: list[Child] = []
         self._baselines: dict[str, Child] = {}
         self._compiled: set[tuple[str, str]] = set()
@@ -61,6 +61,7 @@ class Session:
     async def open(self) -> list[str]:
         """Start the reference; the names of the functions that give its inputs. Raises Refusal BAD_PROBLEM."""
         opened = await self._open("eager")
+        self._held_bytes = int(opened["held_bytes"])
         self.notes += [*self.zygote.notes, *filter(None, [opened["note"]])]
         return list(opened["variants"])
 
@@ -232,7 +233,7 @@ class Session:
 
     async def candidate(self, built: str) -> Child:
         """A new child for a candidate, which may read the directory `built`; the caller closes it."""
-        room = RUN_FILE_BYTES + 2 * max(case.expected.spec["bytes"] for case in self.cases)
+        room = RUN_FILE_BYTES + 2 * self._held_bytes + 2 * max(case.expected.spec["bytes"] for case in self.cases)
         return await self.zygote.spawn("candidate", readable=[built], file_bytes=room)
 
     def close(self) -> None:

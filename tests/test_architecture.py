@@ -49,6 +49,7 @@ LAYERS = {
         {"reports", "names"},
         {"leash"},
         {"race", "checking"},
+        {"parameters"},
         {"trial"},
         {"baselines", "peaks"},
         {"session", "build"},

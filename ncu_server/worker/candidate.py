@@ -19,6 +19,7 @@ from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
 from ncu_server.worker.observe import changed, restore, seen, state
 from ncu_server.worker.opened import Opened
+from ncu_server.worker.parameters import held
 from ncu_server.worker.provenance import concealed, dependence, joined, profiled
 from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import Spec, UnacceptableOutput, arrived, flatten, placed, read, unflatten, write
@@ -111,6 +112,10 @@ class Candidate:
         spec = write(fds[1], told, strict=True)
         kept = set(changed(before, flatten(arguments)[1])) <= set(effects["inputs"])
         return {"seen": spec, "kept": kept, "fresh": self._fresh(out, arguments, ready)}
+
+    def parameters(self, fds: list[int]) -> Spec:
+        """Write what the model holds; see worker.parameters.held."""
+        return write(fds[0], held(self._model))
 
     def _laid(self, fd: int, inputs: Spec) -> list[torch.Tensor]:
         """The inputs on the device, in the memory of those before where they are of the same layout: an address does

@@ -21,6 +21,7 @@ from ncu_server.worker.holes import shows
 from ncu_server.worker.inputs import far, holed, sharper, stretched
 from ncu_server.worker.modules import Arguments, build
 from ncu_server.worker.observe import changed, restore, same, seen, state
+from ncu_server.worker.parameters import Difference, differences, held, take
 from ncu_server.worker.precision import SINGLE_TO_DOUBLE, Recast
 from ncu_server.worker.problem import MISREAD, Problem
 from ncu_server.worker.stage import Stage
@@ -73,7 +74,9 @@ class Reference:
             raise TypeError(f"get_init_inputs gives what is no data ({fault}): make it in the constructor") from None
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
         self._call = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model
-        return {"arguments": spec, "variants": self._problem.variants, "note": self._problem.note}
+        held_bytes = sum(t.nbytes for t in (*self._model.parameters(), *self._model.buffers()))
+        told = {"arguments": spec, "variants": self._problem.variants, "note": self._problem.note}
+        return told | {"held_bytes": held_bytes}
 
     def draw(self, fds: list[int], variant: str, input_seed: int) -> Spec:
         """Make the inputs that the function `variant` gives under the secret seed and write them to the memfd.
@@ -218,6 +221,32 @@ class Reference:
             "note": note,
             "degenerate": degenerate(expected, allowed),
         }
+
+    def differing(self, fds: list[int], theirs: Spec, but: list[str]) -> list[Difference]:
+        """Which parameters and buffers a candidate, whose tensors lie in the memfd, has otherwise; `but`: what calls
+        change. See worker.parameters."""
+        restore(self._model, self._buffers, self._buffers)
+        tree = unflatten(theirs["structure"], read(fds[0], theirs))
+        return differences(held(self._model)["own"], tree["own"], tree["kept"], but)
+
+    def expect_with(
+        self,
+        fds: list[int],
+        inputs: Spec,
+        effects: dict[str, Any],
+        theirs: Spec,
+        found: list[Difference],
+        fill: float,
+    ) -> dict[str, Any]:
+        """As `expect`, of a model that has the candidate's parameters where they differ; see worker.parameters.take."""
+        own, kept = self._model, self._buffers
+        self._model = copy.deepcopy(own)
+        try:
+            take(self._model, found, unflatten(theirs["structure"], read(fds[2], theirs))["own"], fill)
+            self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
+            return self.expect(fds[:2], inputs, effects)
+        finally:
+            self._model, self._buffers = own, kept
 
     def stage(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
         """Set up the rotating inputs for timing, and say how they rotate; `effects` are those of `expect`."""
