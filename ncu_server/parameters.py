@@ -74,9 +74,7 @@ def _words(case: Case, found: list[dict[str, Any]], cause: bool, log: str) -> st
         values = log.removeprefix(f"{case.where}: ")
         return f"{case.where}: parameters differ: {_list(found)}; {why}; {SEED}; {values}"
     names = ", ".join(f"`{one['name']}`" for one in found[:SHOWN])
-    return (
-        f"{log}; of the reference's parameters the candidate holds no {names}: folded into others, or drawn otherwise"
-    )
+    return f"{log}; of the reference's parameters it holds no {names}: folded into others, or drawn otherwise"
 
 
 def _list(found: list[dict[str, Any]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -38,7 +39,7 @@ from ncu_server.worker.tensors import (
     wide,
     write,
 )
-from ncu_server.worker.varied import Calls, differs, recorded, refused
+from ncu_server.worker.varied import chosen
 
 TRIED, TRIED_S = (2, 100), 0.1  # changes of a problem's inputs that its model is tried with: so many, for so long
 # What a model raises that cannot do with another precision than its own.
@@ -64,7 +65,6 @@ class Reference:
         self._problem, self._device = Problem(source), DEVICES[device]()
         make = build if mode else _copyable  # a compiled one is never copied
         self._model, arguments = self._problem.built(parameter_seed, device, make)
-        require_dense((*self._model.named_parameters(), *self._model.named_buffers()))
         try:
             with named("get_init_inputs", "argument", "make it in the constructor"):
                 spec = write(fds[0], arguments)
@@ -125,23 +125,10 @@ class Reference:
         """Which of these trees of the same tensors, with another plain value, the reference takes; one that changes its
         output before others. `taken` is None, and `why` says why, where it takes none; see worker.varied."""
 
-        def run(structure: Any) -> tuple[Any, Calls]:
-            given = inputs | {"structure": structure}
-            return recorded(lambda: self._run(self._model, self._arguments(fds[0], given))[0])
+        def run(structure: Any) -> Any:
+            return self._run(self._model, self._arguments(fds[0], inputs | {"structure": structure}))[0]
 
-        first, calls = run(inputs["structure"])
-        whys, taken = [], []
-        for place, structure in enumerate(structures):
-            try:
-                out, other = run(structure)
-            except MISREAD:
-                whys.append("the reference fails with others")
-                continue
-            if why := refused(first, calls, out, other):
-                whys.append(why)
-            else:
-                taken.append((not differs(first, out), place))
-        return {"taken": min(taken)[1] if taken else None, "why": whys[0] if whys else ""}
+        return chosen(run, inputs["structure"], structures)
 
     def stretch(self, fds: list[int], inputs: Spec, still: list[int]) -> Spec | None:
         """Write a set made of the first memfd's to the second, of which floats lie far beyond; see inputs.far."""
@@ -286,12 +273,19 @@ class Reference:
         return out, own
 
     def _repeats(self, out: Any, fd: int, inputs: Spec) -> None:
-        """Raises ValueError for a model whose second call says something else: nothing can be compared with it."""
-        again, _ = self._run(self._model, self._arguments(fd, inputs))
+        """Raises ValueError for a model whose second call, on fresh memory that holds a pattern, says something else:
+        nothing can be compared with it."""
+        arguments = self._arguments(fd, inputs)
+        self._device.poison(True, inputs["bytes"])
+        try:
+            again, _ = self._run(self._model, arguments)
+        finally:
+            self._device.poison(False)
         for one, other in zip(flatten(out)[1], flatten(again)[1], strict=True):
             if not alike(real(one), real(other)):
                 raise ValueError(
-                    "two calls on the same inputs differ; make the model deterministic (no random numbers)"
+                    "two calls on the same inputs differ; make the model deterministic (no random numbers, and none "
+                    "that lie in memory which is never written)"
                 )
 
     def _effects(self, before: Call, after: Call, model: torch.nn.Module) -> dict[str, Any]:
@@ -356,13 +350,21 @@ class Reference:
 
 def _copyable(model_class: Any, arguments: Arguments, parameter_seed: int, device: str) -> torch.nn.Module:
     """As modules.build, but made without gradients where the model cannot be copied with them: what its constructor has
-    computed of parameters is then a plain tensor."""
-    model = build(model_class, arguments, parameter_seed, device)
+    computed of parameters is then a plain tensor. Raises Unjudgeable where one holds what is no dense tensor."""
+
+    @functools.wraps(model_class, updated=())
+    def made(*args: Any, **kwargs: Any) -> torch.nn.Module:
+        model: torch.nn.Module = model_class(*args, **kwargs)
+        if isinstance(model, torch.nn.Module):
+            require_dense((*model.named_parameters(), *model.named_buffers()))
+        return model
+
+    model = build(made, arguments, parameter_seed, device)
     try:
         copy.deepcopy(model)
     except RuntimeError:
         with torch.no_grad():
-            model = build(model_class, arguments, parameter_seed, device)
+            model = build(made, arguments, parameter_seed, device)
     return model
 
 

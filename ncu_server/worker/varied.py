@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ncu_server.worker.budget import alike, finite
+from ncu_server.worker.problem import MISREAD
 from ncu_server.worker.tensors import flatten, real, spec_of
 
 Calls = list[tuple[str, list[Any]]]
@@ -32,6 +35,24 @@ class Recorded(TorchDispatchMode):  # type: ignore[misc]
         sizes = [value for value, one in zip(given, declared, strict=True) if "int" in str(one.type).lower()]
         self.calls.append((str(func), sizes))
         return func(*args, **named)
+
+
+def chosen(run: Callable[[Any], Any], given: Any, others: list[Any]) -> dict[str, Any]:
+    """Which of the `others` the reference takes in place of what is `given`, one that changes its output before others:
+    `taken` is its place; None, and `why` says why, where it takes none. `run` gives the output."""
+    first, calls = recorded(lambda: run(given))
+    whys, taken = [], []
+    for place, other in enumerate(others):
+        try:
+            out, those = recorded(functools.partial(run, other))
+        except MISREAD:
+            whys.append("the reference fails with others")
+            continue
+        if why := refused(first, calls, out, those):
+            whys.append(why)
+        else:
+            taken.append((not differs(first, out), place))
+    return {"taken": min(taken)[1] if taken else None, "why": whys[0] if whys else ""}
 
 
 def other_size(calls: Calls, others: Calls) -> bool:

@@ -162,7 +162,7 @@ def test_inputs_that_a_model_asserts_against_are_none_of_the_sharper_ones(memory
     reference, body = Reference(), "assert x.abs().max() < 20; return torch.relu(x - 15)"
     reference.open(memory, PROBLEM.format(init="pass", body=body, inputs="torch.rand(64, 8)"), "cpu", 1, None)
     drawn = reference.draw(memory, "get_inputs", 2)
-    (made,) = read(memory[1], reference.sharpen(memory, drawn, 3, []))
+    (made,) = read(memory[1], reference.sharpen(memory, drawn, 3, [])["inputs"])
     assert float(made.abs().max()) < 20
 
 
