@@ -68,7 +68,7 @@ def _require_elements(session: Session, drawn: Case) -> None:
     )
     if drawn is session.drawn:
         raise Refusal(Code.BAD_PROBLEM, f"{what}; give it inputs of at least one element")
-    session.note(f"{what}; it is called with them, and not timed")
+    session.note(f"{what}; a kernel is called for the shapes that it gives, and not timed there")
 
 
 async def _sharper(session: Session, drawn: Case, first: Answer) -> Answer | None:

@@ -13,6 +13,7 @@ from ncu_server.worker.budget import alike, finite
 from ncu_server.worker.problem import MISREAD
 from ncu_server.worker.tensors import flatten, real, spec_of
 
+FAILS = "the reference fails with others"
 Calls = list[tuple[str, list[Any]]]
 """Operators in the order in which they ran, each with those arguments that can only be dimensions, sizes or places."""
 
@@ -46,13 +47,13 @@ def chosen(run: Callable[[Any], Any], given: Any, others: list[Any]) -> dict[str
         try:
             out, those = recorded(functools.partial(run, other))
         except MISREAD:
-            whys.append("the reference fails with others")
+            whys.append(FAILS)
             continue
         if why := refused(first, calls, out, those):
             whys.append(why)
         else:
             taken.append((not differs(first, out), place))
-    return {"taken": min(taken)[1] if taken else None, "why": whys[0] if whys else ""}
+    return {"taken": min(taken)[1] if taken else None, "why": next((why for why in whys if why != FAILS), FAILS)}
 
 
 def other_size(calls: Calls, others: Calls) -> bool:
