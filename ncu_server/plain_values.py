@@ -39,14 +39,14 @@ class Kept:
 
 
 def plain_values(structure: dict[str, Any]) -> list[Plain]:
-    """The plain values among arguments by position and by keyword, in order; dtypes and other objects are none."""
+    """The plain values among arguments by position and by keyword, in order; a dtype, say, counts as its name."""
     return list(_found(structure, (), ""))
 
 
 def _found(structure: dict[str, Any], path: Path, way: str) -> Iterator[Plain]:
     kind, body = next(iter(structure.items()))
-    if kind == "value":
-        yield Plain(path, way, body)
+    if kind != "tensor" and kind not in CONTAINERS:
+        yield Plain(path, way, body if kind == "value" else str(body))
     for place, (key, inner) in enumerate(_inner(kind, body)):
         yield from _found(inner, (*path, place), _way(way, path, key))
 

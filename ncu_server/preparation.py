@@ -57,13 +57,11 @@ async def _prepare(session: Session, variant: str) -> None:
 
 def _require_elements(session: Session, drawn: Case) -> None:
     """Raises Refusal BAD_PROBLEM where there is nothing to compare, or nothing that it could hang on."""
-    given, compared = drawn.elements
-    tensors = len(drawn.inputs.spec["tensors"])
-    if (given or not tensors) and compared:
+    if not drawn.empty:
         return
     what = (
         f"no input of {drawn.variant} has an element, so what a kernel does with inputs cannot be checked"
-        if compared
+        if drawn.elements[1]
         else f"nothing that Model.forward gives for {drawn.variant} has an element, so there is nothing to compare"
     )
     if drawn is session.drawn:
@@ -225,13 +223,12 @@ async def _constant(session: Session, drawn: Case, word: str, second: Answer | N
         return
     session.note(f"constant output: {word} would pass on every input that the judge tries")
     holed = Shared("holed")
-    try:
+
+    async def punched(child: Child) -> Any:
         asked = {"inputs": drawn.inputs.spec, "still": drawn.effects["still"], "input_seed": secrets.randbits(62)}
-        made = await trusted(session.eager, "hole", [drawn.inputs.fd, holed.fd], **asked)
-    except BaseException:
-        holed.close()
-        raise
-    if made:
+        return await child.ask("hole", [drawn.inputs.fd, holed.fd], FAR_S, **asked)
+
+    if made := await _apart(session, punched):
         holed.seal(made)
         drawn.holed = holed
     else:

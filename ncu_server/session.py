@@ -73,7 +73,7 @@ class Session:
     @property
     def timed(self) -> list[Case]:
         """The inputs as drawn, one case for each of the problem's functions that give inputs which are not empty."""
-        return [case for case in self.cases if case.how == "as drawn" and all(case.elements)]
+        return [case for case in self.cases if case.how == "as drawn" and not case.empty]
 
     @property
     def drawn(self) -> Case:

@@ -16,8 +16,6 @@ STEPS = {
     "still": "Model.forward",
     "given": "get_inputs",
     "expect": "Model.forward",
-    "hole": "Model.forward",
-    "takes": "Model.forward",
 }
 UNJUDGEABLE = "Unjudgeable"  # the class in worker.tensors, whose words are a whole sentence
 

@@ -9,7 +9,7 @@ from ncu_server.plain_values import Kept, change, kept_note, others, plain_value
 from ncu_server.worker.tensors import flatten, unflatten
 from ncu_server.worker.varied import differs, recorded, refused
 
-CALL = ([torch.ones(2), 0.5, [3, {"a": True}]], {"mode": "relu", "bias": None})
+CALL = ([torch.ones(2), 0.5, [3, {"a": True}]], {"mode": "relu", "bias": None, "as": torch.float16})
 
 
 def test_plain_values_are_found_by_position_by_keyword_and_inside_containers() -> None:
@@ -20,14 +20,15 @@ def test_plain_values_are_found_by_position_by_keyword_and_inside_containers() -
         ("input 2[1]['a']", True),
         ("input mode", "relu"),
         ("input bias", None),
+        ("input as", "float16"),
     ]
 
 
 def test_a_replaced_value_stands_where_the_other_stood_and_nothing_else_changes() -> None:
     structure, tensors = flatten(CALL)
-    factor, _, flag, mode, _ = plain_values(structure)
+    factor, _, flag, mode, *_ = plain_values(structure)
     args, kwargs = unflatten(replaced(structure, [(factor.path, 0.25), (flag.path, False), (mode.path, "t")]), tensors)
-    assert (args[1:], kwargs) == ([0.25, [3, {"a": False}]], {"mode": "t", "bias": None})
+    assert (args[1:], kwargs) == ([0.25, [3, {"a": False}]], {"mode": "t", "bias": None, "as": torch.float16})
     assert unflatten(structure, tensors)[0][1] == 0.5
 
 
