@@ -162,7 +162,7 @@ async def _draw_far(session: Session, first: Case, told: Answer) -> None:
 async def _vary_plain_values(session: Session, first: Case, told: Answer) -> None:
     """Numbers and flags among the inputs changed, one at a time where that is cheap, where the reference takes it."""
     if not (plain := plain_values(first.inputs.spec["structure"])):
-        if not first.elements[0]:
+        if not first.inputs.spec["tensors"]:
             raise Refusal(Code.BAD_PROBLEM, f"{first.variant} gives no input: every call gives the same")
         return
     chosen, kept = await _chosen(session, first, plain)
@@ -170,7 +170,7 @@ async def _vary_plain_values(session: Session, first: Case, told: Answer) -> Non
     for changes in [[one] for one in chosen] if apart else filter(None, [chosen]):
         if not await _with_plain_values(session, first, told, changes):
             kept += [Kept(one, "the reference cannot be compared with others") for one, _ in changes]
-    if not first.elements[0] and len(kept) == len(plain):
+    if not first.inputs.spec["tensors"] and len(kept) == len(plain):
         words = f"no input of {first.variant} is a tensor, and none of its plain values can be varied"
         raise Refusal(Code.BAD_PROBLEM, f"{words}: every call gives the same, so a check says nothing")
     if kept:
