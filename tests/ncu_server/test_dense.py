@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -41,8 +42,10 @@ KINDS = {
 
 
 @pytest.fixture(autouse=True)
-def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One thread, and a directory in which a problem's file may lie."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

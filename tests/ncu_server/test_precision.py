@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,8 +59,10 @@ def memory() -> Iterator[list[int]]:
 
 
 @pytest.fixture(autouse=True)
-def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As many threads as here, and a directory in which a problem's file may lie."""
     monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(
