@@ -11,9 +11,10 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from ncu_server import schema
-from ncu_server.session import BASELINES, Session, ours
+from ncu_server.session import BASELINES, Session
 from ncu_server.targets import Probe
 from ncu_server.timing import alternate, combined
+from ncu_server.trusted import ours
 from ncu_server.zygote import ChildError
 
 FORMAT = "5"

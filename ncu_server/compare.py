@@ -124,7 +124,8 @@ def value_fault(names: list[str], results: list[dict[str, Any]], bound: float) -
 
 
 def _pattern(result: dict[str, Any]) -> Iterator[str]:
-    """What those outside the bound have in common: the box that they lie in, zeros, NaN."""
+    """What those outside the bound have in common: the box that they lie in, zeros, NaN, memory that
+    was never written."""
     span, shape = result.get("span"), result.get("shape")
     if span and shape and any(b - a + 1 < size for (a, b), size in zip(span, shape, strict=True)):
         box = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in span)
@@ -132,6 +133,8 @@ def _pattern(result: dict[str, Any]) -> Iterator[str]:
     for name, what in (("zeros", "0"), ("nans", "NaN")):
         if count := result.get(name):
             yield f"{count / result['outside']:.0%} of them are {what}"
+    if count := result.get("unwritten"):
+        yield f"{count / result['outside']:.0%} of them are what the judge fills fresh memory with: never written"
 
 
 def largest(results: list[dict[str, Any]]) -> float:

@@ -9,8 +9,9 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.limit import limit_us
 from ncu_server.rig import Rig, problem_id
-from ncu_server.session import BASELINES, Session, ours
+from ncu_server.session import BASELINES, Session
 from ncu_server.targets import Probe, Target
+from ncu_server.trusted import ours
 from ncu_server.zygote import ChildError, ChildFault, Lost
 
 

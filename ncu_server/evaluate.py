@@ -14,19 +14,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ncu_server import answers, authorship, compare, elf, guard, jitted, peaks, schema
+from ncu_server import answers, authorship, elf, guard, jitted, peaks, schema
 from ncu_server.authorship import Authorship, Ownership
 from ncu_server.build import Build, BuildFault
-from ncu_server.case import Case
+from ncu_server.checking import checked
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
-from ncu_server.memory import Practice, Shared
+from ncu_server.memory import Practice
 from ncu_server.race import CANDIDATE, Run, timed
 from ncu_server.rig import Rig
 from ncu_server.session import BASELINES, Session
 from ncu_server.targets import Probe, Target
 from ncu_server.timing import Samples, combined
-from ncu_server.trial import Objection, Request, Trial, blamed, compared, opened
+from ncu_server.trial import Objection, Request, Trial, blamed, opened
 from ncu_server.zygote import ChildError, ChildFault, Lost
 
 T = TypeVar("T")
@@ -145,7 +145,7 @@ async def _run(trial: Trial, target: Target, probe: Probe, report: Report) -> sc
     with _clocked(trial.stages, "open_s"):
         await opened(trial)
     with _clocked(trial.stages, "check_s"):
-        error = await _check(trial)
+        error = await checked(trial)
     await report("timing")
     with _clocked(trial.stages, "time_s"):
         raced = await timed(trial)
@@ -164,7 +164,7 @@ async def _run(trial: Trial, target: Target, probe: Probe, report: Report) -> sc
         shapes=shapes if len(shapes) > 1 else [],
         limit_us=_mean([shape.limit_us for shape in shapes]),
         provenance=provenance(target, probe) | author.facts() | {"walls": trial.child.walls},
-        notes=[*raced.notes, author.why] if author.label == "unknown" else raced.notes,
+        notes=[*trial.notes, *raced.notes, *([author.why] if author.label == "unknown" else [])],
         stages=trial.stages,
     )
 
@@ -194,26 +194,6 @@ def _clocked(stages: schema.Stages, name: str) -> Iterator[None]:
         yield
     finally:
         setattr(stages, name, round(getattr(stages, name) + time.monotonic() - began, 3))
-
-
-async def _check(trial: Trial) -> float:
-    """Run the candidate once on each secret input set, compare with what is expected; the largest error."""
-    return max([await _check_case(trial, case) for case in trial.session.cases])
-
-
-async def _check_case(trial: Trial, case: Case) -> float:
-    with blamed(trial, f"on inputs {case.name}"), contextlib.closing(Shared("seen")) as got:
-        fds = [case.inputs.fd, got.fd]
-        said = await trial.ask("check", fds, inputs=case.inputs.spec, effects=case.effects)
-        ran = answers.checked(said)
-        where = f"on inputs {case.name}"
-        error = await compared(trial, case, case.expected, got, ran.seen, compare.BOUND, where)
-    if not ran.kept:
-        raise Objection("wrong", f"{where}: the candidate changes its inputs", error)
-    if case.fresh and not ran.fresh:
-        words = "an output lies in the memory of an earlier call's, which is still held"
-        raise Objection("wrong", f"{where}: {words}", error)
-    return error
 
 
 async def _attribute(trial: Trial) -> Authorship:

@@ -24,6 +24,12 @@ class Shared:
         self.spec = spec
         fcntl.fcntl(self.fd, F_ADD_SEALS, SEALS)
 
+    def again(self, spec: dict[str, Any]) -> Shared:
+        """The same bytes under another spec, to be closed by itself."""
+        other = Shared.__new__(Shared)
+        other.fd, other.spec = os.dup(self.fd), spec
+        return other
+
     def freeze(self) -> int:
         """Keep the size as it is from now on, and say it: whoever maps the memory meets no hole."""
         fcntl.fcntl(self.fd, F_ADD_SEALS, SEAL_SIZE)

@@ -13,10 +13,11 @@ from ncu_server import answers, compare, schema
 from ncu_server.case import Case
 from ncu_server.limit import Work, floor_us, limit_us
 from ncu_server.memory import Shared
-from ncu_server.session import Sides, ours
+from ncu_server.session import Sides
 from ncu_server.telemetry import GAUGES, Gauge
 from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Samples, alternate, longer_at_first, visited
 from ncu_server.trial import Objection, Trial, blamed, compared, exhausted
+from ncu_server.trusted import ours
 from ncu_server.zygote import Child, ChildError
 
 SAMPLING_S = {"cpu": 1.5, "cuda": 0.4}  # by device: how long the alternation may go on
@@ -221,6 +222,6 @@ async def _believe(trial: Trial, case: Case, samples: Samples, work: Work, reach
     if median_us < floor:
         raise Objection(
             "suspect",
-            f"on inputs {case.name}: {median_us:.1f} us a call, though reading its inputs alone takes {floor:.1f} us "
+            f"{case.where}: {median_us:.1f} us a call, though reading its inputs alone takes {floor:.1f} us "
             "at the best that this device was seen to do",
         )

@@ -16,10 +16,12 @@ from pathlib import Path
 from ncu_server.build import Builds
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Lease
+from ncu_server.preparation import prepare
 from ncu_server.reports import Reports
 from ncu_server.session import Session
 from ncu_server.targets import TARGETS, Probe, Target
 from ncu_server.tickets import Tickets
+from ncu_server.trusted import advised
 from ncu_server.zygote import Zygote
 
 KEPT_SESSIONS = 2
@@ -114,7 +116,10 @@ class Rig:
         session = Session(self.zygote(target, probe), problem, target)
         try:
             async with self.lease(target).alone():
-                await session.prepare()
+                await prepare(session)
+        except Refusal as refusal:
+            session.close()
+            raise advised(refusal, problem, target.device) from refusal.__cause__
         except BaseException:
             session.close()
             raise

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ncu_server.case import Case, How, same_effects
-from ncu_server.errors import Code, Refusal
+from ncu_server.case import Case, How
 from ncu_server.memory import Practice, Shared
-from ncu_server.syntax import demands_cuda
 from ncu_server.targets import Target
 from ncu_server.timing import Rotation
-from ncu_server.zygote import Child, ChildDied, ChildError, ChildFault, ChildTimeout, Lost, Zygote
+from ncu_server.trusted import PREPARE_TIMEOUT_S, trusted
+from ncu_server.zygote import Child, ChildError, Zygote
 
 # torch.compile's mode by baseline; the module as it is has none.
 BASELINES: dict[str, str | None] = {
@@ -24,13 +21,9 @@ BASELINES: dict[str, str | None] = {
     "max-autotune-no-cudagraphs": "max-autotune-no-cudagraphs",
     "max-autotune": "max-autotune",
 }
-AGAIN, AGAIN_BYTES, AGAIN_S = 8, 32 << 20, 0.5  # further draws that are checked, all of them together
-TWINS = 2  # of them, which differ from one another in few elements
 UNSEEN = ((1 << 20, 8), (16 << 20, 2), (1 << 30, 1))  # bytes of an input set at most, and how many only timed calls see
-PREPARE_TIMEOUT_S = 300.0
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
-FAR_S = 20.0  # for the reference to come to its end on inputs far beyond its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,56 +46,34 @@ class Session:
     """Holds what the judge needs of one problem; the candidate's side never sees it, but for inputs and arguments."""
 
     def __init__(self, zygote: Zygote, problem: str, target: Target) -> None:
-        self._zygote, self.problem, self.target = zygote, problem, target
+        self.zygote, self.problem, self.target = zygote, problem, target
         self.parameter_seed = secrets.randbits(31)
         self.arguments = Shared("arguments")
         self.cases: list[Case] = []
-        self._rehearsal: list[Shared] = []
+        self.rehearsal: list[Shared] = []
         self.notes: list[str] = []
-        self.users = 0
+        self.users = self._held_bytes = 0
         self._children: list[Child] = []
         self._baselines: dict[str, Child] = {}
         self._compiled: set[tuple[str, str]] = set()
         self._stages: dict[str, tuple[str, Rotation]] = {}  # what each baseline was last staged on
 
-    async def prepare(self) -> None:
-        """Draw inputs and compute what is expected. Raises Refusal BAD_PROBLEM with the problem's own fault."""
+    async def open(self) -> list[str]:
+        """Start the reference; the names of the functions that give its inputs. Raises Refusal BAD_PROBLEM."""
         opened = await self._open("eager")
-        self.notes += [*self._zygote.notes, *filter(None, [opened["note"]])]
-        for variant in opened["variants"]:
-            await self._prepare(variant)
+        self._held_bytes = int(opened["held_bytes"])
+        self.notes += [*self.zygote.notes, *filter(None, [opened["note"]])]
+        return list(opened["variants"])
 
-    async def _prepare(self, variant: str) -> None:
-        eager = self._baselines["eager"]
-        drawn = self._case(variant, "as drawn")
-        await self._draw(drawn.inputs, variant)
-        first = await self._expect(eager, drawn)
-        still = await self._trusted(eager, "still", [drawn.inputs.fd], inputs=drawn.inputs.spec)
-        drawn.effects["still"] = still
-        if still:
-            which = ", ".join(map(str, still))
-            self._note(f"timed calls get input {which} as drawn: the reference fails where a few of its values change")
-        sharp = self._case(variant, "sharper")
-        with contextlib.closing(Shared("blunt")) as blunt:
-            await self._draw(blunt, variant)
-            given = {"inputs": blunt.spec, "input_seed": secrets.randbits(62), "still": still}
-            sharp.inputs.seal(await self._trusted(eager, "sharpen", [blunt.fd, sharp.inputs.fd], **given))
-        second = await self._usable(sharp, first)
-        if not second:
-            self._note("checked on inputs as drawn only: on sharper ones the reference gives no numbers")
-        if self.target.warms:
-            self._rehearsal.append(Shared("rehearsal"))  # none of the secret ones
-            await self._draw(self._rehearsal[-1], variant)
-        await self._draw_again(drawn, first)
-        await self._draw_far(drawn, first)
-        if word := first["degenerate"]:
-            also = "" if not second or second["degenerate"] else " on inputs as drawn; checked on others as well"
-            self._note(f"degenerate problem: an output of {word} would pass{also}")
+    @property
+    def eager(self) -> Child:
+        """The process that runs the reference as it is."""
+        return self._baselines["eager"]
 
     @property
     def timed(self) -> list[Case]:
-        """The inputs as drawn, one case for each of the problem's functions that give inputs."""
-        return [case for case in self.cases if case.how == "as drawn"]
+        """The inputs as drawn, one case for each of the problem's functions that give inputs which are not empty."""
+        return [case for case in self.cases if case.how == "as drawn" and not case.empty]
 
     @property
     def drawn(self) -> Case:
@@ -114,70 +85,12 @@ class Session:
         """What a candidate is called with before it is judged, where a first call compiles."""
         if not self.target.warms:
             return None
-        return Practice(self.problem, self.target.device, self.parameter_seed, self.arguments, self._rehearsal)
+        return Practice(self.problem, self.target.device, self.parameter_seed, self.arguments, self.rehearsal)
 
-    async def _draw(self, inputs: Shared, variant: str) -> None:
-        eager, seed = self._baselines["eager"], secrets.randbits(62)
-        inputs.seal(await self._trusted(eager, "draw", [inputs.fd], variant=variant, input_seed=seed))
-
-    async def _usable(self, case: Case, drawn: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What is expected of inputs that are not quite as drawn. None, and no such case, where the reference fails on
-        them, gives no numbers where it gave some, or changes something else."""
-        try:
-            told = await self._expect(self._baselines["eager"], case)
-        except Refusal:
-            told = None
-        if told and (told["finite"] or not drawn["finite"]) and same_effects(told["effects"], drawn["effects"]):
-            return told
-        self.cases.remove(case)
-        case.close()
-        return None
-
-    async def _draw_again(self, first: Case, told: Mapping[str, Any]) -> None:
-        """Further draws of what is small and soon computed: what a flag or an index decides, few draws may spare."""
-        began, size = time.monotonic(), first.inputs.spec["bytes"] + first.expected.spec["bytes"]
-        for n in range(min(AGAIN, AGAIN_BYTES // max(size, 1))):
-            if time.monotonic() - began > AGAIN_S:
-                break
-            case = self._case(first.variant, "drawn again")
-            if n < TWINS:
-                await self._draw_alike(first, case)
-                await self._usable(case, told)
-            else:
-                await self._draw(case.inputs, case.variant)
-                await self._expect(self._baselines["eager"], case)
-
-    async def _draw_alike(self, first: Case, case: Case) -> None:
-        """Inputs that differ in few elements from others that are made so: a sample of them does not tell which."""
-        eager, fds = self._baselines["eager"], [first.inputs.fd, case.inputs.fd]
-        given = {"inputs": first.inputs.spec, "still": first.effects["still"], "nonce": secrets.randbits(48)}
-        case.inputs.seal(await self._trusted(eager, "vary", fds, **given))
-
-    async def _draw_far(self, first: Case, told: Mapping[str, Any]) -> None:
-        """Small inputs far beyond those that were drawn, where the reference gives numbers for them: a sum that
-        overflows and an exponential without its maximum taken off show. In a process of its own: what a problem does
-        with them is unknown."""
-        if first.inputs.spec["bytes"] + first.expected.spec["bytes"] > AGAIN_BYTES:
-            return
-        case, unused = self._case(first.variant, "32 times as large"), Shared("unused")
-        child, found = await self._zygote.spawn("reference"), None
-        with contextlib.suppress(ChildError), contextlib.closing(child), contextlib.closing(unused):
-            await child.ask("open", [unused.fd], FAR_S, mode=None, **self._source)
-            given, still = first.inputs, first.effects["still"]
-            made = await child.ask("stretch", [given.fd, case.inputs.fd], FAR_S, inputs=given.spec, still=still)
-            if made:
-                case.inputs.seal(made)
-                fds = [case.inputs.fd, case.expected.fd]
-                found = self._told(case, await child.ask("expect", fds, FAR_S, inputs=made))
-        if (
-            not found
-            or None in case.units
-            or not found["numbers"]
-            or not same_effects(found["effects"], told["effects"])
-        ):
-            self.cases.remove(case)
-            case.close()
-        case.loosen()
+    async def draw(self, inputs: Shared, variant: str) -> None:
+        """What `variant` gives under a new secret seed. Raises Refusal BAD_PROBLEM."""
+        asked = {"variant": variant, "input_seed": secrets.randbits(62)}
+        inputs.seal(await trusted(self.eager, "draw", [inputs.fd], **asked))
 
     async def draw_unseen(self, case: Case) -> None:
         """Draw the inputs that only timed calls see, in place of those there are; none of other shapes."""
@@ -186,45 +99,46 @@ class Session:
         case.unseen = []
         for _ in range(_unseen_sets(case)):
             case.unseen.append(Shared("unseen"))
-            await self._draw(case.unseen[-1], case.variant)
+            await self.draw(case.unseen[-1], case.variant)
         layout = case.inputs.spec["tensors"]
         for other in [one for one in case.unseen if one.spec["tensors"] != layout]:
             case.unseen.remove(other)
             other.close()
 
     @property
-    def _source(self) -> dict[str, Any]:
+    def source(self) -> dict[str, Any]:
         """What a reference's process is opened with."""
         return {"source": self.problem, "device": self.target.device, "parameter_seed": self.parameter_seed}
 
-    def _note(self, words: str) -> None:
+    def note(self, words: str) -> None:
+        """Say something beside each verdict, once."""
         if words not in self.notes:
             self.notes.append(words)
 
-    def _case(self, variant: str, how: How) -> Case:
+    def add(self, variant: str, how: How) -> Case:
+        """A further case, still empty."""
         self.cases.append(Case(variant, how, Shared("inputs"), Shared("expected")))
         return self.cases[-1]
 
-    async def _expect(self, eager: Child, case: Case, **known: Any) -> dict[str, Any]:
-        fds = [case.inputs.fd, case.expected.fd]
-        answer = self._told(case, await self._trusted(eager, "expect", fds, inputs=case.inputs.spec, **known))
-        if answer["note"]:
-            self._note(answer["note"])
-        return answer
+    def drop(self, case: Case) -> None:
+        """Leave a case out."""
+        self.cases.remove(case)
+        case.close()
 
-    def _told(self, case: Case, answer: dict[str, Any]) -> dict[str, Any]:
-        """Keep what is expected of a case."""
-        case.expected.seal(answer["stored"])
-        case.tensors, case.units = answer["tensors"], answer["units"]
-        case.effects, case.fresh = answer["effects"], answer["fresh"]
+    async def expect(self, case: Case, **known: Any) -> dict[str, Any]:
+        """What the reference gives for a case. Raises Refusal BAD_PROBLEM where it fails."""
+        fds = [case.inputs.fd, case.expected.fd]
+        answer = case.keep(await trusted(self.eager, "expect", fds, inputs=case.inputs.spec, **known))
+        if answer["note"]:
+            self.note(answer["note"])
         return answer
 
     async def exactly(self, case: Case) -> Case:
         """A case of what the eager side's kept call was given, with what is expected of that; the caller closes it."""
-        eager, kept = self._baselines["eager"], Case(case.variant, case.how, Shared("inputs"), Shared("expected"))
+        kept = Case(case.variant, case.how, Shared("inputs"), Shared("expected"))
         try:
-            kept.inputs.seal(await self._trusted(eager, "given", [kept.inputs.fd]))
-            await self._expect(eager, kept, effects=case.effects)
+            kept.inputs.seal(await trusted(self.eager, "given", [kept.inputs.fd]))
+            await self.expect(kept, effects=case.effects)
         except BaseException:
             kept.close()
             raise
@@ -238,13 +152,12 @@ class Session:
 
     async def ask(self, verb: str, **arguments: Any) -> Any:
         """Ask the eager reference about its inputs; ChildFault passes through."""
-        return await self._baselines["eager"].ask(verb, [self.drawn.inputs.fd], PREPARE_TIMEOUT_S, **arguments)
+        return await self.eager.ask(verb, [self.drawn.inputs.fd], PREPARE_TIMEOUT_S, **arguments)
 
     async def work(self, case: Case) -> dict[str, Any]:
         """What a case must move and compute at least; counted at first use. ChildFault passes through."""
         if not case.work:
-            eager = self._baselines["eager"]
-            case.work = await eager.ask("work", [case.inputs.fd], PREPARE_TIMEOUT_S, inputs=case.inputs.spec)
+            case.work = await self.eager.ask("work", [case.inputs.fd], PREPARE_TIMEOUT_S, inputs=case.inputs.spec)
         return case.work
 
     async def contract(self) -> dict[str, Any]:
@@ -264,11 +177,11 @@ class Session:
 
     async def features(self) -> list[str]:
         """What the device is, in words; ChildError passes through."""
-        return list(map(str, await self._baselines["eager"].ask("features", timeout_s=PREPARE_TIMEOUT_S)))
+        return list(map(str, await self.eager.ask("features", timeout_s=PREPARE_TIMEOUT_S)))
 
     async def peaks(self) -> Any:
         """What the device reaches; ChildError passes through."""
-        return await self._baselines["eager"].ask("peaks", timeout_s=PREPARE_TIMEOUT_S)
+        return await self.eager.ask("peaks", timeout_s=PREPARE_TIMEOUT_S)
 
     async def stage(self, child: Child, case: Case, timeout_s: float) -> Any:
         """Let a child set up a case's inputs for timing."""
@@ -320,8 +233,8 @@ class Session:
 
     async def candidate(self, built: str) -> Child:
         """A new child for a candidate, which may read the directory `built`; the caller closes it."""
-        room = RUN_FILE_BYTES + 2 * max(case.expected.spec["bytes"] for case in self.cases)
-        return await self._zygote.spawn("candidate", readable=[built], file_bytes=room)
+        room = RUN_FILE_BYTES + 2 * self._held_bytes + 2 * max(case.expected.spec["bytes"] for case in self.cases)
+        return await self.zygote.spawn("candidate", readable=[built], file_bytes=room)
 
     def close(self) -> None:
         for child in self._children:
@@ -329,18 +242,18 @@ class Session:
         self.arguments.close()
         for case in self.cases:
             case.close()
-        for inputs in self._rehearsal:
+        for inputs in self.rehearsal:
             inputs.close()
 
     async def _spawn(self, role: str) -> Child:
-        child = await self._zygote.spawn(role)
+        child = await self.zygote.spawn(role)
         self._children.append(child)
         return child
 
     async def _open(self, name: str) -> Any:
         child = await self._spawn("reference")
         memory = self.arguments if name == "eager" else Shared("unused")
-        opened = await self._trusted(child, "open", [memory.fd], mode=BASELINES[name], **self._source)
+        opened = await trusted(child, "open", [memory.fd], mode=BASELINES[name], **self.source)
         if name == "eager":
             self.arguments.seal(opened["arguments"])
         else:
@@ -348,51 +261,6 @@ class Session:
         self._baselines[name] = child
         return opened
 
-    def _advice(self, fault: ChildFault) -> str:
-        """What to do about a problem that is written for a GPU, where there is none."""
-        lacks = self.target.device == "cpu" and fault.kind in ("AssertionError", "RuntimeError")
-        if not lacks or not demands_cuda(self.problem):
-            return ""
-        return (
-            "; it names a cuda device, which the cpu target lacks: name none, model and inputs are moved to the target"
-        )
-
-    async def _trusted(self, child: Child, verb: str, fds: list[int], **arguments: Any) -> Any:
-        try:
-            return await child.ask(verb, fds, PREPARE_TIMEOUT_S, **arguments)
-        except ChildFault as fault:
-            words = f"{fault.kind}: {' '.join(fault.text.split())}{self._advice(fault)}"
-            raise Refusal(Code.BAD_PROBLEM, f"the problem fails in {_step(verb, arguments)}: {words}") from fault
-        except ChildTimeout:
-            sentence = f"the problem needs more than {PREPARE_TIMEOUT_S:.0f} s in {_step(verb, arguments)}"
-            raise Refusal(Code.BAD_PROBLEM, sentence) from None
-        except ChildDied as died:
-            raise Refusal(
-                Code.BAD_PROBLEM, f"the problem's process ended in {_step(verb, arguments)}: {died}"
-            ) from died
-
-
-def _step(verb: str, arguments: Mapping[str, Any]) -> str:
-    """Where a problem's own code ran."""
-    return str(arguments["variant"]) if "variant" in arguments else STEPS[verb]
-
 
 def _unseen_sets(case: Case) -> int:
     return next((count for most, count in UNSEEN if case.inputs.spec["bytes"] <= most), 0)
-
-
-def ours(error: ChildError) -> Refusal:
-    """What a fault in a process of ours is: the problem's where its code raised, else a loss worth a retry."""
-    if isinstance(error, ChildFault):
-        return Refusal(Code.BAD_PROBLEM, f"the problem fails in a timed call: {error}")
-    return Lost()
-
-
-STEPS = {
-    "open": "loading (module, get_init_inputs or Model's constructor)",
-    "sharpen": "get_inputs",
-    "vary": "get_inputs",
-    "still": "Model.forward",
-    "given": "get_inputs",
-    "expect": "Model.forward",
-}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ncu_server import answers, compare, schema
 from ncu_server.build import Build
 from ncu_server.case import Case
 from ncu_server.memory import Shared
-from ncu_server.session import Session, ours
+from ncu_server.session import Session
+from ncu_server.trusted import ours
 from ncu_server.zygote import Child, ChildError, ChildFault, ChildTimeout
 
 
@@ -49,6 +50,7 @@ class Trial:
     stages: schema.Stages
     peaks: Callable[[bool], Awaitable[schema.Peaks]]
     uuid: str | None
+    notes: list[str] = field(default_factory=list)
 
     async def ask(self, verb: str, fds: list[int], **arguments: Any) -> Any:
         return await self.child.ask(verb, fds, self.request.timeout_s, **arguments)
@@ -80,13 +82,16 @@ def blamed(trial: Trial, where: str) -> Iterator[None]:
         raise Objection("run_error", f"{where}: the candidate's process answered nonsense: {malformed}") from malformed
 
 
-async def opened(trial: Trial) -> None:
-    """Load the candidate, build `ModelNew`, and where a first call compiles let it make that call."""
+async def opened(trial: Trial, child: Child | None = None) -> None:
+    """Load the candidate in its child (or in another one), build `ModelNew`, and where a first call compiles let it
+    make that call."""
     session, request, practice = trial.session, trial.request, trial.session.practice
+    child = child or trial.child
     with blamed(trial, "in the constructor"):
-        await trial.ask(
+        await child.ask(
             "open",
             [session.arguments.fd],
+            request.timeout_s,
             source=request.candidate,
             device=session.target.device,
             parameter_seed=session.parameter_seed,
@@ -96,7 +101,7 @@ async def opened(trial: Trial) -> None:
         )
     if practice:
         with blamed(trial, "in a first call"):
-            await trial.ask("practise", practice.fds[1:], inputs=practice.wire()["inputs"])
+            await child.ask("practise", practice.fds[1:], request.timeout_s, inputs=practice.wire()["inputs"])
 
 
 async def compared(

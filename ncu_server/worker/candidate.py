@@ -19,6 +19,7 @@ from ncu_server.worker.libraries import Libraries
 from ncu_server.worker.modules import build, load
 from ncu_server.worker.observe import changed, restore, seen, state
 from ncu_server.worker.opened import Opened
+from ncu_server.worker.parameters import held
 from ncu_server.worker.provenance import concealed, dependence, joined, profiled
 from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import Spec, UnacceptableOutput, arrived, flatten, placed, read, unflatten, write
@@ -99,17 +100,23 @@ class Candidate:
         ready = self._readier(moved, effects)
         ready()
         self._device.poison(True, inputs["bytes"])
-        with torch.no_grad():
-            out = called(self._model, arguments)
-        self._intact.held()
-        self._device.settle()
-        self._device.poison(False)
+        try:
+            with torch.no_grad():
+                out = called(self._model, arguments)
+            self._intact.held()
+            self._device.settle()
+        finally:
+            self._device.poison(False)
         if lacking := set(effects["buffers"]) - {name for name, _ in self._model.named_buffers()}:
             raise UnacceptableOutput(f"the model has no buffer {min(lacking)}, which the reference changes")
         told = seen(out, arguments, self._model, effects["inputs"], effects["buffers"])
         spec = write(fds[1], told, strict=True)
         kept = set(changed(before, flatten(arguments)[1])) <= set(effects["inputs"])
         return {"seen": spec, "kept": kept, "fresh": self._fresh(out, arguments, ready)}
+
+    def parameters(self, fds: list[int]) -> Spec:
+        """Write what the model holds; see worker.parameters.held."""
+        return write(fds[0], held(self._model))
 
     def _laid(self, fd: int, inputs: Spec) -> list[torch.Tensor]:
         """The inputs on the device, in the memory of those before where they are of the same layout: an address does

@@ -11,10 +11,13 @@ import torch
 
 from ncu_server.compare import ordered
 from ncu_server.worker.budget import Units, errors
+from ncu_server.worker.observe import same
 from ncu_server.worker.tensors import Spec, read, real
 
 CHUNK = 1 << 18
 FEW = 0.01
+COUNTED = ("zeros", "nans", "unwritten")
+FILLS = (0xFE, 0xFF)  # the bytes of fresh memory while a candidate is checked; see devices.poison
 THREADS = 8
 T = TypeVar("T")
 
@@ -46,6 +49,11 @@ class Judge:
         each = self._pool.map
         return [_compare(real(want), real(have).reshape(-1), unit, bound, each) for want, have, unit in pairs]
 
+    def identical(self, fds: list[int], one: Spec, other: Spec) -> bool:
+        """Whether two sets of tensors are the same, bit by bit."""
+        pairs = zip(read(fds[0], one), read(fds[1], other), strict=True)
+        return all(same(a, b) for a, b in pairs)
+
 
 def _compare(
     want: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float, each: Map = map
@@ -62,7 +70,8 @@ def _compare(
 
 
 def _held(shaped: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float, each: Map) -> dict[str, Any]:
-    """`span`: the first and last coordinate outside, for each dimension; `zeros` and `nans` are counted there."""
+    """`span`: the first and last coordinate outside, for each dimension; `zeros`, `nans` and what is
+    `unwritten` are counted there."""
     want = shaped.reshape(-1)
     worst: dict[str, Any] = {
         "error": 0.0,
@@ -75,13 +84,14 @@ def _held(shaped: torch.Tensor, have: torch.Tensor, units: Units | None, bound: 
         "span": None,
         "zeros": 0,
         "nans": 0,
+        "unwritten": 0,
     }
 
     def held(start: int) -> dict[str, Any]:
         return _piece(shaped, want[start : start + CHUNK], have[start : start + CHUNK], start, units, bound)
 
     for found in each(held, range(0, want.numel(), CHUNK)):
-        for count in ("outside", "zeros", "nans"):
+        for count in ("outside", *COUNTED):
             worst[count] += found[count]
         if found["outside"]:
             worst["span"] = _both(worst["span"], found["span"])
@@ -98,15 +108,24 @@ def _piece(
     most, at = (one.item() for one in error.max(0))
     found = {"error": most, "index": start + at, "want": float(want[at]), "have": float(have[at])}
     if most <= bound:
-        return found | {"outside": 0, "zeros": 0, "nans": 0}
+        return found | dict.fromkeys(("outside", *COUNTED), 0)
     outside = error > bound
     wrong = have[outside]
     return found | {
         "outside": int(outside.sum()),
         "zeros": int((wrong == 0).sum()),
         "nans": int(torch.isnan(wrong.double()).sum()),
+        "unwritten": _unwritten(wrong),
         "span": _span(outside.nonzero().reshape(-1) + start, shaped.shape),
     }
+
+
+def _unwritten(values: torch.Tensor) -> int:
+    """How many hold what fresh memory is filled with before a call; of single bytes and of integers nobody can say."""
+    if not values.is_floating_point() or values.element_size() == 1:
+        return 0
+    raw = values.contiguous().view(torch.uint8).reshape(-1, values.element_size())
+    return int(((raw == raw[:, :1]) & ((raw == FILLS[0]) | (raw == FILLS[1]))).all(1).sum())
 
 
 def _span(at: torch.Tensor, shape: torch.Size) -> list[list[int]]:

@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 import torch
 import torch.multiprocessing
+from torch.nn.parameter import is_lazy
 
 LOADED: weakref.WeakSet[types.ModuleType] = weakref.WeakSet()
 """The modules of problems and candidates, which are no library's wherever their files seem to lie."""
@@ -130,7 +131,13 @@ def observable_parameters() -> Iterator[None]:
     register, fill = torch.nn.Module.register_parameter, torch.nn.init.constant_
 
     def registered(self: torch.nn.Module, name: str, param: torch.nn.Parameter | None) -> None:
-        if param is not None and param.is_floating_point() and param.numel() and not param.is_meta:
+        if (
+            param is not None
+            and not is_lazy(param)
+            and param.is_floating_point()
+            and param.numel()
+            and not param.is_meta
+        ):
             first = param.detach().reshape(-1)[0]
             constant = bool(torch.isfinite(first)) and bool((param.detach() == first).all())
             if constant and (param.numel() > 1 or _written(first)):

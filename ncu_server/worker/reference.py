@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,11 +15,14 @@ from ncu_server.compare import LAYOUT
 from ncu_server.worker import contract, inductor, trace
 from ncu_server.worker.budget import alike, degenerate, finite, stored, truth, units
 from ncu_server.worker.calls import Call, called
+from ncu_server.worker.dense import Unjudgeable, named, require_dense
 from ncu_server.worker.devices import DEVICES, Device
 from ncu_server.worker.draws import MIX, Draw
+from ncu_server.worker.holes import shows
 from ncu_server.worker.inputs import far, holed, sharper, stretched
 from ncu_server.worker.modules import Arguments, build
 from ncu_server.worker.observe import changed, restore, same, seen, state
+from ncu_server.worker.parameters import Difference, differences, held, take
 from ncu_server.worker.precision import SINGLE_TO_DOUBLE, Recast
 from ncu_server.worker.problem import MISREAD, Problem
 from ncu_server.worker.stage import Stage
@@ -38,6 +40,7 @@ from ncu_server.worker.tensors import (
     wide,
     write,
 )
+from ncu_server.worker.varied import chosen
 
 TRIED, TRIED_S = (2, 100), 0.1  # changes of a problem's inputs that its model is tried with: so many, for so long
 # What a model raises that cannot do with another precision than its own.
@@ -64,12 +67,17 @@ class Reference:
         make = build if mode else _copyable  # a compiled one is never copied
         self._model, arguments = self._problem.built(parameter_seed, device, make)
         try:
-            spec = write(fds[0], arguments)
+            with named("get_init_inputs", "argument", "make it in the constructor"):
+                spec = write(fds[0], arguments)
+        except Unjudgeable:
+            raise
         except TypeError as fault:
             raise TypeError(f"get_init_inputs gives what is no data ({fault}): make it in the constructor") from None
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
         self._call = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model
-        return {"arguments": spec, "variants": self._problem.variants, "note": self._problem.note}
+        held_bytes = sum(t.nbytes for t in (*self._model.parameters(), *self._model.buffers()))
+        told = {"arguments": spec, "variants": self._problem.variants, "note": self._problem.note}
+        return told | {"held_bytes": held_bytes}
 
     def draw(self, fds: list[int], variant: str, input_seed: int) -> Spec:
         """Make the inputs that the function `variant` gives under the secret seed and write them to the memfd.
@@ -77,28 +85,51 @@ class Reference:
         Where they may stand for several calls, the first of them in which the model comes to its end.
         """
         calls = self._problem.drawn(variant, input_seed, self._model.forward)
-        for call in calls[:-1]:
-            spec = write(fds[0], call)
-            try:
-                self._run(self._model, self._arguments(fds[0], spec))
-            except MISREAD:
-                continue
-            return spec
-        return write(fds[0], calls[-1])
+        with named(variant, "input", "give dense ones, and make it of them in forward"):
+            for call in calls[:-1]:
+                spec = write(fds[0], call)
+                try:
+                    self._run(self._model, self._arguments(fds[0], spec))
+                except MISREAD:
+                    continue
+                return spec
+            return write(fds[0], calls[-1])
 
-    def sharpen(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Spec:
+    def sharpen(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> dict[str, Any]:
         """Write a sharper set made of the first memfd's to the second, but for what is `still`; see worker.inputs.
 
-        Where a constant would pass for the reference's output on it, a set on which none would is looked for.
+        Where a constant would pass for the reference's output on it, a set on which none would is looked for far from
+        what was drawn. `how` says which of them it is, as case.How.
         """
         drawn = unflatten(inputs["structure"], read(fds[0], inputs))
         generator = torch.Generator().manual_seed(input_seed)
         given, made = flatten(drawn)[1], flatten(sharper(drawn, generator))[1]
         kept = [old if place in still else new for place, (old, new) in enumerate(zip(given, made, strict=True))]
         first = unflatten(inputs["structure"], kept)
-        others = (way(drawn) for way in (stretched, functools.partial(holed, generator=generator)))
-        sets = itertools.chain([first], others)
-        return write(fds[1], next((made for made in sets if self._tells(fds[1], made)), first))
+        if not self._tells(fds[1], first) and self._tells(fds[1], far := stretched(drawn)):
+            return {"inputs": write(fds[1], far), "how": "32 times as large"}
+        return {"inputs": write(fds[1], first), "how": "sharper"}
+
+    def hole(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Spec | None:
+        """Write the first memfd's set with NaN in some rows of its floats to the second; None where the reference does
+        not say what comes of NaN. See worker.holes."""
+        given, generator = read(fds[0], inputs), torch.Generator().manual_seed(input_seed)
+        made = holed(given, generator)
+        kept = [old if place in still else new for place, (old, new) in enumerate(zip(given, made, strict=True))]
+        spec = write(fds[1], unflatten(inputs["structure"], kept))
+        with contextlib.suppress(*UNFIT):
+            if shows(lambda fd: self._run(self._model, self._arguments(fd, inputs))[0], fds[0], fds[1]):
+                return spec
+        return None
+
+    def takes(self, fds: list[int], inputs: Spec, structures: list[Any]) -> dict[str, Any]:
+        """Which of these trees of the same tensors, with another plain value, the reference takes; one that changes its
+        output before others. `taken` is None, and `why` says why, where it takes none; see worker.varied."""
+
+        def run(structure: Any) -> Any:
+            return self._run(self._model, self._arguments(fds[0], inputs | {"structure": structure}))[0]
+
+        return chosen(run, inputs["structure"], structures)
 
     def stretch(self, fds: list[int], inputs: Spec, still: list[int]) -> Spec | None:
         """Write a set made of the first memfd's to the second, of which floats lie far beyond; see inputs.far."""
@@ -155,8 +186,9 @@ class Reference:
         restore(self._model, self._buffers, self._buffers)  # timed calls may have moved them on
         before, arguments = self._arguments(fds[0], inputs), self._arguments(fds[0], inputs)
         out, model = self._run(self._model, arguments)
-        if not flatten(out)[1]:
-            raise TypeError("the reference returns no tensor")
+        with named("Model.forward", "output", "return dense ones (such as its values and indices)"):
+            if not flatten(out)[1]:
+                raise TypeError("the reference returns no tensor")
         self._repeats(out, fds[0], inputs)
         effects = effects or self._effects(before, arguments, model)
         structure, tensors = flatten(seen(out, arguments, model, effects["inputs"], effects["buffers"]))
@@ -177,6 +209,32 @@ class Reference:
             "note": note,
             "degenerate": degenerate(expected, allowed),
         }
+
+    def differing(self, fds: list[int], theirs: Spec, but: list[str]) -> list[Difference]:
+        """Which parameters and buffers a candidate, whose tensors lie in the memfd, has otherwise; `but`: what calls
+        change. See worker.parameters."""
+        restore(self._model, self._buffers, self._buffers)
+        tree = unflatten(theirs["structure"], read(fds[0], theirs))
+        return differences(held(self._model)["own"], tree["own"], tree["kept"], but)
+
+    def expect_with(
+        self,
+        fds: list[int],
+        inputs: Spec,
+        effects: dict[str, Any],
+        theirs: Spec,
+        found: list[Difference],
+        fill: float,
+    ) -> dict[str, Any]:
+        """As `expect`, of a model that has the candidate's parameters where they differ; see worker.parameters.take."""
+        own, kept = self._model, self._buffers
+        self._model = copy.deepcopy(own)
+        try:
+            take(self._model, found, unflatten(theirs["structure"], read(fds[2], theirs))["own"], fill)
+            self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
+            return self.expect(fds[:2], inputs, effects)
+        finally:
+            self._model, self._buffers = own, kept
 
     def stage(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
         """Set up the rotating inputs for timing, and say how they rotate; `effects` are those of `expect`."""
@@ -216,12 +274,19 @@ class Reference:
         return out, own
 
     def _repeats(self, out: Any, fd: int, inputs: Spec) -> None:
-        """Raises ValueError for a model whose second call says something else: nothing can be compared with it."""
-        again, _ = self._run(self._model, self._arguments(fd, inputs))
+        """Raises ValueError for a model whose second call, on fresh memory that holds a pattern, says something else:
+        nothing can be compared with it."""
+        arguments = self._arguments(fd, inputs)
+        self._device.poison(True, inputs["bytes"])
+        try:
+            again, _ = self._run(self._model, arguments)
+        finally:
+            self._device.poison(False)
         for one, other in zip(flatten(out)[1], flatten(again)[1], strict=True):
             if not alike(real(one), real(other)):
                 raise ValueError(
-                    "two calls on the same inputs differ; make the model deterministic (no random numbers)"
+                    "two calls on the same inputs differ; make the model deterministic (no random numbers, and none "
+                    "that lie in memory which is never written)"
                 )
 
     def _effects(self, before: Call, after: Call, model: torch.nn.Module) -> dict[str, Any]:
@@ -286,13 +351,21 @@ class Reference:
 
 def _copyable(model_class: Any, arguments: Arguments, parameter_seed: int, device: str) -> torch.nn.Module:
     """As modules.build, but made without gradients where the model cannot be copied with them: what its constructor has
-    computed of parameters is then a plain tensor."""
-    model = build(model_class, arguments, parameter_seed, device)
+    computed of parameters is then a plain tensor. Raises Unjudgeable where one holds what is no dense tensor."""
+
+    @functools.wraps(model_class, updated=())
+    def made(*args: Any, **kwargs: Any) -> torch.nn.Module:
+        model: torch.nn.Module = model_class(*args, **kwargs)
+        if isinstance(model, torch.nn.Module):
+            require_dense((*model.named_parameters(), *model.named_buffers()))
+        return model
+
+    model = build(made, arguments, parameter_seed, device)
     try:
         copy.deepcopy(model)
     except RuntimeError:
         with torch.no_grad():
-            model = build(model_class, arguments, parameter_seed, device)
+            model = build(made, arguments, parameter_seed, device)
     return model
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ncu_server.worker import records
+from ncu_server.worker.dense import ONLY, Unjudgeable, unlike
 
 ALIGNMENT = 64
 Spec = dict[str, Any]
@@ -29,7 +30,8 @@ def flatten(tree: Any, strict: bool = False) -> tuple[Any, list[torch.Tensor]]:
     """A JSON-able structure with numbered places, and the tensors in that order.
 
     `strict` refuses subclasses of Tensor and tensors with attributes of their own (they can lie about their values).
-    Raises TypeError (UnacceptableOutput where strict) for what is neither a container, a tensor nor a plain scalar.
+    Raises TypeError (UnacceptableOutput where strict) for what is neither a container, a tensor nor a plain scalar, and
+    Unjudgeable for a tensor that is not dense.
     """
     tensors: list[torch.Tensor] = []
     refusal = UnacceptableOutput if strict else TypeError
@@ -47,8 +49,10 @@ def _walked(node: Any, tensors: list[torch.Tensor], refusal: type[TypeError]) ->
     if issubclass(kind, torch.Tensor):
         if strict and (kind not in PLAIN or node.__dict__):
             raise refusal(f"an output is a {kind.__name__} with behaviour of its own, not a plain torch.Tensor")
-        if node.layout is not torch.strided or node.is_meta or node.is_quantized:
-            raise refusal(f"a tensor is {_unlike(node)}; only dense ones are compared")
+        if words := unlike(node):
+            if strict:
+                raise refusal(f"the candidate gives {words} as tensor {len(tensors)}: {ONLY}")
+            raise Unjudgeable(words, len(tensors))
         tensors.append(node.detach())
         return {"tensor": len(tensors) - 1}
     try:
@@ -96,13 +100,6 @@ def _key(key: Any, refusal: type[TypeError]) -> Any:
     if type(key) not in SCALARS:
         raise refusal(f"a dict has a key of type {type(key).__name__}; plain values alone are told")
     return key
-
-
-def _unlike(tensor: torch.Tensor) -> str:
-    """In words, what keeps a tensor from being dense."""
-    if tensor.is_meta:
-        return "without memory (meta)"
-    return "quantized" if tensor.is_quantized else f"{tensor.layout}".removeprefix("torch.")
 
 
 def unflatten(structure: Any, tensors: list[torch.Tensor]) -> Any:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,8 +59,10 @@ def memory() -> Iterator[list[int]]:
 
 
 @pytest.fixture(autouse=True)
-def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As many threads as here, and a directory in which a problem's file may lie."""
     monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,7 @@ def test_inputs_that_a_model_asserts_against_are_none_of_the_sharper_ones(memory
     reference, body = Reference(), "assert x.abs().max() < 20; return torch.relu(x - 15)"
     reference.open(memory, PROBLEM.format(init="pass", body=body, inputs="torch.rand(64, 8)"), "cpu", 1, None)
     drawn = reference.draw(memory, "get_inputs", 2)
-    (made,) = read(memory[1], reference.sharpen(memory, drawn, 3, []))
+    (made,) = read(memory[1], reference.sharpen(memory, drawn, 3, [])["inputs"])
     assert float(made.abs().max()) < 20
 
 
