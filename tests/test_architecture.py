@@ -33,7 +33,7 @@ LAYERS = {
         {"tree"},
         {"settings", "events", "place"},
         {"types"},
-        {"errors", "plain", "bandit"},
+        {"errors", "plain", "bandit", "texts"},
     ],
     "ncu_server": [
         {"__main__"},
@@ -57,7 +57,7 @@ LAYERS = {
         {"targets", "sandbox", "lease", "memory", "framing"},
         {"walls"},
         {"landlock", "seccomp", "watch", "tickets"},
-        {"casebook", "canaries", "web"},
+        {"casebook", "canaries", "web", "places"},
         {"telemetry", "limit", "authorship", "contrast"},
         {"digest", "ncu", "nvcc", "listing", "toolkit"},
         {"troubles"},
@@ -74,7 +74,7 @@ LAYERS = {
         {"documents", "endpoint", "dense", "lexical"},
         {"chunk", "embed", "chroma", "markup", "experience"},
         {"choice", "plan", "page", "terms"},
-        {"passage", "errors"},
+        {"passage", "errors", "texts"},
     ],
 }
 
