@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from rag import ingest, model, shipped
@@ -16,6 +17,7 @@ from rag.own import Count, Record, Tags
 from rag.passage import KINDS, SEARCHED, Passage, Query, clipped
 
 SHOWN = 1600
+NAMED = 10
 """Characters shown of a passage without `--full`."""
 
 
@@ -40,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--arch", action="append", default=[], help="they hold for this only, such as sm_90+ (repeatable)")
     add.add_argument("--language", action="append", default=[], help="they are for this language only (repeatable)")
     add.add_argument("--family", action="append", default=[], help="they are on this operator family (repeatable)")
+    add.add_argument("-v", "--verbose", action="store_true", help="name every file that is skipped, not the first 10")
     add.add_argument("--embed", action="store_true", help="make vectors however long that takes")
     commands.add_parser("list", help="say what was added, and what of it was skipped and why")
     remove = commands.add_parser("remove", help="forget documents that were added; the files stay")
@@ -84,9 +87,20 @@ def _add(cache: Path, args: argparse.Namespace) -> None:
                         shown = time.monotonic()
                         _tell(f"read {done} files, now {file}")
             print(f"{path}: {count.added} added, {count.changed} changed, {count.kept} kept, {count.removed} removed")
-            for reason, times in count.skipped.most_common():
-                print(f"  skipped {times}: {reason} (such as {count.examples[reason]})")
+            for line in _skipped(count, args.verbose):
+                print(f"  {line}")
         _grow(cache, args.mode, args.embed)
+
+
+def _skipped(count: Count, verbose: bool) -> Iterator[str]:
+    """How many files were skipped for which reason, and each by its name: all, or the first."""
+    for reason, times in count.skipped.most_common():
+        yield f"skipped {times}: {reason}"
+    shown = count.named if verbose else count.named[:NAMED]
+    for file, reason in shown:
+        yield f"  {file}: {reason}"
+    if rest := len(count.named) - len(shown):
+        yield f"  and {rest} more; -v names them all"
 
 
 def _grow(cache: Path, mode: str, embed: bool) -> None:
