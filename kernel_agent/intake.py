@@ -21,6 +21,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from kernel_agent.errors import THEIRS, ProblemError, shown
+from kernel_agent.texts import NotText, plain_ends, read
 
 FORMS = "source text, a path, a torch.nn.Module, its class, or a function"
 MOST = 2**63 - 1
@@ -84,14 +85,14 @@ def taken(
 def _text(code: str | Path, name: str | None) -> Taken:
     is_path = isinstance(code, Path) or ("\n" not in code.strip() and code.strip().endswith(".py"))
     if not is_path:
-        return Taken(str(code), name or "kernel")
+        return Taken(plain_ends(str(code)), name or "kernel")
     path = Path(code)
     try:
-        return Taken(path.read_text("utf-8-sig"), name or path.stem)
+        return Taken(read(path), name or path.stem)
     except OSError as error:
         raise ProblemError(f"{path} cannot be read ({error.strerror}).") from None
-    except UnicodeDecodeError:
-        raise ProblemError(f"{path} is not text in UTF-8.") from None
+    except NotText as fault:
+        raise ProblemError(f"{path} {fault}.") from None
     except ValueError as error:
         raise ProblemError(f"{shown(str(code))} cannot be read ({error}).") from None
 
