@@ -49,7 +49,7 @@ def _folders(where: Places) -> Iterator[schema.PlaceResult]:
         ("cache", where.cache, where.why_cache),
         ("builds", where.building, where.why_building),
     ):
-        fix = places.FIX if why else None
+        fix = places.FIX if why and name == "cache" else None  # builds are as well off anywhere
         yield schema.PlaceResult(name=name, path=places.printable(path), usable=True, why=why, fix=fix)
 
 

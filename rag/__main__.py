@@ -23,7 +23,7 @@ NAMED = 10
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m rag", description="Search what is known about fast kernels.")
-    parser.add_argument("--cache", type=Path, help=f"index directory (default: {ingest.default_cache()})")
+    parser.add_argument("--cache", type=Path, help="index directory (default: ~/.cache/kernel_agent/rag)")
     parser.add_argument("--mode", choices=("auto", "lexical", "hybrid"), default="auto", help="default: auto")
     commands = parser.add_subparsers(dest="command", required=True)
     search = commands.add_parser("search", help="show the passages that answer a question")
@@ -195,8 +195,8 @@ def _tell(line: str) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line. Returns 0, or 1 after one sentence on standard error."""
     args = _parser().parse_args(arguments)
-    cache: Path = args.cache or ingest.default_cache()
     try:
+        cache: Path = args.cache or ingest.default_cache()
         match args.command:
             case "status":
                 _status(cache)

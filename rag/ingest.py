@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag import chroma, chunk, dense, lexical, shipped, texts
+from rag import chroma, chunk, dense, folders, lexical, shipped, texts
 from rag.choice import Choice
 from rag.errors import LibraryError
 from rag.model import Embeds
@@ -40,8 +40,8 @@ KEEP_S = 30 * 86400.0
 
 
 def default_cache() -> Path:
-    """`$XDG_CACHE_HOME/kernel_agent/rag`, or the same under `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernel_agent" / "rag"
+    """`$XDG_CACHE_HOME/kernel_agent/rag`, or the same under `~/.cache`; see folders.cache. Raises LibraryError."""
+    return folders.cache()[0] / "kernel_agent" / "rag"
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ LAYERS = {
         {"documents", "endpoint", "dense", "lexical"},
         {"chunk", "embed", "chroma", "markup", "experience"},
         {"choice", "plan", "page", "terms"},
+        {"folders"},
         {"passage", "errors", "texts"},
     ],
 }
