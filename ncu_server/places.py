@@ -27,7 +27,7 @@ PLAIN = re.compile(r"[A-Za-z0-9_./+=@-]{1,1024}")
 MIN_ROOM = 512 << 20
 LOCK = "lock"
 UNLOCKED_S = 3600.0
-FIX = "set XDG_CACHE_HOME to a folder that can"
+FIX = "set XDG_CACHE_HOME to a folder that can be written"
 ALIASES = "NCU_SERVER_ALIASES"
 """The variable that names a folder of links, each a plain name for a folder whose path is not plain."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from rag.errors import LibraryError
@@ -29,6 +31,21 @@ def cache() -> tuple[Path, str | None]:
 def data() -> Path:
     """`$XDG_DATA_HOME`, or `~/.local/share`. Raises LibraryError where the user has no home."""
     return _base("XDG_DATA_HOME", ".local/share")
+
+
+@contextlib.contextmanager
+def some_home() -> Iterator[None]:
+    """Inside, there is a home for who asks, where the user has none."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = tempfile.gettempdir()
+        try:
+            yield
+        finally:
+            del os.environ["HOME"]
+    else:
+        yield
 
 
 def can_be_written(folder: Path) -> bool:
