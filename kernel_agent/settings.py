@@ -269,7 +269,7 @@ def load_settings(**given: Any) -> Settings:
     unknown = sorted(set(given) - set(Settings.model_fields))
     if unknown:
         near = nearest(unknown[0], Settings.model_fields)
-        meant = f"; did you mean `{near}`?" if near else "; the settings are " + ", ".join(Settings.model_fields) + "."
+        meant = f"; `{near}` is nearest." if near else "; the settings are " + ", ".join(Settings.model_fields) + "."
         raise UsageError(f"There is no setting `{unknown[0]}`{meant}")
     for sentence in mistyped({**dotenv(), **os.environ}):
         if sentence not in _named:

@@ -172,7 +172,7 @@ def test_a_mistyped_setting_is_named_once_and_the_command_runs(folder: Path) -> 
 def test_a_mistyped_flag_or_argument_names_the_nearest(folder: Path) -> None:
     done = _command(folder, "run", "no.py", "--modle", "gpt")
     assert "Unrecognized arguments: --modle gpt; did you mean --model?" in done.stderr
-    with pytest.raises(UsageError, match=r"no setting `modle_name`; did you mean `model_name`\?"):
+    with pytest.raises(UsageError, match=r"no setting `modle_name`; `model_name` is nearest"):
         load_settings(modle_name="gpt")
 
 
