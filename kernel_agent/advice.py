@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 
+from kernel_agent import texts
 from kernel_agent.errors import UsageError
 
 OURS = Path(__file__).parent / "prompts" / "rules.toml"
@@ -55,10 +56,12 @@ def chosen(among: Sequence[Rule], operators: Iterable[str], target: str) -> tupl
 
 def _read(path: Path) -> tuple[Rule, ...]:
     try:
-        held = tomllib.loads(path.read_text("utf-8"))
+        held = tomllib.loads(texts.read(path))
         return RULES.validate_python(held.pop("rule", []) if set(held) <= {"rule"} else held)
-    except (OSError, UnicodeDecodeError) as fault:
-        raise UsageError(f"The rules in {path} cannot be read: {fault}.") from None
+    except OSError as fault:
+        raise UsageError(f"The rules in {path} cannot be read: {fault.strerror}.") from None
+    except texts.NotText as fault:
+        raise UsageError(f"The file of rules {path} {fault}.") from None
     except tomllib.TOMLDecodeError as fault:
         raise UsageError(f"The rules in {path} are no TOML: {fault}.") from None
     except ValidationError as fault:

@@ -92,6 +92,17 @@ class Wall:
 
 
 @dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder that the server writes to; `why` says what was passed over for it, or why it cannot be used."""
+
+    name: str
+    path: str
+    usable: bool
+    why: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Counters:
     """Whether the server's profiler may read the GPU's counters: allowed, denied, unknown."""
 
@@ -110,6 +121,7 @@ class Environment:
     targets: tuple[Target, ...]
     tools: tuple[Tool, ...]
     walls: tuple[Wall, ...] = ()
+    places: tuple[Folder, ...] = ()
     counters: Counters | None = None
 
 

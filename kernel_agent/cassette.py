@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from kernel_agent import texts
 from kernel_agent.errors import UsageError
 from kernel_agent.journal import Journal
 from kernel_agent.llm import NotRecorded, Question, Reply
@@ -113,7 +114,7 @@ def read(path: Path) -> Cassette:
         with Journal.open(path) as journal:
             return of(journal)
     try:
-        first, *rest = path.read_text("utf-8").splitlines()
+        first, *rest = texts.read(path).split("\n")
         head = json.loads(first)
         if head.get("cassette") not in (1, FORMAT):
             raise UsageError(f"{path} is a cassette of format {head.get('cassette')}, this version plays {FORMAT}.")
@@ -126,6 +127,8 @@ def read(path: Path) -> Cassette:
         return Cassette(subject, BEFORE | dict(head["settings"]), rows, told)
     except OSError as error:
         raise UsageError(f"The cassette {path} cannot be read ({error.strerror}).") from None
+    except texts.NotText as fault:
+        raise UsageError(f"The cassette {path} {fault}.") from None
     except (ValueError, KeyError, TypeError, AttributeError, ValidationError):
         raise UsageError(
             f"{path} is not a cassette: record one with `python -m kernel_agent run FILE --record`."

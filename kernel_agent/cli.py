@@ -11,6 +11,7 @@ import shlex
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -35,6 +36,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 2 usage, 3 not covered, 4 unavailable, 5 budget, 6 a kernel that did not pass, 130 stopped.
     """
     watched = Watched()
+    with _notices():
+        return _ended(argv, watched)
+
+
+@contextlib.contextmanager
+def _notices() -> Iterator[None]:
+    """A mistyped setting is named on stderr as a notice, in one line."""
+    from kernel_agent.settings import MistypedSetting
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, MistypedSetting):
+            _say(f"notice: {message}")
+        else:
+            usual(message, category, *place, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", MistypedSetting)
+        usual, warnings.showwarning = warnings.showwarning, show
+        yield
+
+
+def _ended(argv: Sequence[str] | None, watched: Watched) -> int:
     try:
         arguments = parsed(argv)
         commands: dict[str, Callable[[argparse.Namespace, Watched], int]] = {
@@ -225,16 +248,17 @@ def _whole(file: Path, helpers: Sequence[Path]) -> str:
 
 
 def _source(file: Path, stdin: bool = False) -> str:
+    from kernel_agent.texts import NotText, decoded
+
+    piped = stdin and str(file) == "-"
     try:
-        return (
-            sys.stdin.buffer.read().decode("utf-8-sig") if stdin and str(file) == "-" else file.read_text("utf-8-sig")
-        )
+        return decoded(sys.stdin.buffer.read() if piped else file.read_bytes())
     except FileNotFoundError:
         raise UsageError(f"There is no file {file}.") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be read ({error.strerror}).") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{file} is not text in UTF-8.") from None
+    except NotText as fault:
+        raise UsageError(f"{'Standard input' if piped else file} {fault}.") from None
 
 
 def _agent(arguments: argparse.Namespace, observer: Observer) -> Any:

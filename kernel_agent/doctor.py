@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.settings import Settings, variable_of
+from kernel_agent.settings import Settings, dotenv, variable_of
+
+CACHE_FIX = "set XDG_CACHE_HOME to a folder that can be written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ async def examine(settings: Settings) -> AsyncIterator[Check]:
     """The checks in order; the target `cpu` is what a run needs at least."""
     yield Check("python", True, platform.python_version())
     async for check in _measuring(settings):
+        yield check
+    for check in _folders(settings):
         yield check
     yield _proposer(settings)
     yield await asyncio.to_thread(_retrieval, settings)
@@ -66,6 +70,32 @@ async def _measuring(settings: Settings) -> AsyncIterator[Check]:
     for wall in found.walls:
         on = f" (on {', '.join(wall.targets)})" if wall.targets else ""
         yield Check(f"wall: {wall.name}", wall.stands or None, f"{wall.why}{on}")
+    for place in found.places:
+        why = f" (since {place.why})" if place.usable else f" cannot be used: {place.why}"
+        fine = place.usable and place.fix is None
+        yield Check(f"folder: {place.name}", fine or None, f"{place.path}{why if place.why else ''}", place.fix)
+
+
+def _folders(settings: Settings) -> Iterator[Check]:
+    """What a run writes to beside the server's folders, and the settings that it reads."""
+    from rag import LibraryError, folders
+
+    if said := dotenv():
+        yield Check(".env", True, f"{Path('.env').absolute()} sets {', '.join(said)}")
+    runs = settings.runs_dir.absolute()
+    fix = "go to a folder that you may write, or name another by --runs-dir or --run-directory"
+    ok = folders.can_be_written(runs)
+    yield Check("folder: runs", ok, str(runs) if ok else f"{runs} cannot be written", fix)
+    try:
+        yield Check("folder: temporary", True, tempfile.gettempdir())
+    except FileNotFoundError:
+        yield Check("folder: temporary", False, "no folder for temporary files can be written", "set TMPDIR to one")
+    try:
+        index, fault = folders.cache()
+    except LibraryError as none:
+        yield Check("folder: index", False, str(none), CACHE_FIX)
+        return
+    yield Check("folder: index", not fault or None, f"{index} (since {fault})" if fault else str(index), CACHE_FIX)
 
 
 def _proposer(settings: Settings) -> Check:
@@ -97,11 +127,14 @@ def _retrieval(settings: Settings) -> Check:
 
 
 def _experience() -> Check:
-    from rag import LibraryError
+    from rag import LibraryError, folders
     from rag.experience import Ledger, default_ledger
 
     try:
         held = Ledger(default_ledger()).read()
+        if not folders.can_be_written(default_ledger()):
+            fix = "set XDG_DATA_HOME to a folder that can be, or turn experience off: --no-experience"
+            return Check("experience", None, f"{default_ledger()} cannot be written: nothing is remembered", fix)
     except LibraryError as fault:
         return Check("experience", False, str(fault), "see the message, or turn it off: --no-experience")
     return Check("experience", True, f"{len(held.experiences)} results of earlier runs in {default_ledger()}")

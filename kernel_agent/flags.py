@@ -171,8 +171,22 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     top = parser()
     arguments, rest = top.parse_known_args(argv)
     if rest:
-        raise UsageError(f"Unrecognized arguments: {' '.join(rest)}; see `{top.prog} {arguments.command} --help`.")
+        raise UsageError(
+            f"Unrecognized arguments: {' '.join(rest)}{_meant(top, arguments.command, rest)}; "
+            f"see `{top.prog} {arguments.command} --help`."
+        )
     return arguments
+
+
+def _meant(top: Parser, command: str, rest: Sequence[str]) -> str:
+    """The flags that unknown ones are nearest to, in words."""
+    from kernel_agent.settings import nearest
+
+    chosen = next(a.choices for a in top._actions if isinstance(a, argparse._SubParsersAction))[command]
+    flags = [flag for action in chosen._actions for flag in action.option_strings]
+    unknown = [word.partition("=")[0] for word in rest if word.startswith("-")]
+    near = [flag for word in unknown if (flag := nearest(word, flags))]
+    return f"; did you mean {', '.join(near)}?" if near else ""
 
 
 def input_shapes(arguments: argparse.Namespace) -> list[tuple[int, ...]] | list[list[tuple[int, ...]]] | None:

@@ -23,6 +23,7 @@ from kernel_agent.construct import constructed
 from kernel_agent.errors import THEIRS, ProblemError, shown
 from kernel_agent.helpers import whole, with_helpers
 from kernel_agent.syntax import used_names
+from kernel_agent.texts import NotText, plain_ends, read
 
 Given = Sequence[Any] | Mapping[str, Any]
 FORMS = "source text, a path, a torch.nn.Module, its class, or a function"
@@ -96,16 +97,15 @@ def taken(
 def _text(code: str | Path, name: str | None, helpers: Mapping[str, str]) -> Taken:
     is_path = isinstance(code, Path) or ("\n" not in code.strip() and code.strip().endswith(".py"))
     if not is_path:
-        return Taken(
-            with_helpers(str(code), name or "the problem", helpers) if helpers else str(code), name or "kernel"
-        )
+        text = plain_ends(str(code))
+        return Taken(with_helpers(text, name or "the problem", helpers) if helpers else text, name or "kernel")
     path = Path(code)
     try:
-        text = path.read_text("utf-8-sig")
+        text = read(path)
     except OSError as error:
         raise ProblemError(f"{path} cannot be read ({error.strerror}).") from None
-    except UnicodeDecodeError:
-        raise ProblemError(f"{path} is not text in UTF-8.") from None
+    except NotText as fault:
+        raise ProblemError(f"{path} {fault}.") from None
     except ValueError as error:
         raise ProblemError(f"{shown(str(code))} cannot be read ({error}).") from None
     return Taken(whole(text, path, helpers), name or path.stem)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable
 from pathlib import Path
 
+from kernel_agent import texts
 from kernel_agent.errors import ProviderError, Waiting
 from kernel_agent.llm import Question, Reply
 
@@ -92,10 +92,9 @@ def _size(reply: Path) -> int:
 
 
 def _read(reply: Path) -> str:
-    """In UTF-8, or as some shells write what is sent to a file: in UTF-16."""
     try:
-        held = reply.read_bytes()
+        return texts.read(reply, otherwise="cp1252")
     except OSError as error:
         raise ProviderError(f"The reply {reply} cannot be read ({error.strerror}).") from None
-    text = held.decode("utf-16" if held.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig", "replace")
-    return re.sub("\r\n?", "\n", text)
+    except texts.NotText as fault:
+        raise ProviderError(f"The reply {reply} {fault}.") from None

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+import io
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from dotenv import dotenv_values
 from pydantic import AliasChoices, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from kernel_agent import texts
 from kernel_agent.errors import UsageError
 
 PREFIX = "KERNEL_AGENT_"
+OTHERS = (
+    "RAG_MODEL",
+    "RAG_EMBEDDINGS_URL",
+    "RAG_EMBEDDINGS_KEY",
+    "RAG_CHROMA_URL",
+    "RAG_CHROMA_TOKEN",
+    "RAG_SERVE_TOKEN",
+)
+"""Variables that the library reads."""
 
 Provider = Literal[
     "auto",
@@ -34,12 +49,34 @@ def _key(variable: str, sentence: str, *also: str) -> Any:
     return Field(default=None, repr=False, validation_alias=names, description=sentence)
 
 
+class MistypedSetting(UserWarning):
+    """A variable that looks like a setting and is none."""
+
+
+class DotEnv(DotEnvSettingsSource):
+    """`.env` in whatever encoding it was saved in."""
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return {name if self.case_sensitive else name.lower(): v for name, v in dotenv().items() if v}
+
+
+def dotenv(file: Path = Path(".env")) -> dict[str, str | None]:
+    """What `.env` says; nothing where there is none. Raises UsageError, which names it, where it cannot be read."""
+    if not file.is_file():
+        return {}
+    try:
+        return dotenv_values(stream=io.StringIO(texts.read(file, otherwise="cp1252")))
+    except OSError as fault:
+        raise UsageError(f"{file.absolute()} cannot be read ({fault.strerror}).") from None
+    except texts.NotText as fault:
+        raise UsageError(f"{file.absolute()} {fault}.") from None
+
+
 class Settings(BaseSettings):
     """The settings of one run; keys are never shown and never stored."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
-        env_file=".env",
         env_ignore_empty=True,
         extra="ignore",
         frozen=True,
@@ -192,6 +229,17 @@ class Settings(BaseSettings):
         default=120.0, gt=0, le=3600, description="Seconds that building, checking and timing one kernel may take."
     )
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, DotEnv(settings_cls)
+
     def keyless(self) -> dict[str, Any]:
         """The settings as JSON values without the keys: what a journal stores."""
         return self.model_dump(mode="json", exclude={name for name in type(self).model_fields if is_key(name)})
@@ -220,11 +268,42 @@ def load_settings(**given: Any) -> Settings:
     """
     unknown = sorted(set(given) - set(Settings.model_fields))
     if unknown:
-        raise UsageError(f"There is no setting `{unknown[0]}`; the settings are {', '.join(Settings.model_fields)}.")
+        near = nearest(unknown[0], Settings.model_fields)
+        meant = f"; `{near}` is nearest." if near else "; the settings are " + ", ".join(Settings.model_fields) + "."
+        raise UsageError(f"There is no setting `{unknown[0]}`{meant}")
+    for sentence in mistyped({**dotenv(), **os.environ}):
+        if sentence not in _named:
+            _named.add(sentence)
+            warnings.warn(sentence, MistypedSetting, stacklevel=2)
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         raise UsageError(_sentence(error)) from None
+
+
+_named: set[str] = set()
+"""What was said of mistyped settings: each is named once."""
+
+NEAR, NEARER = 0.6, 0.85
+"""How much alike a name is that may be meant: one that begins as ours do, and any other."""
+
+
+def nearest(name: str, among: Iterable[str], least: float = NEAR) -> str | None:
+    """The name that is most probably meant, if one is alike."""
+    return next(iter(difflib.get_close_matches(name, list(among), 1, least)), None)
+
+
+def mistyped(variables: Iterable[str]) -> Iterator[str]:
+    """A sentence for each variable that begins as our settings do and is none, or is all but the name of one."""
+    known = {choice.upper() for setting in Settings.model_fields for choice in _choices(setting)} | set(OTHERS)
+    for variable in sorted(variables):
+        if (name := variable.upper()) in known:
+            continue
+        ours = name.startswith(PREFIX)
+        near = nearest(name, known, NEAR if ours else NEARER)
+        if near or ours:
+            meant = f"; did you mean {near}?" if near else "; `python -m kernel_agent run --help` lists them."
+            yield f"{variable} is no setting and is ignored{meant}"
 
 
 KEYED = ("openai", "gemini", "anthropic", "openrouter")
@@ -272,9 +351,13 @@ def _sentence(error: ValidationError) -> str:
 
 
 def _names(name: str) -> set[str]:
+    return {name, *(choice.casefold() for choice in _choices(name))}
+
+
+def _choices(name: str) -> list[str]:
+    """The variables that a setting is read from."""
     alias = Settings.model_fields[name].validation_alias
-    choices = alias.choices if isinstance(alias, AliasChoices) else [PREFIX + name]
-    return {name, *(str(choice).casefold() for choice in choices)}
+    return list(map(str, alias.choices)) if isinstance(alias, AliasChoices) else [PREFIX + name]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from ncu_server.leash import Leash
 from ncu_server.rig import Rig, probed
 from ncu_server.sandbox import scrubbed
 from ncu_server.store import Store
-from ncu_server.targets import TARGETS, Probe, Target, cuda
+from ncu_server.targets import TARGETS, Probe, Target
 from ncu_server.walls import Walls
 from ncu_server.zygote import ChildDied, ChildFault, ChildTimeout
 
@@ -191,7 +191,10 @@ async def _candidate(rig: Rig, request: Request, arch: str, compiler: str) -> Ma
         given: dict[str, Any] = {"source": request.source, "directory": str(directory)}
         fault, libraries = None, []
         try:
-            variables = _variables(request, replace(probe, arch=arch.rstrip("a"), compiler=compiler))
+            imagined = replace(probe, arch=arch.rstrip("a"), compiler=compiler)
+            # Builds of candidates keep the lines of their source anyway.
+            flags = {"NVCC_APPEND_FLAGS": " ".join([*request.flags, *nvcc.ALWAYS])}
+            variables = rig.variables(TARGETS["cuda"], imagined) | flags
             try:
                 answer = await child.ask("examine", timeout_s=request.timeout_s, variables=variables, **given)
                 libraries = _texts(answer, "libraries", "path")
@@ -217,11 +220,6 @@ async def _candidate(rig: Rig, request: Request, arch: str, compiler: str) -> Ma
 def last_line(text: str) -> str:
     """The last line that says something."""
     return next((row.strip() for row in reversed(text.splitlines()) if row.strip()), "")[:300]
-
-
-def _variables(request: Request, probe: Probe) -> dict[str, str]:
-    """What the compilers find in their environment. Builds of candidates keep the lines of their source anyway."""
-    return cuda.environment(probe) | {"NVCC_APPEND_FLAGS": " ".join([*request.flags, *nvcc.ALWAYS])}
 
 
 def _target(compiler: str) -> tuple[Target, Probe]:

@@ -6,13 +6,16 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ncu_server import schema, toolkit, walls
+from ncu_server import places, schema, toolkit, walls
+from ncu_server.places import Places
 from ncu_server.rig import probed
 from ncu_server.targets import TARGETS
+from ncu_server.tickets import ROOT_VARIABLE, Tickets
 
 TOOLS = {
     "c++": ("--version", "install g++ (apt-get install g++)"),
@@ -28,7 +31,7 @@ TOOLS = {
 }
 
 
-def check() -> schema.EnvironmentResult:
+def check(where: Places) -> schema.EnvironmentResult:
     """Targets, tools and versions; starts nothing that lasts."""
     return schema.EnvironmentResult(
         server=version_of("kernel-agent") or "source tree",
@@ -37,7 +40,26 @@ def check() -> schema.EnvironmentResult:
         targets=[_target(name) for name in TARGETS],
         tools=[_tool(name) for name in TOOLS],
         walls=_walls(),
+        places=[*_folders(where), *_queues()],
     )
+
+
+def _folders(where: Places) -> Iterator[schema.PlaceResult]:
+    for name, path, why in (
+        ("cache", where.cache, where.why_cache),
+        ("builds", where.building, where.why_building),
+    ):
+        fix = places.FIX if why and name == "cache" else None  # builds are as well off anywhere
+        yield schema.PlaceResult(name=name, path=places.printable(path), usable=True, why=why, fix=fix)
+
+
+def _queues() -> Iterator[schema.PlaceResult]:
+    """The folders through which the servers of this machine wait for one another."""
+    here = [probed(name).uuid or TARGETS[name].device for name in TARGETS if probed(name).available]
+    for queue in (Tickets(device) for device in dict.fromkeys(here)):
+        fault = queue.unusable()
+        fix = f"let every user write there, or set {ROOT_VARIABLE} to a folder that all can" if fault else None
+        yield schema.PlaceResult(name="queue", path=str(queue.place), usable=not fault, why=fault, fix=fix)
 
 
 def _walls() -> list[schema.WallResult]:

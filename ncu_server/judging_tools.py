@@ -48,7 +48,7 @@ def _add_environment(mcp: Surface) -> None:
     ) -> schema.EnvironmentResult:
         """What this machine can measure: targets, compilers, profilers, versions, and a fix for each thing missing."""
         async with served(ctx, timeout_s) as report:
-            found = await asyncio.to_thread(environment.check)
+            found = await asyncio.to_thread(environment.check, state(ctx).rig.places)
             if probe_counters:
                 found.counters = await counters.probed(state(ctx).rig, report)
             return found

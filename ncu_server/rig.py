@@ -9,33 +9,39 @@ import hashlib
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from ncu_server import places
 from ncu_server.build import Builds
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Lease
+from ncu_server.places import Places
 from ncu_server.preparation import prepare
 from ncu_server.reports import Reports
 from ncu_server.session import Session
 from ncu_server.targets import TARGETS, Probe, Target
 from ncu_server.tickets import Tickets
 from ncu_server.trusted import advised
+from ncu_server.walls import PACKAGE
 from ncu_server.zygote import Zygote
 
 KEPT_SESSIONS = 2
-MIN_ROOM = 512 << 20
 
 
 class Rig:
-    """One a server. `cache` keeps what outlives it; everything else goes with `close`."""
+    """One a server. `cache` keeps what outlives it; everything else goes with `close`.
 
-    def __init__(self, cache: Path | None = None) -> None:
-        self.cache = cache or cache_directory()
-        self.cache.mkdir(parents=True, exist_ok=True)
-        self.work = Path(tempfile.mkdtemp(prefix=f"work-{os.getpid()}-", dir=self.cache))
-        self._sweep()
+    Raises Refusal NO_ROOM where no folder can be used.
+    """
+
+    def __init__(self, where: Places | Path | None = None) -> None:
+        self.places = where if isinstance(where, Places) else places.chosen(where)
+        self.cache = self.places.cache
+        self.work, self._lock = places.workplace(self.places.building)
+        self._aliases = self.work / "names"
+        for left in places.left_behind(self.places.building):
+            shutil.rmtree(left, ignore_errors=True)
         self.builds = Builds(self.work)
         self.reports = Reports(self.cache / "reports")
         self._zygotes: dict[str, Zygote] = {}
@@ -55,11 +61,11 @@ class Rig:
 
     async def require_room(self) -> None:
         """Raises Refusal NO_ROOM where the disk is full and stays so when what ended children wrote has gone."""
-        if not _room(self.cache):
+        if places.short_of_room(self.places):
             for zygote in self._zygotes.values():
                 await zygote.cleared()
-        if not _room(self.cache):
-            sentence = f"less than {MIN_ROOM >> 20} MiB are free for builds and caches in {self.cache}"
+        if full := places.short_of_room(self.places):
+            sentence = f"less than {places.MIN_ROOM >> 20} MiB are free for builds and caches in {full}"
             raise Refusal(Code.NO_ROOM, f"{sentence}; make room there, or set XDG_CACHE_HOME to a place that has some")
 
     def zygote(self, target: Target, probe: Probe) -> Zygote:
@@ -71,17 +77,28 @@ class Rig:
     def environment(self, target: Target, probe: Probe) -> dict[str, str]:
         """What the processes of a target find in their environment, beside what is passed on."""
         threads = probe.threads or len(os.sched_getaffinity(0))
+        names = places.aliased(self._aliases, _installed())
+        building = self.places.building
         return {
             "OMP_NUM_THREADS": str(threads),
-            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
-            "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
+            "PATH": f"{places.renamed(str(Path(sys.executable).parent), names)}:{os.environ.get('PATH', os.defpath)}",
+            "TORCHINDUCTOR_CACHE_DIR": str(building / "inductor"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            places.ALIASES: str(self._aliases),
             # tvm_ffi asks torch.cuda.is_available() when imported; without NVML that would initialise CUDA, and a
             # process that did so cannot fork workers.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-            **({"NCU_SERVER_KEEPING": str(self.cache / "keeping")} if target.device == "cpu" else {}),
-            **target.environment(probe),
+            **({"NCU_SERVER_KEEPING": str(building / "keeping")} if target.device == "cpu" else {}),
+            **self.variables(target, probe),
         }
+
+    def variables(self, target: Target, probe: Probe) -> dict[str, str]:
+        """What a target wants in the environment of its processes, its toolkit under a plain name."""
+        found = target.environment(probe)
+        if home := found.get("CUDA_HOME"):
+            name = places.renamed(home, places.aliased(self._aliases, [home]))
+            found = {variable: value.replace(home, name) for variable, value in found.items()}
+        return found
 
     def lease(self, target: Target) -> Lease:
         """The lease of the device that a target runs on."""
@@ -138,13 +155,7 @@ class Rig:
         for zygote in self._zygotes.values():
             zygote.close()
         shutil.rmtree(self.work, ignore_errors=True)
-
-    def _sweep(self) -> None:
-        """Remove the work directories of servers that were killed."""
-        for left in self.cache.glob("work-*-*"):
-            pid = left.name.split("-")[1]
-            if left != self.work and not Path(f"/proc/{pid}").exists():
-                shutil.rmtree(left, ignore_errors=True)
+        self._lock.close()
 
 
 @functools.cache
@@ -153,16 +164,10 @@ def probed(name: str) -> Probe:
     return TARGETS[name].probe()
 
 
-def _room(place: Path) -> bool:
-    disk = os.statvfs(place)
-    return disk.f_bavail * disk.f_frsize >= MIN_ROOM and (disk.f_favail > 0 or disk.f_files == 0)
-
-
 def problem_id(problem: str, target: str) -> str:
     return hashlib.sha256(f"{target}\0{problem}".encode()).hexdigest()[:12]
 
 
-def cache_directory() -> Path:
-    """$XDG_CACHE_HOME/kernel_agent/ncu_server, ~/.cache where the variable is not set."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "kernel_agent" / "ncu_server"
+def _installed() -> list[str]:
+    """The folders whose files compilers are given: the interpreter's, packages', this package's."""
+    return [sys.prefix, sys.base_prefix, sys.exec_prefix, str(PACKAGE.parent), *(p for p in sys.path if p)]

@@ -210,6 +210,16 @@ class WallResult(BaseModel):
     targets: list[str] = Field(description="the available targets on which that is so")
 
 
+class PlaceResult(BaseModel):
+    """A folder that the server writes to; `why` says what was passed over for it, or why it cannot be used."""
+
+    name: str
+    path: str
+    usable: bool
+    why: str | None
+    fix: str | None
+
+
 class CountersResult(BaseModel):
     """Whether ncu may read the GPU's counters; `unknown` where something else stood in the way."""
 
@@ -227,4 +237,5 @@ class EnvironmentResult(BaseModel):
     targets: list[TargetResult]
     tools: list[ToolResult]
     walls: list[WallResult] = []
+    places: list[PlaceResult] = []
     counters: CountersResult | None = Field(default=None, description="only where `probe_counters` asked for it")

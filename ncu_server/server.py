@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mcp.server import MCPServer
 
-from ncu_server import environment, examining_tools, judging_tools, profiling_tools, prompts
+from ncu_server import environment, examining_tools, judging_tools, places, profiling_tools, prompts
 from ncu_server.rig import Rig
 from ncu_server.store import Store
 from ncu_server.surface import State, Surface, served
@@ -16,11 +16,15 @@ from ncu_server.web import OneToken, authorization
 
 
 def make_server(cache: Path | None = None, token: OneToken | None = None) -> Surface:
-    """A server with its own rig; children start at the first call that needs them. `token` is for HTTP alone."""
+    """A server with its own rig; children start at the first call that needs them. `token` is for HTTP alone.
+
+    Raises Refusal NO_ROOM where no folder can be used.
+    """
+    where = places.chosen(cache)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: MCPServer[State]) -> AsyncIterator[State]:
-        rig = Rig(cache)
+        rig = Rig(where)
         try:
             yield State(rig, Store(rig.cache / "kept"))
         finally:

@@ -113,12 +113,13 @@ def _sentence(error: ValidationError) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without the mark that some editors put first. Raises ValueError for what no file can hold."""
+    """Without the mark that some editors put first, and with plain line ends, as Python reads a source and compilers
+    its macros. Raises ValueError for what no file can hold."""
     try:
         text.encode()
     except UnicodeEncodeError:
         raise ValueError("half a surrogate pair is no text") from None
-    return text.removeprefix("\ufeff")
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 SourceText = Annotated[str, Field(max_length=MOST_SOURCE), AfterValidator(_plain)]

@@ -17,6 +17,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
+from ncu_server import places
+
 ROOT_VARIABLE = "NCU_SERVER_LEASES"
 ROOT = "/tmp/ncu_server-leases"  # not TMPDIR, which differs between users
 PERIOD_S = 0.02
@@ -29,8 +31,17 @@ class Tickets:
     """The queue of one device. `fault` says why there is none here, and so why other servers are not waited for."""
 
     def __init__(self, device: str) -> None:
-        self._place = Path(os.environ.get(ROOT_VARIABLE) or ROOT) / re.sub(r"[^\w-]", "_", device)
+        self.place = Path(os.environ.get(ROOT_VARIABLE) or ROOT).absolute() / re.sub(r"[^\w-]", "_", device)
         self.fault: str | None = None
+
+    def unusable(self) -> str | None:
+        """Why the queue cannot be used, found without waiting in it."""
+        try:
+            with _opened(self.place) as folder:
+                allowed = os.access(self.place, os.R_OK | os.W_OK | os.X_OK)
+                return None if allowed else f"only {places.owner(os.fstat(folder).st_uid)} may write there"
+        except OSError as fault:
+            return fault.strerror or str(fault)
 
     @contextlib.asynccontextmanager
     async def held(self, alone: bool, report: Report | None = None) -> AsyncIterator[None]:
@@ -40,11 +51,11 @@ class Tickets:
         """
         with contextlib.ExitStack() as stack:
             try:
-                folder = stack.enter_context(_opened(self._place))
+                folder = stack.enter_context(_opened(self.place))
                 number = await _drawn(folder, alone, stack)
                 self.fault = None
             except OSError as fault:
-                self.fault = f"{self._place} cannot be used: {fault.strerror or fault}"
+                self.fault = f"{self.place} cannot be used: {fault.strerror or fault}"
             else:
                 await _turn(folder, number, alone, report)
             yield
@@ -53,6 +64,7 @@ class Tickets:
 @contextlib.contextmanager
 def _opened(place: Path) -> Iterator[int]:
     """A descriptor of the queue's directory, which is made where there is none. Links are not followed."""
+    place.parent.parent.mkdir(parents=True, exist_ok=True)
     for path in (place.parent, place):
         with contextlib.suppress(FileExistsError):
             path.mkdir()

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ncu_server import places
 from ncu_server.crash import innermost
 from ncu_server.errors import Code, Refusal
 from ncu_server.framing import Message, receive_async, send, send_async
@@ -292,9 +293,11 @@ class Zygote:
         ours, theirs = socket.socketpair()
         # The folder that the server was started in is on its path too; children may read what is on theirs.
         apart = (ROOT, Path.cwd())
-        path = json.dumps([str(ROOT), *(p for p in sys.path if p and Path(p).resolve() not in apart)])
+        names = places.aliases(self._environment[places.ALIASES]) if places.ALIASES in self._environment else {}
+        found = [str(ROOT), *(p for p in sys.path if p and Path(p).resolve() not in apart)]
+        path = json.dumps([places.renamed(p, names) for p in found])
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-s", "-c", BOOTSTRAP, path, str(theirs.fileno())],
+            [places.renamed(sys.executable, names), "-P", "-s", "-c", BOOTSTRAP, path, str(theirs.fileno())],
             env=scrubbed(os.environ) | self._environment,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from rag import ingest, model, shipped
@@ -16,12 +17,13 @@ from rag.own import Count, Record, Tags
 from rag.passage import KINDS, SEARCHED, Passage, Query, clipped
 
 SHOWN = 1600
+NAMED = 10
 """Characters shown of a passage without `--full`."""
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m rag", description="Search what is known about fast kernels.")
-    parser.add_argument("--cache", type=Path, help=f"index directory (default: {ingest.default_cache()})")
+    parser.add_argument("--cache", type=Path, help="index directory (default: ~/.cache/kernel_agent/rag)")
     parser.add_argument("--mode", choices=("auto", "lexical", "hybrid"), default="auto", help="default: auto")
     commands = parser.add_subparsers(dest="command", required=True)
     search = commands.add_parser("search", help="show the passages that answer a question")
@@ -40,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--arch", action="append", default=[], help="they hold for this only, such as sm_90+ (repeatable)")
     add.add_argument("--language", action="append", default=[], help="they are for this language only (repeatable)")
     add.add_argument("--family", action="append", default=[], help="they are on this operator family (repeatable)")
+    add.add_argument("-v", "--verbose", action="store_true", help="name every file that is skipped, not the first 10")
     add.add_argument("--embed", action="store_true", help="make vectors however long that takes")
     commands.add_parser("list", help="say what was added, and what of it was skipped and why")
     remove = commands.add_parser("remove", help="forget documents that were added; the files stay")
@@ -84,9 +87,20 @@ def _add(cache: Path, args: argparse.Namespace) -> None:
                         shown = time.monotonic()
                         _tell(f"read {done} files, now {file}")
             print(f"{path}: {count.added} added, {count.changed} changed, {count.kept} kept, {count.removed} removed")
-            for reason, times in count.skipped.most_common():
-                print(f"  skipped {times}: {reason} (such as {count.examples[reason]})")
+            for line in _skipped(count, args.verbose):
+                print(f"  {line}")
         _grow(cache, args.mode, args.embed)
+
+
+def _skipped(count: Count, verbose: bool) -> Iterator[str]:
+    """How many files were skipped for which reason, and each by its name: all, or the first."""
+    for reason, times in count.skipped.most_common():
+        yield f"skipped {times}: {reason}"
+    shown = count.named if verbose else count.named[:NAMED]
+    for file, reason in shown:
+        yield f"  {file}: {reason}"
+    if rest := len(count.named) - len(shown):
+        yield f"  and {rest} more; -v names them all"
 
 
 def _grow(cache: Path, mode: str, embed: bool) -> None:
@@ -181,8 +195,8 @@ def _tell(line: str) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line. Returns 0, or 1 after one sentence on standard error."""
     args = _parser().parse_args(arguments)
-    cache: Path = args.cache or ingest.default_cache()
     try:
+        cache: Path = args.cache or ingest.default_cache()
         match args.command:
             case "status":
                 _status(cache)

@@ -9,12 +9,14 @@ RAG_CHROMA_TOKEN     its bearer token, where it wants one
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rag import texts
 from rag.errors import LibraryError
 
 
@@ -40,9 +42,11 @@ def variables(directory: Path = Path()) -> dict[str, str]:
         from dotenv import dotenv_values
 
         try:
-            found = dotenv_values(file, encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise LibraryError(f"{file.resolve()} cannot be read ({error})") from error
+            found = dotenv_values(stream=io.StringIO(texts.read(file, otherwise="cp1252")))
+        except OSError as error:
+            raise LibraryError(f"{file.absolute()} cannot be read ({error.strerror})") from None
+        except texts.NotText as fault:
+            raise LibraryError(f"{file.absolute()} {fault}") from None
     every = (*found.items(), *os.environ.items())
     return {name: value for name, value in every if value and name.startswith("RAG_")}
 

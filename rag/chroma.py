@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from rag import folders
 from rag.choice import Choice
 
 ANSWER_S = 10.0
@@ -56,6 +57,7 @@ class Store:
     """An opened store. Raises one of `faults()` wherever Chroma, or the way to it, fails."""
 
     def __init__(self, where: Place) -> None:
+        _load()
         from chromadb.api import ServerAPI
         from chromadb.config import System
 
@@ -99,6 +101,12 @@ class Store:
             self._api._session.close()
 
 
+def _load() -> None:
+    """Import Chroma, which asks for the user's home meanwhile."""
+    with folders.some_home():
+        import chromadb  # noqa: F401
+
+
 def _settings(where: Place) -> Any:
     from chromadb.config import Settings
 
@@ -134,6 +142,8 @@ def _accepted(response: Any) -> None:
 def faults() -> tuple[type[Exception], ...]:
     """What Chroma raises, embedded or as a server's client, for what it cannot do and for answers that are none."""
     import httpx
+
+    _load()
     from chromadb.errors import ChromaError
 
     bad_answers = (ValueError, TypeError, LookupError, AttributeError)
@@ -142,6 +152,7 @@ def faults() -> tuple[type[Exception], ...]:
 
 def is_missing(error: Exception) -> bool:
     """Whether the fault is that there is no such collection."""
+    _load()
     from chromadb.errors import NotFoundError
 
     return isinstance(error, NotFoundError) or getattr(getattr(error, "response", None), "status_code", 0) == 404

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rag import texts
 from rag.markup import sections
 
 PROSE = frozenset({".md", ".markdown", ".rst", ".txt"})
@@ -28,6 +29,12 @@ LARGEST_TEXT = 8 << 20
 PDF_S = 120
 PDF_MEMORY = 2 << 30
 """Seconds of processor time and bytes of memory that a PDF's reader may take, in a process of its own."""
+
+CONTROL = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+"""Bytes that stand in no text; more than one in a hundred make a file binary."""
+
+UNUSUAL = re.compile(rb"[\x81\x8d\x8f\x90\x9d]|[\x80-\xff]{4,}")
+"""What Latin-1 as Windows knows it has no letter for, and runs of letters that no language in it has."""
 
 PART = 8000
 """Characters of prose under one heading from which on it is cut into parts that are found on their own."""
@@ -92,12 +99,24 @@ def _named_apart(parts: list[Part]) -> list[Part]:
 
 def _text(path: Path) -> str:
     data = path.read_bytes()
-    if b"\0" in data:
-        raise UnreadableError("binary")
-    text = data.decode("utf-8", "replace").replace("\r\n", "\n").lstrip("\ufeff")
-    if text.count("\ufffd") > len(text) / 100:
+    try:
+        text = texts.decoded(data)
+    except texts.NotText:
+        return _in_another_encoding(data)
+    if not data.isascii() and sum(not c.isprintable() and not c.isspace() for c in text) > len(text) / 100:
         raise UnreadableError("binary")
     return text
+
+
+def _in_another_encoding(data: bytes) -> str:
+    if b"\0" in data or len(CONTROL.findall(data)) > len(data) / 100:
+        raise UnreadableError("binary")
+    if UNUSUAL.search(data):
+        raise UnreadableError("text in an encoding that is not known: save it as UTF-8")
+    try:
+        return texts.decoded(data, otherwise="cp1252")
+    except texts.NotText as fault:
+        raise UnreadableError(str(fault)) from None
 
 
 def _pieces(part: Part) -> list[Part]:

@@ -8,7 +8,6 @@ that is broken is never removed by us. Vectors are made from it, and can be made
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
+from rag import folders
 from rag.errors import LibraryError
 from rag.page import BOTTLENECKS, FAMILIES
 
@@ -146,9 +146,8 @@ class Held:
 
 
 def default_ledger() -> Path:
-    """`$XDG_DATA_HOME/kernel_agent/experience.sqlite`, or the same under `~/.local/share`."""
-    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(home) / "kernel_agent" / "experience.sqlite"
+    """`$XDG_DATA_HOME/kernel_agent/experience.sqlite`, or the same under `~/.local/share`. Raises LibraryError."""
+    return folders.data() / "kernel_agent" / "experience.sqlite"
 
 
 class Ledger:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag import chroma, chunk, dense, lexical, shipped
+from rag import chroma, chunk, dense, folders, lexical, shipped, texts
 from rag.choice import Choice
 from rag.errors import LibraryError
 from rag.model import Embeds
@@ -40,8 +40,8 @@ KEEP_S = 30 * 86400.0
 
 
 def default_cache() -> Path:
-    """`$XDG_CACHE_HOME/kernel_agent/rag`, or the same under `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernel_agent" / "rag"
+    """`$XDG_CACHE_HOME/kernel_agent/rag`, or the same under `~/.cache`; see folders.cache. Raises LibraryError."""
+    return folders.cache()[0] / "kernel_agent" / "rag"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class Corpus:
         pages: dict[str, Page] = {}
         for path, data in sorted(self.files.items()):
             try:
-                page = parse(path, data.decode().replace("\r\n", "\n"))
-            except UnicodeDecodeError as error:
-                raise LibraryError(f"{path}: not UTF-8 text") from error
+                page = parse(path, texts.decoded(data))
+            except texts.NotText as fault:
+                raise LibraryError(f"{path} {fault}") from None
             if page.id in pages:
                 raise LibraryError(f"{path}: the id {page.id!r} is already that of {pages[page.id].path}")
             pages[page.id] = page

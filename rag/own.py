@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS serving (only_row INTEGER PRIMARY KEY CHECK (only_row
 COMMIT_S = 0.2
 """Seconds of reading between two writes to the disk, each of which costs as much as reading a file."""
 
-READERS = "1"
+READERS = "2"  # 1: only UTF-8 was read
 """Raise it whenever a reader gives other parts for the same bytes: files are then read again."""
 
 
@@ -48,19 +48,19 @@ class Tags:
 
 @dataclass(slots=True)
 class Count:
-    """What an addition found: files by what became of them, and the skipped ones by reason."""
+    """What an addition found: files by what became of them, the skipped ones with their reason and by reason."""
 
     added: int = 0
     changed: int = 0
     kept: int = 0
     removed: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
+    named: list[tuple[str, str]] = field(default_factory=list)
 
     def skip(self, file: Path, reason: str) -> None:
-        """Count a file that is not read."""
+        """Count a file that is not read, and keep its name."""
         self.skipped[reason] += 1
-        self.examples.setdefault(reason, os.fsencode(file).decode(errors="replace"))
+        self.named.append((os.fsencode(file).decode(errors="replace"), reason))
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,16 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
         cpu = {"name": "cpu", "available": True, "device": "scripted", "arch": "x86_64", "threads": 2}
         cuda = {"name": "cuda", "available": False, "reason": "no device", "fix": "plug one in"}
         tools = [{"name": name} for name in os.environ]
-        return Answer(server="scripted", python="3", torch="none", targets=[cpu, cuda], tools=tools)
+        queue = {
+            "name": "queue",
+            "path": "/q",
+            "usable": False,
+            "why": "only the user ann may write there",
+            "fix": "ask",
+        }
+        builds = {"name": "builds", "path": "/b", "usable": True, "why": "/a b has ' ' in its path"}
+        places = [queue, builds]
+        return Answer(server="scripted", python="3", torch="none", targets=[cpu, cuda], tools=tools, places=places)
 
     @mcp.tool()
     async def describe_problem(

@@ -33,7 +33,7 @@ LAYERS = {
         {"tree", "syntax", "construct"},
         {"settings", "events", "place"},
         {"types"},
-        {"errors", "plain", "bandit"},
+        {"errors", "plain", "bandit", "texts"},
     ],
     "ncu_server": [
         {"__main__"},
@@ -59,7 +59,7 @@ LAYERS = {
         {"targets", "sandbox", "lease", "memory", "framing"},
         {"walls"},
         {"landlock", "seccomp", "watch", "tickets"},
-        {"casebook", "canaries", "web"},
+        {"casebook", "canaries", "web", "places"},
         {"telemetry", "limit", "authorship", "contrast"},
         {"digest", "ncu", "nvcc", "listing", "toolkit"},
         {"troubles"},
@@ -77,7 +77,8 @@ LAYERS = {
         {"documents", "endpoint", "dense", "lexical"},
         {"chunk", "embed", "chroma", "markup", "experience"},
         {"choice", "plan", "page", "terms"},
-        {"passage", "errors"},
+        {"folders"},
+        {"passage", "errors", "texts"},
     ],
 }
 

@@ -83,8 +83,9 @@ def _bound(children: dict[int, Fork], over: dict[int, str], cap: int) -> None:
 def _warm() -> list[str]:
     """Load what children need, torch and tvm_ffi among it; in words what could not be had."""
     import ncu_server.worker.roles  # noqa: F401
-    from ncu_server.worker import jit, keeping
+    from ncu_server.worker import aliases, jit, keeping
 
+    aliases.rename()
     keeping.settle_malloc()
     place = os.environ.pop("NCU_SERVER_KEEPING", None)
     lacking = keeping.install(Path(place)) if place else None

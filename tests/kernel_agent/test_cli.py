@@ -378,9 +378,32 @@ async def test_the_doctor_says_line_by_line_what_this_machine_can_do(there: Path
         r"^ok      target cpu +scripted",
         r"^-       target cuda +no device\n +to do: plug one in$",
         r"^-       model +no key is set: templates propose\n +to do: set one of OPENAI_API_KEY",
+        r"^-       folder: queue +/q cannot be used: only the user ann may write there\n +to do: ask$",
+        r"^ok      folder: builds +/b \(since /a b has ' ' in its path\)$",
+        rf"^ok      folder: runs +{re.escape(str(there))}/runs$",
         r"^ok      retrieval +lexical",
     ):
         assert re.search(row, out, re.MULTILINE), row
+
+
+async def test_the_doctor_finds_folders_that_cannot_be_written_before_a_run_does(
+    there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (there / "file").write_text("")
+    (there / ".env").write_bytes("# für alle\nKERNEL_AGENT_RUNS_DIR=file/runs\n".encode("utf-16"))
+    for variable in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "TMPDIR"):
+        monkeypatch.setenv(variable, str(there / ("" if variable == "TMPDIR" else "file")))
+    _, out, err = await run("doctor", "--server", bench(there), "--retrieval", "lexical")
+    assert err == ""
+    for row in (
+        rf"^ok      \.env +{there}/\.env sets KERNEL_AGENT_RUNS_DIR$",
+        rf"^MISSING folder: runs +{there}/file/runs cannot be written\n +to do: .*--runs-dir",
+        rf"^ok      folder: temporary +{there}$",
+        rf"^-       folder: index +{there}/kernel_agent-\d+ \(since {there}/file cannot be written\)\n +to do: set XDG",
+        rf"^(-|MISSING) +experience +.*{there}/file/kernel_agent/experience\.sqlite cannot be .*\n +to do:",
+        r"^ok      retrieval +lexical",
+    ):
+        assert re.search(row, out, re.MULTILINE), (row, out)
 
 
 async def test_the_doctor_fails_where_nothing_can_be_measured(there: Path) -> None:

@@ -96,8 +96,8 @@ def test_env_in_the_working_directory_counts_where_the_environment_is_silent(
     monkeypatch.setenv("RAG_CHROMA_TOKEN", "")  # as an unset one
     monkeypatch.setenv("RAG_CHROMA_URL", "http://environment:2")
     assert from_environment() == Choice(chroma_url="http://environment:2", chroma_token="of file")
-    Path(".env").write_bytes(b"RAG_MODEL=\xff\xfe")
-    with pytest.raises(LibraryError, match=r"\.env cannot be read"):
+    Path(".env").write_bytes(b"RAG_MODEL=\0\0\0")
+    with pytest.raises(LibraryError, match=r"\.env is not text"):
         from_environment()
 
 

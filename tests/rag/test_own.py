@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rag import Library, LibraryError, Query, ingest
+from rag import documents as readers
 from rag.choice import Choice
 from rag.own import Count, Record, Tags
 
@@ -155,6 +156,40 @@ def test_what_cannot_be_read_is_skipped_and_counted_by_reason(documents: Path, c
         del count.skipped["its name is not UTF-8"]  # which cannot be recorded
         assert record.roots()[0].skipped == dict(count.skipped)
     assert found(tmp_path / "cache", corpus, "swallow")
+
+
+def test_each_file_that_is_skipped_is_named_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    for number in range(12):
+        (tmp_path / "notes" / f"{number:02}.bin").write_bytes(b"x")
+    (tmp_path / "notes" / "dump.md").write_bytes(bytes(range(256)) * 20)
+
+    def said(*flags: str) -> list[str]:
+        command = [sys.executable, "-m", "rag", "--cache", str(tmp_path / "cache"), "--mode", "lexical"]
+        done = subprocess.run(
+            [*command, "add", str(tmp_path / "notes"), *flags], capture_output=True, text=True, check=True
+        )
+        return done.stdout.splitlines()
+
+    first = said()
+    assert first[1:3] == ["  skipped 12: no reader for .bin", "  skipped 1: binary"]
+    assert first[3:13] == [f"    {tmp_path}/notes/{number:02}.bin: no reader for .bin" for number in range(10)]
+    assert first[13] == "    and 3 more; -v names them all"
+    assert [row for row in said("-v") if row.endswith("dump.md: binary")] == [f"    {tmp_path}/notes/dump.md: binary"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "latin-1", "utf-16-le"])
+def test_a_document_is_read_however_it_was_saved(tmp_path: Path, encoding: str) -> None:
+    text = "# Größe der Blöcke\r\nVier Bänke à 32 Worte, naïve Ansätze stören.\r\n"
+    (tmp_path / "note.md").write_bytes(text.encode(encoding))
+    [part] = [part for part in readers.read(tmp_path / "note.md") if part.body.strip()]
+    assert (part.title, part.body.strip()) == ("Größe der Blöcke", "Vier Bänke à 32 Worte, naïve Ansätze stören.")
+
+
+def test_a_document_in_an_encoding_that_cannot_be_told_is_skipped_for_that_reason(tmp_path: Path) -> None:
+    (tmp_path / "note.md").write_bytes("共有メモリのバンク競合を避ける。".encode("shift_jis") * 20)
+    with pytest.raises(readers.UnreadableError, match="encoding that is not known: save it as UTF-8"):
+        readers.read(tmp_path / "note.md")
 
 
 def test_a_pdf_without_its_reader_or_without_sense_is_skipped_in_words(
