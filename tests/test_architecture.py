@@ -26,7 +26,7 @@ LAYERS = {
         {"search", "memory", "shelf"},
         {"thinker", "templates", "bench", "providers", "experience"},
         {"ensemble"},
-        {"endpoint", "manual", "cassette", "metered"},
+        {"endpoint", "manual", "cassette", "metered", "replies"},
         {"llm", "query", "advice", "prompts", "excerpt", "sweep", "costs", "diagnosis", "connection"},
         {"journal", "problem", "intake", "built", "evidence", "delivery"},
         {"budget", "prices", "novelty", "recorded", "selection", "together", "protocols", "briefing"},
