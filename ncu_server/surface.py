@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
+from ncu_server.protocol import instead, sentence
 from ncu_server.rig import Rig
 from ncu_server.store import Store
 
@@ -73,15 +74,15 @@ class Surface(MCPServer[State]):
         """Call a tool by name. Raises ToolError with `CODE: sentence`."""
         known = {tool.name: list(tool.input_schema["properties"]) for tool in await self.list_tools()}
         if name not in known:
-            raise ToolError(f"{Code.BAD_ARGUMENT}: there is no tool {name!r}; there are: {', '.join(known)}")
+            raise ToolError(f"{Code.BAD_ARGUMENT}: there is no tool {name!r}{instead(name, known)}")
         if unknown := sorted(set(arguments) - set(known[name])):
-            there = ", ".join(known[name])
-            raise ToolError(f"{Code.BAD_ARGUMENT}: {name} has no argument {unknown[0]!r}; it has: {there}")
+            there = instead(unknown[0], known[name])
+            raise ToolError(f"{Code.BAD_ARGUMENT}: {name} has no argument {unknown[0]!r}{there}")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if isinstance(error.__cause__, ValidationError):
-                raise ToolError(f"{Code.BAD_ARGUMENT}: {_sentence(error.__cause__)}") from error
+                raise ToolError(f"{Code.BAD_ARGUMENT}: {sentence(error.__cause__)}") from error
             if isinstance(error.__cause__, ToolError):
                 raise error.__cause__ from None
             raise
@@ -99,17 +100,6 @@ def _untitled(schema: Any) -> Any:
     if isinstance(schema, dict):
         return {k: _untitled(v) for k, v in schema.items() if not (k == "title" and isinstance(v, str))}
     return schema
-
-
-def _sentence(error: ValidationError) -> str:
-    """The first fault in words; what was given is cut short."""
-    first: Mapping[str, Any] = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"]) or "the arguments"
-    if first["type"] == "missing":
-        return f"the argument {place!r} is missing"
-    given = repr(first["input"])
-    shown = given if len(given) <= 80 else f"{given[:80]}..."
-    return f"the argument {place!r} cannot be used: {first['msg'][:1].lower()}{first['msg'][1:]}, not {shown}"
 
 
 def _plain(text: str) -> str:

@@ -57,7 +57,7 @@ LAYERS = {
         {"targets", "sandbox", "lease", "memory", "framing"},
         {"walls"},
         {"landlock", "seccomp", "watch", "tickets"},
-        {"casebook", "canaries", "web"},
+        {"casebook", "canaries", "web", "protocol"},
         {"telemetry", "limit", "authorship", "contrast"},
         {"digest", "ncu", "nvcc", "listing", "toolkit"},
         {"troubles"},
@@ -74,7 +74,7 @@ LAYERS = {
         {"documents", "endpoint", "dense", "lexical"},
         {"chunk", "embed", "chroma", "markup", "experience"},
         {"choice", "plan", "page", "terms"},
-        {"passage", "errors"},
+        {"passage", "errors", "protocol"},
     ],
 }
 
@@ -165,6 +165,10 @@ def test_no_module_imports_itself_through_others() -> None:
 
     for name in graph:
         visit(name, ())
+
+
+def test_both_servers_speak_the_protocol_alike() -> None:
+    assert (ROOT / "ncu_server" / "protocol.py").read_text() == (ROOT / "rag" / "protocol.py").read_text()
 
 
 def test_functions_and_files_are_short() -> None:

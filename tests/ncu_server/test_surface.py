@@ -74,8 +74,18 @@ async def test_what_a_model_is_shown_each_turn_is_short(server: Server) -> None:
         ("evaluate_kernel", {"problem": "x", "target": "cpu"}, "the argument 'candidate' is missing"),
         ("evaluate_kernel", {"candidate": "x", "problem": "x", "target": 7}, "the argument 'target' cannot be used: "),
         ("describe_problem", {"problem": "x", "target": "cpu", "timeout_s": -1}, "greater than 0, not -1"),
-        ("describe_problem", {"problem": "x", "target": "cpu", "timeout": 5}, "has no argument 'timeout'; it has: "),
-        ("evaluate", {}, "there is no tool 'evaluate'; there are: check_environment, "),
+        (
+            "describe_problem",
+            {"problem": "x", "target": "cpu", "timeout": 5},
+            "no argument 'timeout'; did you mean 'timeout_s'?",
+        ),
+        (
+            "describe_problem",
+            {"problem": "x", "target": "cpu", "xyz": 5},
+            "has no argument 'xyz'; there are: problem, ",
+        ),
+        ("evaluate", {}, "no tool 'evaluate'; did you mean 'evaluate_kernel'? there are: check_environment, "),
+        ("tune", {}, "there is no tool 'tune'; there are: check_environment, "),
     ],
 )
 async def test_arguments_that_do_not_fit_are_refused_like_all_else(
