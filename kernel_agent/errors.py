@@ -18,6 +18,7 @@ KernelAgentError
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import ClassVar
 
 THEIRS = (
@@ -44,6 +45,12 @@ def shown(value: object, limit: int = 200) -> str:
     except THEIRS:
         text = f"an object of type {type(value).__name__}"
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def meant(given: str, known: Iterable[str]) -> str:
+    """The known name that is nearest to one that is not, as a question; nothing where none is near."""
+    nearest = get_close_matches(given.casefold(), list(known), 1)
+    return f" Did you mean {nearest[0]}?" if nearest else ""
 
 
 class KernelAgentError(Exception):

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from kernel_agent.errors import UsageError
+from kernel_agent.errors import UsageError, meant
 
 PREFIX = "KERNEL_AGENT_"
 
@@ -268,7 +268,9 @@ def _sentence(error: ValidationError) -> str:
     name = next((n for n in Settings.model_fields if place.casefold() in _names(n)), place)
     got = "" if is_key(name) else f", not {first['input']!r}"
     message = first["msg"]
-    return f"The setting `{name}` cannot be used: {message[:1].lower()}{message[1:]}{got}."
+    known = get_args(Provider) if name == "provider" else ()
+    nearest = meant(str(first["input"]), known)
+    return f"The setting `{name}` cannot be used: {message[:1].lower()}{message[1:]}{got}.{nearest}"
 
 
 def _names(name: str) -> set[str]:
