@@ -12,7 +12,8 @@ from typing import Annotated, Any
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import CallToolResult, InputRequiredResult, Tool, ToolAnnotations
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequiredResult, Tool, ToolAnnotations
 from pydantic import AfterValidator, Field, ValidationError
 
 from ncu_server.errors import Code, Refusal
@@ -86,6 +87,20 @@ class Surface(MCPServer[State]):
             if isinstance(error.__cause__, ToolError):
                 raise error.__cause__ from None
             raise
+
+    async def get_prompt(
+        self, name: str, arguments: dict[str, Any] | None = None, context: Context[State, Any] | None = None
+    ) -> GetPromptResult | InputRequiredResult:
+        """A prompt by name. Raises MCPError where there is none, or where an argument is missing or not one of its."""
+        known = {prompt.name: prompt.arguments or [] for prompt in await self.list_prompts()}
+        if name not in known:
+            raise MCPError(INVALID_PARAMS, f"there is no prompt {name!r}{instead(name, known)}")
+        given, has = arguments or {}, [argument.name for argument in known[name]]
+        if unknown := sorted(set(given) - set(has)):
+            raise MCPError(INVALID_PARAMS, f"{name} has no argument {unknown[0]!r}{instead(unknown[0], has)}")
+        if missing := [one.name for one in known[name] if one.required and one.name not in given]:
+            raise MCPError(INVALID_PARAMS, f"the argument {missing[0]!r} of {name} is missing")
+        return await super().get_prompt(name, arguments, context)
 
 
 def _schemas(tool: Tool) -> dict[str, Any]:

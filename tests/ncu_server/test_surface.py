@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp.types import CallToolResult
+from mcp import MCPError
+from mcp.types import INVALID_PARAMS, CallToolResult
 
 from ncu_server import surface
 from ncu_server.outline import lines
@@ -174,6 +175,22 @@ async def test_the_prompts_hold_what_they_are_given(server: Server) -> None:
         text = getattr((await server.client.get_prompt(name, given)).messages[0].content, "text", "")
         assert all(word in text for word in given.values())
         assert "evaluate_kernel" in text and len(text) < MOST_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sentence"),
+    [
+        ("diagnose", {}, "there is no prompt 'diagnose'; did you mean 'diagnose_kernel'?"),
+        ("optimize_loop", {"prob": "x"}, "optimize_loop has no argument 'prob'; did you mean 'problem'?"),
+        ("optimize_loop", {}, "the argument 'problem' of optimize_loop is missing"),
+    ],
+)
+async def test_a_prompts_arguments_are_named_too(
+    server: Server, name: str, given: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(MCPError, match=sentence.replace("?", "[?]")) as caught:
+        await server.client.get_prompt(name, given)
+    assert caught.value.error.code == INVALID_PARAMS
 
 
 async def test_the_instructions_name_the_workflow(server: Server) -> None:
