@@ -162,6 +162,9 @@ class KernelAgent:
         from kernel_agent.shelf import opened
 
         if not journal.described:
+            if model is None:
+                self._notice("tracing the problem")
+                _covered(await bench.describe(journal.problem, baselines=["eager"]))
             self._notice("tracing the problem and timing its baselines")
             journal.describe(await bench.describe(journal.problem))
         run = journal.load()
@@ -284,6 +287,16 @@ def _proposer(description: Description, model: Model | None, settings: Settings)
         return Seeded(Templates(description), thinker) if settings.seeds else thinker
     except NotCovered:
         return thinker
+
+
+def _covered(description: Description) -> None:
+    """Raises NotCovered with what would help, before torch.compile is timed for a run that has nobody to write it."""
+    from kernel_agent.templates import Templates, nearest
+
+    try:
+        Templates(description)
+    except NotCovered as fault:
+        raise NotCovered(f"{fault} {nearest(description.graph)}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,12 +169,16 @@ class Bench:
         asked = {"probe_counters": True} if probe_counters else {}
         return understood(Environment, await self._call("check_environment", asked))
 
-    async def describe(self, problem: Problem, on_progress: Say | None = None) -> Description:
-        """Trace the problem, count its work and time its baselines.
+    async def describe(
+        self, problem: Problem, on_progress: Say | None = None, baselines: Iterable[str] | None = None
+    ) -> Description:
+        """Trace the problem, count its work and time its baselines, by default all that the target has.
 
         Raises ProblemError where the problem itself is at fault, Unavailable where the target lacks something.
         """
-        arguments = {"problem": problem.source, "target": problem.target}
+        arguments: dict[str, Any] = {"problem": problem.source, "target": problem.target}
+        if baselines is not None:
+            arguments["baselines"] = list(baselines)
         answer = await self._call("describe_problem", arguments, on_progress, patience_s=300)
         uri = answer.get("graph_uri")
         answer["graph"] = None if uri is None else await self._resource(uri)

@@ -16,7 +16,14 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernel_agent.errors import BudgetSpent, KernelAgentError, ProblemError, Unavailable, UsageError, Waiting
+from kernel_agent.errors import (
+    BudgetSpent,
+    KernelAgentError,
+    ProblemError,
+    Unavailable,
+    UsageError,
+    Waiting,
+)
 from kernel_agent.flags import given, input_shapes, parsed
 
 if TYPE_CHECKING:
@@ -143,6 +150,9 @@ class Watched:
 
 
 def _run(arguments: argparse.Namespace, watched: Watched) -> int:
+    if arguments.file.suffix == ".ipynb":
+        script = f"jupyter nbconvert --to script {shlex.quote(str(arguments.file))}"
+        raise UsageError(f"{arguments.file} is a notebook: save the cell with the module as a .py file, or `{script}`.")
     code = _whole(arguments.file, arguments.helpers)
     with _display() as observer:
         agent = _agent(arguments, watched.to(observer))
@@ -255,10 +265,20 @@ def _source(file: Path, stdin: bool = False) -> str:
         return decoded(sys.stdin.buffer.read() if piped else file.read_bytes())
     except FileNotFoundError:
         raise UsageError(f"There is no file {file}.") from None
+    except IsADirectoryError:
+        raise UsageError(f"{file} is a folder, and this takes one file: name the file in it.{_held(file)}") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be read ({error.strerror}).") from None
     except NotText as fault:
         raise UsageError(f"{'Standard input' if piped else file} {fault}.") from None
+
+
+def _held(folder: Path) -> str:
+    """What somebody who named a folder may have meant."""
+    if (folder / "journal.sqlite").is_file():
+        return f" To go on with the run in it: python -m kernel_agent resume {shlex.quote(str(folder))}"
+    files = sorted(path.name for path in folder.glob("*.py"))[:5]
+    return f" It holds {', '.join(files)}." if files else ""
 
 
 def _agent(arguments: argparse.Namespace, observer: Observer) -> Any:

@@ -18,6 +18,7 @@ KernelAgentError
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import ClassVar
 
 THEIRS = (
@@ -44,6 +45,17 @@ def shown(value: object, limit: int = 200) -> str:
     except THEIRS:
         text = f"an object of type {type(value).__name__}"
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def meant(given: str, known: Iterable[str]) -> str:
+    """The known name that is nearest to one that is not, as a question; nothing where none is near."""
+    near = nearest(given.casefold(), known)
+    return f" Did you mean {near}?" if near else ""
+
+
+def nearest(given: str, known: Iterable[str], least: float = 0.6) -> str | None:
+    """The known name that is most alike, where one is by the ratio `least` of difflib."""
+    return next(iter(get_close_matches(given, list(known), 1, least)), None)
 
 
 class KernelAgentError(Exception):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kernel_agent.errors import UsageError
+from kernel_agent.errors import UsageError, meant, nearest
 
 SHORT = {
     "num_rounds": "--rounds",
@@ -169,7 +171,9 @@ def _shape(text: str) -> tuple[int, ...]:
 def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command and its arguments. Raises UsageError with one sentence."""
     top = parser()
-    arguments, rest = top.parse_known_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    _check_command(top, words)
+    arguments, rest = top.parse_known_args(words)
     if rest:
         raise UsageError(
             f"Unrecognized arguments: {' '.join(rest)}{_meant(top, arguments.command, rest)}; "
@@ -180,13 +184,32 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _meant(top: Parser, command: str, rest: Sequence[str]) -> str:
     """The flags that unknown ones are nearest to, in words."""
-    from kernel_agent.settings import nearest
-
     chosen = next(a.choices for a in top._actions if isinstance(a, argparse._SubParsersAction))[command]
     flags = [flag for action in chosen._actions for flag in action.option_strings]
     unknown = [word.partition("=")[0] for word in rest if word.startswith("-")]
     near = [flag for word in unknown if (flag := nearest(word, flags))]
     return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+COMMANDS = ("run", "resume", "show", "evaluate", "experience", "doctor")
+
+
+def _check_command(top: Parser, words: Sequence[str]) -> None:
+    """Raises UsageError, with what was probably meant, where no command is given or something else in its place."""
+    first = words[0] if words else ""
+    if first in COMMANDS or first.startswith("-"):
+        if tuple(words) == ("run",):
+            raise UsageError(f"Give the file with your PyTorch code, such as `{top.prog} run examples/softmax.py`.")
+        return
+    if not first:
+        raise UsageError(
+            f"Give a command: `{top.prog} run FILE` finds a faster kernel for the module in FILE, "
+            f"`{top.prog} doctor` says what this machine can do, `{top.prog} --help` names all."
+        )
+    if Path(first).exists():
+        command = "show" if Path(first).is_dir() else "run"
+        raise UsageError(f"{first} is no command: give `{top.prog} {command} {shlex.quote(first)}`.")
+    raise UsageError(f"There is no command {first}: there are {', '.join(COMMANDS)}.{meant(first, COMMANDS)}")
 
 
 def input_shapes(arguments: argparse.Namespace) -> list[tuple[int, ...]] | list[list[tuple[int, ...]]] | None:

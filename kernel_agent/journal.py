@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shlex
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -101,12 +102,18 @@ class Journal:
         Left by a failure before anything is recorded, or by a stop before it has begun, the journal removes what the
         run has written and made.
         """
+        if foreign := _foreign(directory):
+            raise UsageError(
+                f"The run directory {directory} holds files that no run has written ({foreign}): "
+                "choose an empty one, or one that does not exist yet."
+            )
         journal = cls(directory)
         try:
             with _understood(directory):
                 if _tables(journal._rows):
                     raise UsageError(
-                        f"The run directory {directory} holds a run already; resume it, or choose another."
+                        f"The run directory {directory} holds a run already: go on with it by "
+                        f"`python -m kernel_agent resume {shlex.quote(str(directory))}`, or choose another."
                     )
         except KernelAgentError:
             journal.close()
@@ -282,6 +289,16 @@ def _transaction(rows: sqlite3.Connection) -> Iterator[None]:
     rows.execute("COMMIT")
 
 
+def _foreign(directory: Path) -> str:
+    """Where no run has begun, the first files beside those that an early kill leaves and the replies of a person."""
+    ours = {"lock", LOG, MANUAL, *(FILE + end for end in ("", "-journal", "-wal", "-shm"))}
+    try:
+        others = sorted(path.name for path in directory.iterdir() if path.name not in ours)
+    except OSError:  # not there yet, or a file: told when it is made
+        return ""
+    return "" if begun(directory) else ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+
+
 def begun(directory: Path) -> bool:
     """Whether a run has begun in this directory, so that there is something to resume; takes no lock."""
     try:
@@ -326,11 +343,17 @@ def _read(file: Path, directory: Path) -> Run:
 
 def _require(directory: Path) -> None:
     try:
-        there = (directory / FILE).is_file()
+        if (directory / FILE).is_file():
+            return
+        if not directory.exists():
+            raise UsageError(f"There is no folder {directory}; each run has one of its own, in runs by default.")
+        if not directory.is_dir():
+            raise UsageError(f"{directory} is a file: give the folder of a run, which holds {FILE}.")
+        held = sorted(path.parent for path in directory.glob(f"*/{FILE}"))
     except OSError as error:
         raise UsageError(f"{directory} cannot be read ({error.strerror}).") from None
-    if not there:
-        raise UsageError(f"There is no run in {directory}: {FILE} is missing.")
+    within = f" It holds the folders of {len(held)} runs; give one, such as {held[-1]}." if held else ""
+    raise UsageError(f"There is no run in {directory}: {FILE} is missing.{within}")
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 import os
 import warnings
@@ -16,7 +15,7 @@ from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from kernel_agent import texts
-from kernel_agent.errors import UsageError
+from kernel_agent.errors import UsageError, meant, nearest
 
 PREFIX = "KERNEL_AGENT_"
 OTHERS = (
@@ -268,9 +267,9 @@ def load_settings(**given: Any) -> Settings:
     """
     unknown = sorted(set(given) - set(Settings.model_fields))
     if unknown:
-        near = nearest(unknown[0], Settings.model_fields)
-        meant = f"; `{near}` is nearest." if near else "; the settings are " + ", ".join(Settings.model_fields) + "."
-        raise UsageError(f"There is no setting `{unknown[0]}`{meant}")
+        near = nearest(unknown[0], Settings.model_fields, NEAR)
+        others = f"; `{near}` is nearest." if near else "; the settings are " + ", ".join(Settings.model_fields) + "."
+        raise UsageError(f"There is no setting `{unknown[0]}`{others}")
     for sentence in mistyped({**dotenv(), **os.environ}):
         if sentence not in _named:
             _named.add(sentence)
@@ -286,11 +285,6 @@ _named: set[str] = set()
 
 NEAR, NEARER = 0.6, 0.85
 """How much alike a name is that may be meant: one that begins as ours do, and any other."""
-
-
-def nearest(name: str, among: Iterable[str], least: float = NEAR) -> str | None:
-    """The name that is most probably meant, if one is alike."""
-    return next(iter(difflib.get_close_matches(name, list(among), 1, least)), None)
 
 
 def mistyped(variables: Iterable[str]) -> Iterator[str]:
@@ -347,7 +341,9 @@ def _sentence(error: ValidationError) -> str:
     name = next((n for n in Settings.model_fields if place.casefold() in _names(n)), place)
     got = "" if is_key(name) else f", not {first['input']!r}"
     message = first["msg"]
-    return f"The setting `{name}` cannot be used: {message[:1].lower()}{message[1:]}{got}."
+    known = get_args(Provider) if name == "provider" else ()
+    question = meant(str(first["input"]), known)
+    return f"The setting `{name}` cannot be used: {message[:1].lower()}{message[1:]}{got}.{question}"
 
 
 def _names(name: str) -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mcp.server import MCPServer
 
-from ncu_server import environment, examining_tools, judging_tools, places, profiling_tools, prompts
+from ncu_server import environment, examining_tools, judging_tools, places, profiling_tools, prompts, protocol
 from ncu_server.rig import Rig
 from ncu_server.store import Store
 from ncu_server.surface import State, Surface, served
@@ -38,6 +38,7 @@ def make_server(cache: Path | None = None, token: OneToken | None = None) -> Sur
         log_level="WARNING",
         token_verifier=token,
         auth=authorization() if token else None,
+        middleware=[protocol.named],
     )
     judging_tools.add(mcp)
     examining_tools.add(mcp)
@@ -48,4 +49,4 @@ def make_server(cache: Path | None = None, token: OneToken | None = None) -> Sur
 
 def main() -> None:
     """Serve on stdio."""
-    make_server().run("stdio")
+    protocol.serve_stdio(make_server())

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import CallToolResult, InputRequiredResult, Tool, ToolAnnotations
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequiredResult, Tool, ToolAnnotations
 from pydantic import AfterValidator, Field, ValidationError
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
+from ncu_server.protocol import instead, sentence
 from ncu_server.rig import Rig
 from ncu_server.store import Store
 
@@ -73,18 +75,32 @@ class Surface(MCPServer[State]):
         """Call a tool by name. Raises ToolError with `CODE: sentence`."""
         known = {tool.name: list(tool.input_schema["properties"]) for tool in await self.list_tools()}
         if name not in known:
-            raise ToolError(f"{Code.BAD_ARGUMENT}: there is no tool {name!r}; there are: {', '.join(known)}")
+            raise ToolError(f"{Code.BAD_ARGUMENT}: there is no tool {name!r}{instead(name, known)}")
         if unknown := sorted(set(arguments) - set(known[name])):
-            there = ", ".join(known[name])
-            raise ToolError(f"{Code.BAD_ARGUMENT}: {name} has no argument {unknown[0]!r}; it has: {there}")
+            there = instead(unknown[0], known[name])
+            raise ToolError(f"{Code.BAD_ARGUMENT}: {name} has no argument {unknown[0]!r}{there}")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if isinstance(error.__cause__, ValidationError):
-                raise ToolError(f"{Code.BAD_ARGUMENT}: {_sentence(error.__cause__)}") from error
+                raise ToolError(f"{Code.BAD_ARGUMENT}: {sentence(error.__cause__)}") from error
             if isinstance(error.__cause__, ToolError):
                 raise error.__cause__ from None
             raise
+
+    async def get_prompt(
+        self, name: str, arguments: dict[str, Any] | None = None, context: Context[State, Any] | None = None
+    ) -> GetPromptResult | InputRequiredResult:
+        """A prompt by name. Raises MCPError where there is none, or where an argument is missing or not one of its."""
+        known = {prompt.name: prompt.arguments or [] for prompt in await self.list_prompts()}
+        if name not in known:
+            raise MCPError(INVALID_PARAMS, f"there is no prompt {name!r}{instead(name, known)}")
+        given, has = arguments or {}, [argument.name for argument in known[name]]
+        if unknown := sorted(set(given) - set(has)):
+            raise MCPError(INVALID_PARAMS, f"{name} has no argument {unknown[0]!r}{instead(unknown[0], has)}")
+        if missing := [one.name for one in known[name] if one.required and one.name not in given]:
+            raise MCPError(INVALID_PARAMS, f"the argument {missing[0]!r} of {name} is missing")
+        return await super().get_prompt(name, arguments, context)
 
 
 def _schemas(tool: Tool) -> dict[str, Any]:
@@ -99,17 +115,6 @@ def _untitled(schema: Any) -> Any:
     if isinstance(schema, dict):
         return {k: _untitled(v) for k, v in schema.items() if not (k == "title" and isinstance(v, str))}
     return schema
-
-
-def _sentence(error: ValidationError) -> str:
-    """The first fault in words; what was given is cut short."""
-    first: Mapping[str, Any] = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"]) or "the arguments"
-    if first["type"] == "missing":
-        return f"the argument {place!r} is missing"
-    given = repr(first["input"])
-    shown = given if len(given) <= 80 else f"{given[:80]}..."
-    return f"the argument {place!r} cannot be used: {first['msg'][:1].lower()}{first['msg'][1:]}, not {shown}"
 
 
 def _plain(text: str) -> str:

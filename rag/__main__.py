@@ -165,13 +165,13 @@ def _vectors(cache: Path) -> None:
 
 
 def _serve(cache: Path, args: argparse.Namespace) -> None:
-    from rag import serve  # the MCP library takes a second to load
+    from rag import protocol, serve  # the MCP library takes a second to load
 
     token = serve.required(variables().get(serve.TOKEN_VARIABLE)) if args.http else None
     with Library.open(cache, args.mode, _tell) as library:
         server = serve.make_server(library, token)
         if token is None:
-            server.run()
+            protocol.serve_stdio(server)
         else:
             serve.serve_http(server, args.host, args.port, _tell)
 

@@ -15,13 +15,14 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
-from pydantic import AnyHttpUrl, BaseModel, Field
+from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
+from pydantic import AnyHttpUrl, BaseModel, Field, ValidationError
 
 from rag.errors import LibraryError
 from rag.library import Library
 from rag.page import BOTTLENECKS, FAMILIES, LANGUAGES
 from rag.passage import KINDS, SEARCHED, Kind, Query, clipped
+from rag.protocol import instead, named, sentence
 
 TOKEN_VARIABLE = "RAG_SERVE_TOKEN"
 SHORTEST_TOKEN = 16
@@ -68,6 +69,26 @@ class OneToken:
         return AccessToken(token=token, client_id="bearer", scopes=[])
 
 
+class Surface(MCPServer[Library]):
+    """An MCP server that refuses arguments which a tool does not have, and names what cannot be used."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Library, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool by name. Raises ToolError with one sentence."""
+        known = {tool.name: list(tool.input_schema["properties"]) for tool in await self.list_tools()}
+        if name not in known:
+            raise ToolError(f"there is no tool {name!r}{instead(name, known)}")
+        if unknown := sorted(set(arguments) - set(known[name])):
+            raise ToolError(f"{name} has no argument {unknown[0]!r}{instead(unknown[0], known[name])}")
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(sentence(error.__cause__)) from error
+            raise
+
+
 def make_server(library: Library, token: str | None = None) -> MCPServer[Library]:
     """A server of an opened library, which stays the caller's. With a token, HTTP answers only who bears it."""
 
@@ -79,9 +100,7 @@ def make_server(library: Library, token: str | None = None) -> MCPServer[Library
     if token is not None:  # people hand it out: no address issues it, though the SDK wants one named
         guard["auth"] = AuthSettings(issuer_url=AnyHttpUrl("http://localhost"), resource_server_url=None)
         guard["token_verifier"] = OneToken(token)
-    mcp: MCPServer[Library] = MCPServer(
-        "rag", instructions=INSTRUCTIONS, lifespan=lifespan, log_level="WARNING", **guard
-    )
+    mcp = Surface("rag", instructions=INSTRUCTIONS, lifespan=lifespan, log_level="WARNING", middleware=[named], **guard)
     mcp.tool(
         title="Search what is known about fast kernels",
         annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),

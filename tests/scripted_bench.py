@@ -44,6 +44,22 @@ GRAPH = {
 }
 
 
+UNCOVERED = {
+    **GRAPH,
+    "nodes": [
+        *GRAPH["nodes"],  # type: ignore[misc]
+        {
+            "name": "sort",
+            "op": "aten.sort.default",
+            "args": [{"node": "relu"}],
+            "kwargs": {},
+            "outputs": [{"shape": [64, 64], "dtype": "float32"}],
+        },
+    ],
+    "outputs": ["sort"],
+}
+
+
 class Answer(BaseModel, extra="allow"):
     """Any object; the tests for malformed answers need the freedom."""
 
@@ -117,12 +133,14 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
         if behave == "ponder":
             await asyncio.sleep(3600)
         refuse(problem)
+        with log.with_name(f"{log.name}.described").open("a") as file:
+            file.write(f"{baselines}\n")
         compiled = [] if "# no compile" in problem else [{"name": "compile", "timing": timing(COMPILE_US)}]
         return Answer(
             problem_id="p1",
             target=target,
             device={"target": target, "name": "scripted", "arch": "x86_64", "threads": 2, "copy_gbps": 10.0},
-            graph_uri="problem://p1/graph",
+            graph_uri=f"problem://{'uncovered' if '# uncovered' in problem else 'p1'}/graph",
             graph_error=None,
             flops=4096.0,
             bytes=32768.0,
@@ -133,7 +151,7 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
 
     @mcp.resource("problem://{id}/graph")
     def graph(id: str) -> str:
-        return json.dumps(GRAPH)
+        return json.dumps(UNCOVERED if id == "uncovered" else GRAPH)
 
     @mcp.tool()
     async def evaluate_kernel(

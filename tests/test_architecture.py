@@ -26,7 +26,7 @@ LAYERS = {
         {"search", "memory", "shelf"},
         {"thinker", "templates", "bench", "providers", "experience"},
         {"ensemble"},
-        {"endpoint", "manual", "cassette", "metered"},
+        {"endpoint", "manual", "cassette", "metered", "replies"},
         {"llm", "query", "advice", "prompts", "excerpt", "sweep", "costs", "diagnosis", "connection"},
         {"journal", "problem", "intake", "built", "evidence", "delivery"},
         {"helpers", "budget", "prices", "novelty", "recorded", "selection", "together", "protocols", "briefing"},
@@ -59,7 +59,7 @@ LAYERS = {
         {"targets", "sandbox", "lease", "memory", "framing"},
         {"walls"},
         {"landlock", "seccomp", "watch", "tickets"},
-        {"casebook", "canaries", "web", "places"},
+        {"casebook", "canaries", "web", "places", "protocol"},
         {"telemetry", "limit", "authorship", "contrast"},
         {"digest", "ncu", "nvcc", "listing", "toolkit"},
         {"troubles"},
@@ -78,7 +78,7 @@ LAYERS = {
         {"chunk", "embed", "chroma", "markup", "experience"},
         {"choice", "plan", "page", "terms"},
         {"folders"},
-        {"passage", "errors", "texts"},
+        {"passage", "errors", "texts", "protocol"},
     ],
 }
 
@@ -169,6 +169,10 @@ def test_no_module_imports_itself_through_others() -> None:
 
     for name in graph:
         visit(name, ())
+
+
+def test_both_servers_speak_the_protocol_alike() -> None:
+    assert (ROOT / "ncu_server" / "protocol.py").read_text() == (ROOT / "rag" / "protocol.py").read_text()
 
 
 def test_functions_and_files_are_short() -> None:

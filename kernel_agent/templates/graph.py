@@ -78,8 +78,9 @@ class Graph:
 
 
 HELP = (
-    "A model could write it: set an API key (OPENAI_API_KEY, GEMINI_API_KEY, ANTHROPIC_API_KEY or OPENROUTER_API_KEY), "
-    "or name another provider."
+    "A model could write it: set an API key (OPENAI_API_KEY, GEMINI_API_KEY, ANTHROPIC_API_KEY or OPENROUTER_API_KEY) "
+    "in the environment or .env, or answer the prompts yourself with --provider manual; a kernel that you have already "
+    "is judged by `python -m kernel_agent evaluate`."
 )
 
 

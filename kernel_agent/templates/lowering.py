@@ -131,6 +131,11 @@ def _cast(node: Node, value: Any, dtypes: Mapping[str, str]) -> Any:
 Rule = Callable[[Node, list[Any], dict[str, Any]], Any]
 
 
+def covers(base: str) -> bool:
+    """Whether there is a template's rule for an operator of this name, for some of its arguments at least."""
+    return base == "_operator.getitem" or base in IN_PLACE or _rule(base, "") is not None
+
+
 def _rule(base: str, overload: str) -> Rule | None:
     if base in ROWWISE and not (base in ("max", "min") and overload == "other"):
         return lambda node, args, kwargs: ROWWISE[base](node.op, *args, **kwargs)

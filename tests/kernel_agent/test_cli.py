@@ -119,11 +119,21 @@ async def test_a_spent_budget_ends_with_its_own_code_and_the_best_so_far(there: 
 
 
 BAD: list[tuple[str, int, str]] = [
-    ("", 2, "required: COMMAND"),
-    ("fly", 2, "invalid choice: 'fly'"),
-    ("run", 2, "required: FILE"),
+    ("", 2, "Give a command: `python -m kernel_agent run FILE` finds"),
+    ("fly", 2, "There is no command fly: there are run, resume, show, evaluate, experience, doctor."),
+    ("runn relu.py", 2, "Did you mean run?"),
+    ("relu.py", 2, "relu.py is no command: give `python -m kernel_agent run relu.py`."),
+    ("leftover", 2, "leftover is no command: give `python -m kernel_agent show leftover`."),
+    ("run", 2, "Give the file with your PyTorch code, such as `python -m kernel_agent run examples/softmax.py`."),
+    ("run cells.ipynb", 2, "cells.ipynb is a notebook: save the cell with the module as a .py file"),
+    ("run damaged", 2, "To go on with the run in it: python -m kernel_agent resume damaged"),
+    ("run relu.py --target cpu --run-directory others", 2, "holds files that no run has written (notes.txt): choose"),
+    ("run relu.py --target cpu --run-directory damaged", 2, "go on with it by `python -m kernel_agent resume damaged`"),
+    ("show relu.py", 2, "relu.py is a file: give the folder of a run"),
+    ("show .", 2, "It holds the folders of 2 runs; give one, such as leftover"),
+    ("run relu.py --provider opnai", 2, "Did you mean openai?"),
     ("run missing.py", 2, "There is no file missing.py."),
-    ("run .", 2, "cannot be read"),
+    ("run .", 2, "is a folder, and this takes one file: name the file in it. It holds binary.py, bom.py, empty.py"),
     ("run binary.py", 2, "not text in UTF-8"),
     ("run syntax.py", 2, "does not parse"),
     ("run empty.py", 2, "holds no `Model`"),
@@ -146,9 +156,26 @@ BAD: list[tuple[str, int, str]] = [
     ("run relu.py --target cpu --server no-such-command", 4, "there is no command no-such-command"),
     ("run shapeless.py --input-shapes 4by4", 2, "sizes joined by x, such as 64x1024, not 4by4"),
     ("run relu.py --num-round 3", 2, "arguments: --num-round 3"),
-    ("show nowhere", 2, "no run in nowhere"),
-    ("resume nowhere", 2, "no run in nowhere"),
+    ("show nowhere", 2, "There is no folder nowhere; each run"),
+    ("resume nowhere", 2, "There is no folder nowhere; each run"),
 ]
+
+
+async def test_without_a_key_a_module_that_nothing_covers_ends_at_once_with_what_would_help(there: Path) -> None:
+    (there / "sorts.py").write_text(MODEL + "# uncovered\n")
+    code, _, err = await run("run", "sorts.py", "--target", "cpu", "--server", bench(there), "--run-directory", "new")
+    assert code == 3 and len(err.splitlines()) == 1
+    for part in (
+        "no template covers aten.sort.default",
+        "OPENAI_API_KEY",
+        "--provider manual",
+        "`python -m kernel_agent evaluate`",
+        "Templates cover relu of it, not sort.",
+        "the nearest example is examples/pointwise_chain.py",
+    ):
+        assert part in err
+    assert (there / "bench.log.described").read_text() == "['eager']\n", "torch.compile was timed for nothing"
+    assert not (there / "new").exists()
 
 
 @pytest.mark.parametrize(("command", "code", "sentence"), BAD)
@@ -158,6 +185,9 @@ def test_bad_input_gets_one_clear_sentence(
     (there / "binary.py").write_bytes(b"\xff\xfe\x00")
     (there / "syntax.py").write_text("def f(:\n")
     (there / "empty.py").write_text("x = 1\n")
+    (there / "cells.ipynb").write_text("{}")
+    (there / "others").mkdir()
+    (there / "others" / "notes.txt").touch()
     (there / "shapeless.py").write_text(MODEL.split("def get_inputs")[0])
     (there / "minus.py").write_text("x = " + "-" * 20_000 + "1\n")
     (there / "bom.py").write_text(MODEL, "utf-8-sig")

@@ -181,9 +181,8 @@ def test_what_fails_before_anything_is_recorded_leaves_nothing_that_it_made(
     fails(Journal.create(tmp_path / "runs" / "one"), *steps, by=by)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "mine").touch()
     fails(Journal.create(tmp_path / "here"), *steps, by=by)
-    assert [path.name for path in (tmp_path / "here").iterdir()] == ["mine"]
+    assert list((tmp_path / "here").iterdir()) == []
 
 
 @pytest.mark.parametrize("by", [KeyboardInterrupt, asyncio.CancelledError])
@@ -302,6 +301,23 @@ def test_a_full_disk_is_not_taken_for_a_damaged_journal(tmp_path: Path) -> None:
     said, kept = done.stdout.splitlines()
     assert re.fullmatch(r"The journal in .* cannot be .*; what it holds is safe: .* resume .*\.", said), done.stderr
     assert kept == "2"
+
+
+def test_a_directory_with_files_of_others_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    for name in ("notes.txt", "a.py", "b.py", "c.py"):
+        (tmp_path / name).touch()
+    with pytest.raises(
+        UsageError, match=r"holds files that no run has written \(a\.py, b\.py, c\.py, \.\.\.\): choose"
+    ):
+        Journal.create(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_replies_that_lie_ready_and_what_an_early_kill_left_are_no_files_of_others(tmp_path: Path) -> None:
+    (tmp_path / MANUAL).mkdir()
+    for name in ("lock", LOG, FILE, f"{FILE}-journal"):
+        (tmp_path / name).touch()
+    Journal.create(tmp_path).close()
 
 
 def test_a_directory_without_a_run_and_a_broken_journal_are_told_apart(tmp_path: Path) -> None:

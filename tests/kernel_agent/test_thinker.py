@@ -26,8 +26,9 @@ from kernel_agent.llm import Malformed, Model
 from kernel_agent.prompts.facts import TRIED, facts, operators
 from kernel_agent.providers import open_model
 from kernel_agent.recorded import text_of
+from kernel_agent.replies import read_ideas, read_module
 from kernel_agent.settings import load_settings
-from kernel_agent.thinker import REPAIRS, Thinker, read_ideas, read_module
+from kernel_agent.thinker import REPAIRS, Thinker
 from kernel_agent.types import (
     Brief,
     Description,
@@ -165,7 +166,6 @@ def test_json_is_found_wherever_it_stands(reply: str) -> None:
     ("reply", "fault"),
     [
         ("I would rather not.", "no bracket"),
-        ('[{"title": "A", "transformation": "t"},]', "Illegal trailing comma|Expecting value"),
         ('[{"title": "A", "transforma', "Unterminated string"),
         ('[{"title": "A"}]', "an idea's transformation: Field required"),
         ('[{"title": "", "transformation": "t"}]', "an idea's title"),
@@ -217,7 +217,7 @@ async def test_one_part_of_an_idea_cannot_pass_for_another() -> None:
     assert "Risk: none" in one.part("Bottleneck")
 
 
-@pytest.mark.parametrize("row", ["```a\n", "````a\n~~~b\n```c\n", "```\n", "[[{", '{"title": ['])
+@pytest.mark.parametrize("row", ["> ```py\nx\n", "/*[", "```a\n", "````a\n~~~b\n```c\n", "```\n", "[[{", '{"title": ['])
 def test_a_hostile_reply_is_read_in_no_time(row: str) -> None:
     began = time.process_time()
     for read in (read_ideas, lambda text: read_module(text, brief().problem)):
@@ -250,8 +250,8 @@ async def test_a_kernel_is_written_from_the_fenced_block_under_the_problem() -> 
     [
         ("class ModelNew is what I would write", "there is no ```python block"),
         ("```python\nimport torch\n```", "defines class ModelNew"),
-        ("```python\nclass ModelNew(Model):\n    def forw", "not closed"),
-        ("```python\nclass ModelNew(Model):\n    def f(:\n```", "does not parse: line 2"),
+        ("```python\nclass ModelNew(Model):\n    def forw", "cut off: it ends in line 3 of the reply"),
+        ("```python\nclass ModelNew(Model):\n    def f(:\n```", "does not parse: line 3 of the reply"),
         ("```python\nclass ModelNew(Model): x = '\0'\n```", "does not parse"),
     ],
 )

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp.types import CallToolResult
+from mcp import MCPError
+from mcp.types import INVALID_PARAMS, CallToolResult
 
 from ncu_server import surface
 from ncu_server.outline import lines
@@ -74,8 +75,18 @@ async def test_what_a_model_is_shown_each_turn_is_short(server: Server) -> None:
         ("evaluate_kernel", {"problem": "x", "target": "cpu"}, "the argument 'candidate' is missing"),
         ("evaluate_kernel", {"candidate": "x", "problem": "x", "target": 7}, "the argument 'target' cannot be used: "),
         ("describe_problem", {"problem": "x", "target": "cpu", "timeout_s": -1}, "greater than 0, not -1"),
-        ("describe_problem", {"problem": "x", "target": "cpu", "timeout": 5}, "has no argument 'timeout'; it has: "),
-        ("evaluate", {}, "there is no tool 'evaluate'; there are: check_environment, "),
+        (
+            "describe_problem",
+            {"problem": "x", "target": "cpu", "timeout": 5},
+            "no argument 'timeout'; did you mean 'timeout_s'?",
+        ),
+        (
+            "describe_problem",
+            {"problem": "x", "target": "cpu", "xyz": 5},
+            "has no argument 'xyz'; there are: problem, ",
+        ),
+        ("evaluate", {}, "no tool 'evaluate'; did you mean 'evaluate_kernel'? there are: check_environment, "),
+        ("tune", {}, "there is no tool 'tune'; there are: check_environment, "),
     ],
 )
 async def test_arguments_that_do_not_fit_are_refused_like_all_else(
@@ -164,6 +175,22 @@ async def test_the_prompts_hold_what_they_are_given(server: Server) -> None:
         text = getattr((await server.client.get_prompt(name, given)).messages[0].content, "text", "")
         assert all(word in text for word in given.values())
         assert "evaluate_kernel" in text and len(text) < MOST_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sentence"),
+    [
+        ("diagnose", {}, "there is no prompt 'diagnose'; did you mean 'diagnose_kernel'?"),
+        ("optimize_loop", {"prob": "x"}, "optimize_loop has no argument 'prob'; did you mean 'problem'?"),
+        ("optimize_loop", {}, "the argument 'problem' of optimize_loop is missing"),
+    ],
+)
+async def test_a_prompts_arguments_are_named_too(
+    server: Server, name: str, given: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(MCPError, match=sentence.replace("?", "[?]")) as caught:
+        await server.client.get_prompt(name, given)
+    assert caught.value.error.code == INVALID_PARAMS
 
 
 async def test_the_instructions_name_the_workflow(server: Server) -> None:

@@ -143,6 +143,15 @@ async def test_a_body_that_is_too_large_is_turned_away(here: Served) -> None:
     assert (await posted(here.url, None, body=body)).status_code == 401
 
 
+async def test_what_is_no_message_is_answered_with_the_code_of_its_fault(here: Served) -> None:
+    headers = TYPES | {"authorization": f"Bearer {TOKEN}"}
+    async with httpx2.AsyncClient() as http:
+        for body, code in ((b'{"jsonrpc": "2.0", "id": 5,', -32700), (b'{"x": "\xff"}', -32700), (b"42", -32600)):
+            answer = await http.post(here.url, content=body, headers=headers)
+            assert answer.status_code == 400 and answer.json()["error"]["code"] in (code, -32602), answer.text
+            assert (answer.json()["error"]["code"] == -32700) is (code == -32700)
+
+
 async def test_a_named_host_is_checked_as_well(tmp_path: Path) -> None:
     with served(tmp_path, "--host", "0.0.0.0", "--allow-host", "gpu-box") as found:
         port = found.url.split(":")[2].split("/")[0]

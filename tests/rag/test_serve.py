@@ -49,6 +49,13 @@ async def test_a_question_that_cannot_be_meant_is_a_tool_error_in_words(tmp_path
         assert answer.is_error
         assert isinstance(answer.content[0], TextContent)
         assert "unknown architecture 'hopper'" in answer.content[0].text
+        for given, said in {
+            "limits": "search_knowledge has no argument 'limits'; did you mean 'limit'? there are: query, ",
+            "limit": "the argument 'limit' cannot be used: ",
+        }.items():
+            answer = await client.call_tool("search_knowledge", {"query": "loads", given: "many"})
+            assert answer.is_error and isinstance(answer.content[0], TextContent)
+            assert answer.content[0].text.startswith(said)
 
 
 async def test_over_http_the_token_opens_and_nothing_else_does(address: str) -> None:
