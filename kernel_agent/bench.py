@@ -35,6 +35,7 @@ REFUSALS: dict[str, type[KernelAgentError]] = {
     "UNKNOWN_TARGET": UsageError,
     "NO_DEVICE": Unavailable,
     "NO_COMPILER": Unavailable,
+    "UNSUPPORTED_VERSION": Unavailable,
     "NO_ROOM": Unavailable,
     "NO_PROFILER": Unprofiled,
     "COUNTERS_DENIED": Unprofiled,
@@ -82,6 +83,16 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
+class Version:
+    """A package on whose private parts the server leans; `note` says where its version is beyond those `tried`."""
+
+    package: str
+    version: str | None
+    tried: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Wall:
     """One wall around a candidate's processes: whether it stands there, and how, or why not."""
 
@@ -110,6 +121,7 @@ class Environment:
     targets: tuple[Target, ...]
     tools: tuple[Tool, ...]
     walls: tuple[Wall, ...] = ()
+    versions: tuple[Version, ...] = ()
     counters: Counters | None = None
 
 

@@ -24,10 +24,9 @@ from typing import Any
 from ncu_server.crash import innermost
 from ncu_server.errors import Code, Refusal
 from ncu_server.framing import Message, receive_async, send, send_async
-from ncu_server.sandbox import scrubbed
+from ncu_server.sandbox import scrubbed, search_path
 from ncu_server.walls import FILE_BYTES, Kind, Walls
 
-ROOT = Path(__file__).resolve().parent.parent
 BOOTSTRAP = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -225,7 +224,8 @@ class Zygote:
 
         Beside its own directory it reaches `readable` and `writable`, which go with it unless its `scrap` is emptied;
         no file of its may grow over `file_bytes`. A zygote that turns out to be dying is replaced, and a child that
-        nobody waits for any more ended. Raises Refusal INTERNAL where none can start.
+        nobody waits for any more ended. Raises Refusal INTERNAL where none can start, and
+        UNSUPPORTED_VERSION where torch or Triton lacks what it needs.
         """
         walls = Walls(KINDS.get(role, "light"), self._device, tuple(readable), tuple(writable), file_bytes)
         spawning = asyncio.ensure_future(self._spawned(role, walls))
@@ -290,11 +290,8 @@ class Zygote:
     async def _start(self) -> None:
         self.close()
         ours, theirs = socket.socketpair()
-        # The folder that the server was started in is on its path too; children may read what is on theirs.
-        apart = (ROOT, Path.cwd())
-        path = json.dumps([str(ROOT), *(p for p in sys.path if p and Path(p).resolve() not in apart)])
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-s", "-c", BOOTSTRAP, path, str(theirs.fileno())],
+            [sys.executable, "-P", "-s", "-c", BOOTSTRAP, json.dumps(search_path()), str(theirs.fileno())],
             env=scrubbed(os.environ) | self._environment,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
@@ -315,6 +312,9 @@ class Zygote:
                 f"ended with exit code {code}" if code is not None else f"was not ready within {START_TIMEOUT_S:.0f} s"
             )
             raise Refusal(Code.INTERNAL, f"the worker process that imports torch {how}; try `python -c 'import torch'`")
+        if refused := ready.get("refused"):
+            self.close()
+            raise Refusal(Code.UNSUPPORTED_VERSION, "; ".join(refused))
         self.notes = ready["notes"]
         self._reader = asyncio.create_task(self._listen(ours))
 

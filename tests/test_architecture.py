@@ -54,6 +54,7 @@ LAYERS = {
         {"timing", "case"},
         {"zygote"},
         {"worker"},
+        {"versions"},
         {"targets", "sandbox", "lease", "memory", "framing"},
         {"walls"},
         {"landlock", "seccomp", "watch", "tickets"},

@@ -15,8 +15,11 @@ from unittest.mock import patch
 
 import torch
 
+from ncu_server.worker import private
+
 Arguments = tuple[list[Any], dict[str, Any], torch.dtype]
 """What a model is constructed with: by position, by keyword, and under which default dtype."""
+DROPOUT = private.take("torch.nn.modules.dropout._DropoutNd")
 
 
 class Ended(RuntimeError):  # noqa: N818
@@ -101,7 +104,7 @@ def build(model_class: Any, arguments: Arguments, parameter_seed: int, device: s
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"`{getattr(model_class, '__name__', model_class)}` makes a {type(model).__name__}, no module")
     model.to(device)
-    if any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in model.modules()):
+    if any(isinstance(m, DROPOUT) and m.p > 0 for m in model.modules()):
         model.eval()
     return model
 
