@@ -35,6 +35,7 @@ zygote.main(int(sys.argv[2]))
 """
 START_TIMEOUT_S = 120.0
 CLEAR_TIMEOUT_S = 10.0
+ENDED_S = 2.0
 LOG_TAIL = 4000
 STACK_TAIL = 4 * LOG_TAIL  # a native stack, of which little is told, is long
 KINDS: dict[str, Kind] = {"builder": "build", "candidate": "run"}
@@ -299,13 +300,17 @@ class Zygote:
         )
         theirs.close()
         ours.setblocking(False)
-        self._control = ours
+        self._control, timed_out = ours, False
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 ready = await receive_async(ours)
         except TimeoutError:
-            ready = None
+            ready, timed_out = None, True
         if ready is None:
+            with contextlib.suppress(
+                subprocess.TimeoutExpired
+            ):  # its end of the channel closes a moment before it ends
+                self._process.wait(timeout=0 if timed_out else ENDED_S)
             code = self._process.poll()
             self.close()
             how = (

@@ -95,7 +95,8 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
         cpu = {"name": "cpu", "available": True, "device": "scripted", "arch": "x86_64", "threads": 2}
         cuda = {"name": "cuda", "available": False, "reason": "no device", "fix": "plug one in"}
         tools = [{"name": name} for name in os.environ]
-        return Answer(server="scripted", python="3", torch="none", targets=[cpu, cuda], tools=tools)
+        newer = {"package": "torch", "version": "99.0", "tried": "1.0 to 2.0", "note": "torch 99.0 is newer than all"}
+        return Answer(server="scripted", python="3", torch="99.0", targets=[cpu, cuda], tools=tools, versions=[newer])
 
     @mcp.tool()
     async def describe_problem(

@@ -21,9 +21,9 @@ OPERATORS = (
     "clone", "copy_", "mul.out", "sub.out", "mul_.Tensor", "add_.Tensor", "clamp_", "flip", "empty.memory_format",
     "empty_strided", "_to_copy", "zero_", "sum.IntList_out", "as_strided", "view", "slice.Tensor", "detach",
 )  # fmt: skip
-STACKS = tuple(
-    (private.take(f"torch._C._len_torch_{kind}_stack"), private.take(f"torch._C._get_{kind}_stack_at"))
-    for kind in ("function", "dispatch")
+STACKS = (
+    (private.take("torch._C._len_torch_function_stack"), private.take("torch._C._get_function_stack_at")),
+    (private.take("torch._C._len_torch_dispatch_stack"), private.take("torch._C._get_dispatch_stack_at")),
 )
 _dump = private.take("torch._C._dispatch_dump")
 LOOKS = ("sys._getframe", "sys._current_frames", "sys.settrace", "sys.setprofile",

@@ -51,13 +51,13 @@ def ask_programs() -> tuple[str, str] | None:
 
 def _compile_driver() -> None:
     """Compile what Triton needs for every kernel, and load nothing: where that fails, no kernel is to blame."""
-    home, include, libraries, places = (
-        private.take(f"triton.backends.nvidia.driver.{name}")
-        for name in ("dirname", "include_dirs", "libraries", "library_dirs")
-    )
+    source = Path(private.take("triton.backends.nvidia.driver.dirname")) / "driver.c"
+    places = private.take("triton.backends.nvidia.driver.library_dirs")()
+    include = private.take("triton.backends.nvidia.driver.include_dirs")
+    libraries = private.take("triton.backends.nvidia.driver.libraries")
+    build = private.take("triton.runtime.build._build")
     with tempfile.TemporaryDirectory() as scratch:
-        source, build = str(Path(home) / "driver.c"), private.take("triton.runtime.build._build")
-        build("cuda_utils", source, scratch, places(), list(include), list(libraries), [])
+        build("cuda_utils", str(source), scratch, places, list(include), list(libraries), [])
 
 
 def cache_in(directory: Path) -> None:
