@@ -108,6 +108,7 @@ FORMS = (
     Form("operators of torch are called aten:: on the timeline", "worker/provenance.py", "test_provenance.py"),
     Form("c10::Allocator and c10::SetCPUAllocator of torch's headers", "worker/keeping.cpp", "test_keeping.py"),
     Form("names in torch's headers that slim ones stand in for", "worker/slim.py", "test_slim.py"),
+    Form("what torch.export's program tells of its signature and outputs", "worker/trace.py", "test_server.py"),
     Form("Inductor's kernels are called triton_ and cpp_, then _fused_", "worker/inductor.py", "test_inductor.py"),
     Form("Triton's cache: name in K.json, place in K.source, groups in __grp__K", "jitted.py", "test_triton.py"),
     Form("Triton's autotuner keeps what it measured in K.autotune.json", "worker/jit.py", "test_triton.py"),

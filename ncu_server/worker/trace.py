@@ -10,14 +10,12 @@ from typing import Any
 import torch
 
 from ncu_server.worker import private
+from ncu_server.worker.calls import Call, called
+from ncu_server.worker.tensors import flatten
 
 TorchDispatchMode = private.take("torch.utils._python_dispatch.TorchDispatchMode")
 flop_registry = private.take("torch.utils.flop_counter.flop_registry")
 tree_leaves = private.take("torch.utils._pytree.tree_leaves")
-
-from ncu_server.worker.calls import Call, called
-from ncu_server.worker.tensors import flatten
-
 REDUCTIONS = ("sum", "mean", "max", "min", "amax", "amin", "softmax", "log_softmax", "layer_norm", "rms_norm", "var")
 
 
