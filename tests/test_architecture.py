@@ -33,7 +33,7 @@ LAYERS = {
         {"tree"},
         {"settings", "events", "place"},
         {"types"},
-        {"errors", "plain", "bandit"},
+        {"errors", "plain", "bandit", "environment"},
     ],
     "ncu_server": [
         {"__main__"},
