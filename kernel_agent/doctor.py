@@ -55,6 +55,9 @@ async def _measuring(settings: Settings) -> AsyncIterator[Check]:
     yield Check(
         "torch", bool(found.torch), found.torch or "not installed", None if found.torch else "pip install torch"
     )
+    for package in found.versions:
+        if package.note:
+            yield Check(f"version of {package.package}", None, package.note, "if something fails, use one of these")
     for target in found.targets:
         detail = ", ".join(str(part) for part in (target.device, target.arch, target.compiler) if part)
         ok = target.available or (None if target.name != "cpu" else False)

@@ -8,10 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ncu_server import places, schema, toolkit, walls
+from ncu_server import places, schema, toolkit, versions, walls
 from ncu_server.places import Places
 from ncu_server.rig import probed
 from ncu_server.targets import TARGETS
@@ -34,9 +33,10 @@ TOOLS = {
 def check(where: Places) -> schema.EnvironmentResult:
     """Targets, tools and versions; starts nothing that lasts."""
     return schema.EnvironmentResult(
-        server=version_of("kernel-agent") or "source tree",
+        server=versions.installed("kernel-agent") or "source tree",
         python=platform.python_version(),
-        torch=version_of("torch"),
+        torch=versions.installed("torch"),
+        versions=[_version(package) for package in versions.TRIED],
         targets=[_target(name) for name in TARGETS],
         tools=[_tool(name) for name in TOOLS],
         walls=_walls(),
@@ -95,6 +95,15 @@ def _target(name: str) -> schema.TargetResult:
     )
 
 
+def _version(package: str) -> schema.VersionResult:
+    return schema.VersionResult(
+        package=package,
+        version=versions.installed(package),
+        tried=versions.span(package),
+        note=versions.note(package),
+    )
+
+
 def _tool(name: str) -> schema.ToolResult:
     flags, fix = TOOLS[name]
     path = toolkit.there_is(name) or shutil.which(name, path=str(Path(sys.executable).parent))
@@ -107,11 +116,3 @@ def _tool(name: str) -> schema.ToolResult:
     said = (done.stdout or done.stderr).splitlines()
     rows = [row for row in said if any(c.isdigit() for c in row) and not row.startswith(("Copyright", "Built on"))]
     return schema.ToolResult(name=name, path=path, version=rows[0].strip() if rows else None, fix=None)
-
-
-def version_of(package: str) -> str | None:
-    """The version of an installed package."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -10,9 +10,10 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
-from ncu_server import places
+from ncu_server import places, versions
 from ncu_server.build import Builds
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Lease
@@ -55,7 +56,8 @@ class Rig:
             raise Refusal(Code.UNKNOWN_TARGET, f"unknown target {name!r}; there are: {', '.join(TARGETS)}")
         probe = probed(name)
         if not probe.available:
-            code = Code.NO_COMPILER if probe.compiler is None and probe.device != "none" else Code.NO_DEVICE
+            missing = Code.NO_COMPILER if probe.compiler is None and probe.device != "none" else Code.NO_DEVICE
+            code = Code.UNSUPPORTED_VERSION if probe.unsupported else missing
             raise Refusal(code, f"target {name!r} is not available here: {probe.reason}; {probe.fix}")
         return TARGETS[name], probe
 
@@ -161,7 +163,12 @@ class Rig:
 @functools.cache
 def probed(name: str) -> Probe:
     """What this machine has of a target; asked once a server."""
-    return TARGETS[name].probe()
+    found = TARGETS[name].probe()
+    refusal = versions.refusal(TARGETS[name].packages) if found.available else None
+    if refusal is None:
+        return found
+    reason, fix = refusal
+    return replace(found, available=False, unsupported=True, reason=reason, fix=fix)
 
 
 def problem_id(problem: str, target: str) -> str:

@@ -30,6 +30,7 @@ PASSED_ON = (
     "NCU_SERVER_MEMORY_GIB",
 )
 PASSED_ON_PREFIXES = ("CUDA_", "NVIDIA_")
+ROOT = Path(__file__).resolve().parent.parent
 # Caches of compilers and of torch: shared ones would hand data from one candidate to the next, or to the reference.
 CACHES = {
     "CCACHE_DIR": "ccache",
@@ -46,6 +47,13 @@ CACHES = {
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that a child may see: compilers and CUDA need them; keys and tokens are not among them."""
     return {k: v for k, v in environment.items() if k in PASSED_ON or k.startswith(PASSED_ON_PREFIXES)}
+
+
+def search_path() -> list[str]:
+    """Where processes of ours find modules: as here, without the folder that the server was started in, which is on its
+    path too; children may read what is on theirs."""
+    apart = (ROOT, Path.cwd())
+    return [str(ROOT), *(p for p in sys.path if p and Path(p).resolve() not in apart)]
 
 
 def die_with_parent() -> None:

@@ -192,6 +192,15 @@ class TargetResult(BaseModel):
     fix: str | None
 
 
+class VersionResult(BaseModel):
+    """A package on whose private parts the server leans, and the versions that it was tried with."""
+
+    package: str
+    version: str | None
+    tried: str
+    note: str | None
+
+
 class ToolResult(BaseModel):
     """One program that the server uses."""
 
@@ -234,6 +243,7 @@ class EnvironmentResult(BaseModel):
     server: str
     python: str
     torch: str | None
+    versions: list[VersionResult]
     targets: list[TargetResult]
     tools: list[ToolResult]
     walls: list[WallResult] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mcp.server import MCPServer
 
-from ncu_server import environment, examining_tools, judging_tools, places, profiling_tools, prompts, protocol
+from ncu_server import examining_tools, judging_tools, places, profiling_tools, prompts, protocol, versions
 from ncu_server.rig import Rig
 from ncu_server.store import Store
 from ncu_server.surface import State, Surface, served
@@ -32,7 +32,7 @@ def make_server(cache: Path | None = None, token: OneToken | None = None) -> Sur
 
     mcp = Surface(
         "ncu_server",
-        version=environment.version_of("kernel-agent") or "0",
+        version=versions.installed("kernel-agent") or "0",
         instructions=prompts.INSTRUCTIONS,
         lifespan=lifespan,
         log_level="WARNING",

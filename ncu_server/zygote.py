@@ -25,10 +25,9 @@ from ncu_server import places
 from ncu_server.crash import innermost
 from ncu_server.errors import Code, Refusal
 from ncu_server.framing import Message, receive_async, send, send_async
-from ncu_server.sandbox import scrubbed
+from ncu_server.sandbox import scrubbed, search_path
 from ncu_server.walls import FILE_BYTES, Kind, Walls
 
-ROOT = Path(__file__).resolve().parent.parent
 BOOTSTRAP = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -37,6 +36,7 @@ zygote.main(int(sys.argv[2]))
 """
 START_TIMEOUT_S = 120.0
 CLEAR_TIMEOUT_S = 10.0
+ENDED_S = 2.0
 LOG_TAIL = 4000
 STACK_TAIL = 4 * LOG_TAIL  # a native stack, of which little is told, is long
 KINDS: dict[str, Kind] = {"builder": "build", "candidate": "run"}
@@ -226,7 +226,8 @@ class Zygote:
 
         Beside its own directory it reaches `readable` and `writable`, which go with it unless its `scrap` is emptied;
         no file of its may grow over `file_bytes`. A zygote that turns out to be dying is replaced, and a child that
-        nobody waits for any more ended. Raises Refusal INTERNAL where none can start.
+        nobody waits for any more ended. Raises Refusal INTERNAL where none can start, and
+        UNSUPPORTED_VERSION where torch or Triton lacks what it needs.
         """
         walls = Walls(KINDS.get(role, "light"), self._device, tuple(readable), tuple(writable), file_bytes)
         spawning = asyncio.ensure_future(self._spawned(role, walls))
@@ -291,11 +292,8 @@ class Zygote:
     async def _start(self) -> None:
         self.close()
         ours, theirs = socket.socketpair()
-        # The folder that the server was started in is on its path too; children may read what is on theirs.
-        apart = (ROOT, Path.cwd())
         names = places.aliases(self._environment[places.ALIASES]) if places.ALIASES in self._environment else {}
-        found = [str(ROOT), *(p for p in sys.path if p and Path(p).resolve() not in apart)]
-        path = json.dumps([places.renamed(p, names) for p in found])
+        path = json.dumps([places.renamed(p, names) for p in search_path()])
         self._process = subprocess.Popen(
             [places.renamed(sys.executable, names), "-P", "-s", "-c", BOOTSTRAP, path, str(theirs.fileno())],
             env=scrubbed(os.environ) | self._environment,
@@ -305,19 +303,26 @@ class Zygote:
         )
         theirs.close()
         ours.setblocking(False)
-        self._control = ours
+        self._control, timed_out = ours, False
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 ready = await receive_async(ours)
         except TimeoutError:
-            ready = None
+            ready, timed_out = None, True
         if ready is None:
+            with contextlib.suppress(
+                subprocess.TimeoutExpired
+            ):  # its end of the channel closes a moment before it ends
+                self._process.wait(timeout=0 if timed_out else ENDED_S)
             code = self._process.poll()
             self.close()
             how = (
                 f"ended with exit code {code}" if code is not None else f"was not ready within {START_TIMEOUT_S:.0f} s"
             )
             raise Refusal(Code.INTERNAL, f"the worker process that imports torch {how}; try `python -c 'import torch'`")
+        if refused := ready.get("refused"):
+            self.close()
+            raise Refusal(Code.UNSUPPORTED_VERSION, "; ".join(refused))
         self.notes = ready["notes"]
         self._reader = asyncio.create_task(self._listen(ours))
 

@@ -120,7 +120,16 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
         }
         builds = {"name": "builds", "path": "/b", "usable": True, "why": "/a b has ' ' in its path"}
         places = [queue, builds]
-        return Answer(server="scripted", python="3", torch="none", targets=[cpu, cuda], tools=tools, places=places)
+        newer = {"package": "torch", "version": "99.0", "tried": "1.0 to 2.0", "note": "torch 99.0 is newer than all"}
+        return Answer(
+            server="scripted",
+            python="3",
+            torch="99.0",
+            targets=[cpu, cuda],
+            tools=tools,
+            places=places,
+            versions=[newer],
+        )
 
     @mcp.tool()
     async def describe_problem(

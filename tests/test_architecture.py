@@ -33,7 +33,7 @@ LAYERS = {
         {"tree", "syntax", "construct"},
         {"settings", "events", "place"},
         {"types"},
-        {"errors", "plain", "bandit", "texts"},
+        {"errors", "plain", "bandit", "texts", "environment"},
     ],
     "ncu_server": [
         {"__main__"},
@@ -56,6 +56,7 @@ LAYERS = {
         {"timing", "case", "trusted"},
         {"zygote"},
         {"worker"},
+        {"versions"},
         {"targets", "sandbox", "lease", "memory", "framing"},
         {"walls"},
         {"landlock", "seccomp", "watch", "tickets"},

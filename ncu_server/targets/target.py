@@ -13,7 +13,7 @@ class Probe:
     """What this machine has for a target; `reason` and `fix` say what is missing and what to do about it.
 
     `uuid` tells the device from others of its kind, where there may be several; `toolkit` is what compiles, with its
-    version.
+    version. `unsupported` says that all is there, and a package in a version that cannot be used.
     """
 
     available: bool
@@ -25,6 +25,7 @@ class Probe:
     fix: str | None = None
     uuid: str | None = None
     toolkit: str | None = None
+    unsupported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Target:
     `device` names the class in ncu_server.worker.devices; `resolution` is what timings there cannot tell apart;
     `builds_disturb` says that compiling must not overlap with timing; `baselines` are those that differ from each
     other there. `warms` says that a first call compiles, so that the build is a call.
+    `packages` are those on whose private parts its processes lean (see ncu_server.versions).
     `environment` holds for all processes of the target.
     """
 
@@ -45,3 +47,4 @@ class Target:
     environment: Callable[[Probe], dict[str, str]]
     baselines: tuple[str, ...]
     warms: bool = False
+    packages: tuple[str, ...] = ("torch",)

@@ -71,4 +71,5 @@ TARGET = Target(
     environment=environment,
     baselines=cuda.BASELINES,
     warms=True,
+    packages=("torch", "triton"),
 )

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ncu_server.worker import keeping
+from ncu_server.worker import keeping, private
 
 CPU_COPY_BYTES = 256 << 20
 CUDA_COPY_BYTES = 1 << 30
 CYCLES_PER_US = 2_000  # of an SM clock near 2 GHz; a slower clock only makes the lead longer
 MOST_BLOCKS = 64  # that are poisoned at once
 # Bound before any candidate's code: replacing them in `time` or in the classes of `torch.cuda` changes nothing here.
-_now, _sleep, _stream = time.perf_counter_ns, torch.cuda._sleep, torch.cuda.current_stream
-_Event, _synchronize, _sum = torch._C._CudaEventBase, torch.cuda.synchronize, torch.sum
+_now, _stream, _synchronize, _sum = time.perf_counter_ns, torch.cuda.current_stream, torch.cuda.synchronize, torch.sum
+_sleep, _Event = private.take("torch.cuda._sleep"), private.take("torch._C._CudaEventBase")
 
 
 class Lead(NamedTuple):

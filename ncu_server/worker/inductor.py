@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ncu_server.worker import private
+
 LAUNCH = re.compile(r"^\s+(?:\w+ = )?(extern_kernels\.\w+|torch\.ops\.[\w.]+|\w*_fused_\w+?)(?:\.run)?\(", re.MULTILINE)
 
 
@@ -19,9 +21,8 @@ def launches() -> list[str]:
     is to blame.
     """
     try:
-        from torch._inductor.codecache import PyCodeCache
-
-        return [name for module in PyCodeCache.modules for name in launched(Path(module.__file__).read_text())]
+        cache = private.take("torch._inductor.codecache.PyCodeCache")
+        return [name for module in cache.modules for name in launched(Path(module.__file__).read_text())]
     except (ImportError, AttributeError, TypeError, OSError):
         return []
 

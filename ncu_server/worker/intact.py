@@ -11,18 +11,22 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
-from torch.utils._device import DeviceContext
-
+from ncu_server.worker import private
 from ncu_server.worker.modules import LOADED
 from ncu_server.worker.tensors import UnacceptableOutput
 
+DeviceContext = private.take("torch.utils._device.DeviceContext")
 FAULTS = (signal.SIGSEGV, signal.SIGBUS)  # memory out of reach: a handler may compute what somebody then reads
 # What inputs are made and outputs kept with.
 OPERATORS = (
     "clone", "copy_", "mul.out", "sub.out", "mul_.Tensor", "add_.Tensor", "clamp_", "flip", "empty.memory_format",
     "empty_strided", "_to_copy", "zero_", "sum.IntList_out", "as_strided", "view", "slice.Tensor", "detach",
 )  # fmt: skip
+STACKS = (
+    (private.take("torch._C._len_torch_function_stack"), private.take("torch._C._get_function_stack_at")),
+    (private.take("torch._C._len_torch_dispatch_stack"), private.take("torch._C._get_dispatch_stack_at")),
+)
+_dump = private.take("torch._C._dispatch_dump")
 LOOKS = ("sys._getframe", "sys._current_frames", "sys.settrace", "sys.setprofile",
          "gc.get_objects", "gc.get_referrers", "gc.get_referents")  # fmt: skip
 FRAMES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
@@ -49,11 +53,7 @@ class Intact:
 
 def _modes() -> Iterator[str]:
     """Names of the modes through which calls of torch go, but for a default device's."""
-    stacks = (
-        (torch._C._len_torch_function_stack, torch._C._get_function_stack_at),
-        (torch._C._len_torch_dispatch_stack, torch._C._get_dispatch_stack_at),
-    )
-    for count, at in stacks:
+    for count, at in STACKS:
         for place in range(count()):
             if type(mode := at(place)) is not DeviceContext:
                 yield type(mode).__name__
@@ -73,7 +73,7 @@ _sigaction = ctypes.CDLL(None).sigaction
 
 
 def _operators() -> list[str]:
-    return [torch._C._dispatch_dump(f"aten::{name}") for name in OPERATORS]
+    return [_dump(f"aten::{name}") for name in OPERATORS]
 
 
 class Blinds:

@@ -7,33 +7,57 @@ What they said is remembered by functions of Triton; asked in the zygote, it pas
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 from unittest.mock import patch
 
+from ncu_server import versions
 from ncu_server.targets.triton import CAPABILITY
+from ncu_server.worker import private
 
 TUNED = ".autotune.json"
 
 
-def ask_programs() -> None:
+def wanted() -> bool:
+    """Whether this is a process of the triton target."""
+    return CAPABILITY in os.environ
+
+
+def ask_programs() -> tuple[str, str] | None:
     """In the zygote of the triton target, let Triton start what it would start in every child; elsewhere nothing.
 
-    Neither CUDA nor a thread is started. Raises AssertionError where Triton finds no libcuda.so.1.
+    Neither CUDA nor a thread is started. Returns what stands against it, and what to do, where it cannot.
     """
-    if capability := os.environ.get(CAPABILITY):
-        for module, name, arguments in (
-            ("runtime.cache", "triton_key", ()),
-            ("runtime.build", "platform_key", ()),
-            ("backends.nvidia.driver", "library_dirs", ()),
-            ("backends.nvidia.compiler", "get_ptxas_version", (int(capability),)),
-        ):
-            getattr(importlib.import_module(f"triton.{module}"), name)(*arguments)
+    if not wanted():
+        return None
+    try:
+        private.take("triton.runtime.cache.triton_key")()
+        private.take("triton.runtime.build.platform_key")()
+        private.take("triton.backends.nvidia.driver.library_dirs")()
+        private.take("triton.backends.nvidia.compiler.get_ptxas_version")(int(os.environ[CAPABILITY]))
+        _compile_driver()
+    except (AssertionError, RuntimeError, TypeError, OSError, subprocess.SubprocessError) as fault:
+        words = " ".join(str(fault).split()) or type(fault).__name__
+        fix = "mend what it names (a C compiler, Python's headers, libcuda.so.1, ptxas)"
+        return f"Triton {versions.installed('triton')} cannot compile here: {words}", fix
+    return None
+
+
+def _compile_driver() -> None:
+    """Compile what Triton needs for every kernel, and load nothing: where that fails, no kernel is to blame."""
+    source = Path(private.take("triton.backends.nvidia.driver.dirname")) / "driver.c"
+    places = private.take("triton.backends.nvidia.driver.library_dirs")()
+    include = private.take("triton.backends.nvidia.driver.include_dirs")
+    libraries = private.take("triton.backends.nvidia.driver.libraries")
+    build = private.take("triton.runtime.build._build")
+    with tempfile.TemporaryDirectory() as scratch:
+        build("cuda_utils", str(source), scratch, places, list(include), list(libraries), [])
 
 
 def cache_in(directory: Path) -> None:
@@ -45,13 +69,12 @@ def cache_in(directory: Path) -> None:
 def untuned() -> Iterator[None]:
     """Inside, an autotuner runs each of its configurations once, which compiles it, and measures none: the device is
     shared, and the run tunes again."""
-    from triton.runtime.autotuner import Autotuner
 
     def once(call: Callable[[], object], **_: Any) -> list[float]:
         call()
         return [1.0, 1.0, 1.0]
 
-    with patch.object(Autotuner, "do_bench", property(lambda _: once)):
+    with patch.object(private.take("triton.runtime.autotuner.Autotuner"), "do_bench", property(lambda _: once)):
         yield
 
 
@@ -69,23 +92,20 @@ class CompilersWords:
 
 
 def _from_compiler(fault: BaseException, trace: TracebackType | None) -> bool:
-    from triton.compiler.compiler import compile as of_kernels
-    from triton.errors import TritonError
-    from triton.runtime.build import compile_module_from_src as of_launchers
-
+    of_kernels = private.take("triton.compiler.compiler.compile").__code__
+    of_launchers = vars(private.take("triton.runtime.build"))
     while trace is not None:
-        if trace.tb_frame.f_code in (of_kernels.__code__, of_launchers.__code__):
+        if trace.tb_frame.f_code is of_kernels or trace.tb_frame.f_globals is of_launchers:
             return True
         trace = trace.tb_next
-    return isinstance(fault, TritonError)
+    return isinstance(fault, private.take("triton.errors.TritonError"))
 
 
 def only_read(directory: Path) -> None:
     """From here on Triton finds its kernels below `directory`, and neither compiles nor writes."""
     cache_in(directory)
-    knobs = importlib.import_module("triton.knobs")
-    knobs.cache.manager_class = Sealed
-    knobs.build.impl = _refuse
+    private.take("triton.knobs.cache").manager_class = Sealed
+    private.take("triton.knobs.build").impl = _refuse
 
 
 def _refuse(name: str, *_: object) -> NoReturn:

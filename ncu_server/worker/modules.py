@@ -20,6 +20,8 @@ import torch
 import torch.multiprocessing
 from torch.nn.parameter import is_lazy
 
+from ncu_server.worker import private
+
 LOADED: weakref.WeakSet[types.ModuleType] = weakref.WeakSet()
 """The modules of problems and candidates, which are no library's wherever their files seem to lie."""
 
@@ -32,6 +34,7 @@ ONCE = (
 
 Arguments = tuple[list[Any], dict[str, Any], torch.dtype]
 """What a model is constructed with: by position, by keyword, and under which default dtype."""
+DROPOUT = private.take("torch.nn.modules.dropout._DropoutNd")
 
 
 def load(source: str, name: str, *needed: str) -> types.ModuleType:
@@ -115,7 +118,7 @@ def build(model_class: Any, arguments: Arguments, parameter_seed: int, device: s
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"`{getattr(model_class, '__name__', model_class)}` makes a {type(model).__name__}, no module")
     model.to(device)
-    if any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in model.modules()):
+    if any(isinstance(m, DROPOUT) and m.p > 0 for m in model.modules()):
         model.eval()
     return model
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -24,21 +23,22 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch._C._profiler import _ExperimentalConfig, _RecordFunctionFast
-from torch.autograd import (
-    DeviceType,
-    ProfilerActivity,
-    ProfilerConfig,
-    ProfilerState,
-    _disable_profiler,
-    _enable_profiler,
-    _prepare_profiler,
-)
 
 from ncu_server.authorship import LIBRARY
+from ncu_server.worker import private
 from ncu_server.worker.tensors import flatten
 from ncu_server.worker.watching import Watch
 
+_ExperimentalConfig = private.take("torch._C._profiler._ExperimentalConfig")
+_RecordFunctionFast = private.take("torch._C._profiler._RecordFunctionFast")
+DeviceType = private.take("torch.autograd.DeviceType")
+ProfilerActivity = private.take("torch.autograd.ProfilerActivity")
+ProfilerConfig = private.take("torch.autograd.ProfilerConfig")
+ProfilerState = private.take("torch.autograd.ProfilerState")
+_disable_profiler = private.take("torch.autograd._disable_profiler")
+_enable_profiler = private.take("torch.autograd._enable_profiler")
+_prepare_profiler = private.take("torch.autograd._prepare_profiler")
+_sleep = private.take("torch.cuda._sleep")
 # Calls are profiled until this much time has gone, so that a share rests on many short calls or on one long one.
 SECONDS = 0.2
 MAX_CALLS = 20
@@ -48,7 +48,7 @@ SPIN = "spin_kernel"  # torch.cuda._sleep's
 Table = defaultdict[str, dict[int, float]]  # name -> call -> microseconds
 # Namespaces of operators that are not the candidate's: all that there are before any candidate is loaded, and those
 # that torch and packages around it register when they are imported.
-LIBRARIES = {schema.name.partition("::")[0] for schema in torch._C._jit_get_all_schemas()} | {
+LIBRARIES = {schema.name.partition("::")[0] for schema in private.take("torch._C._jit_get_all_schemas")()} | {
     "ao",
     "autograd",
     "c10d_functional",
@@ -103,10 +103,10 @@ def framed(run: Callable[[], Any]) -> Callable[[], Any]:
 
     def call() -> Any:
         stream = torch.cuda.current_stream()
-        torch.cuda._sleep(LEAD_CYCLES)
+        _sleep(LEAD_CYCLES)
         out = run()
         with torch.cuda.stream(stream):
-            torch.cuda._sleep(1)
+            _sleep(1)
         return out
 
     return call
@@ -317,10 +317,10 @@ def _rows(tensor: torch.Tensor) -> torch.Tensor:
 @contextlib.contextmanager
 def _silence(watch: Watch) -> Iterator[None]:
     """Nothing of the candidate's own runs inside, Triton's launches included."""
-    triton = sys.modules.get("triton.runtime.jit")
+    jitted = private.taken("triton.runtime.jit.JITFunction")
     with contextlib.ExitStack() as stack:
-        if triton is not None:
-            stack.enter_context(patch.object(triton.JITFunction, "run", lambda *_, **__: None))
+        if jitted is not None:
+            stack.enter_context(patch.object(jitted, "run", lambda *_, **__: None))
         watch.silent = True
         watch.rewind()
         yield

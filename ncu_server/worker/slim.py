@@ -15,8 +15,10 @@ from typing import Any
 from unittest.mock import patch
 
 import torch.utils.cpp_extension
-from torch.utils._cpp_extension_versioner import ExtensionVersioner
 
+from ncu_server.worker import private
+
+ExtensionVersioner = private.take("torch.utils._cpp_extension_versioner.ExtensionVersioner")
 HEADERS = Path(__file__).parent / "slim"
 SOURCES = ("cpp_sources", "cuda_sources")
 # Known to need the whole headers; with `requires_grad` slim factories would compile and refuse when they run.

@@ -8,12 +8,14 @@ from collections import defaultdict
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
+from ncu_server.worker import private
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.tensors import flatten
 
+TorchDispatchMode = private.take("torch.utils._python_dispatch.TorchDispatchMode")
+flop_registry = private.take("torch.utils.flop_counter.flop_registry")
+tree_leaves = private.take("torch.utils._pytree.tree_leaves")
 REDUCTIONS = ("sum", "mean", "max", "min", "amax", "amin", "softmax", "log_softmax", "layer_norm", "rms_norm", "var")
 
 
@@ -33,7 +35,7 @@ SPARED = {
 }
 
 
-class Traffic(TorchDispatchMode):  # type: ignore[misc]
+class Traffic(TorchDispatchMode):  # type: ignore[misc, valid-type]
     """Counts the bytes of given tensors that operators must read: views count for what they show, what is looked up in
     for what it gives, what is written over, or read where a mask says, for nothing, as an argument that nobody uses.
     `flops` are those of matrix products and convolutions."""
@@ -183,7 +185,7 @@ def _shape(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [x for x in torch.utils._pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
+    return [x for x in tree_leaves(tree) if isinstance(x, torch.Tensor)]
 
 
 def _elementwise(graph: dict[str, Any]) -> int:

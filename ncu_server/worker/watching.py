@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 import tvm_ffi
-from torch._C._profiler import _RecordFunctionFast
 
+from ncu_server.worker import private
 from ncu_server.worker.tensors import SCALARS
+
+_RecordFunctionFast = private.take("torch._C._profiler._RecordFunctionFast")
 
 
 class Watch:

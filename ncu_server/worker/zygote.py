@@ -13,10 +13,11 @@ from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncu_server import watch
+from ncu_server import versions, watch
 from ncu_server.framing import receive, send
 from ncu_server.sandbox import adopt_orphans, die_with_parent, enter, outlive_parent
 from ncu_server.walls import Walls, from_wire, installed, summary
+from ncu_server.worker import jit, private
 
 WRITES = 4
 """A child may write so many times what its largest file may hold."""
@@ -36,7 +37,11 @@ def main(control_fd: int) -> None:
     die_with_parent()
     adopt_orphans()
     control = socket.socket(fileno=control_fd)
-    notes = _warm()
+    packages = ("torch", "triton") if jit.wanted() else ("torch",)
+    if refused := private.refusal(packages) or jit.ask_programs():
+        send(control, {"refused": refused})
+        os._exit(0)
+    notes = [*filter(None, map(versions.note, packages)), *_warm()]
     wake_in, wake_out = socket.socketpair()
     wake_out.setblocking(False)
     wake_in.setblocking(False)
@@ -83,13 +88,12 @@ def _bound(children: dict[int, Fork], over: dict[int, str], cap: int) -> None:
 def _warm() -> list[str]:
     """Load what children need, torch and tvm_ffi among it; in words what could not be had."""
     import ncu_server.worker.roles  # noqa: F401
-    from ncu_server.worker import aliases, jit, keeping
+    from ncu_server.worker import aliases, keeping
 
     aliases.rename()
     keeping.settle_malloc()
     place = os.environ.pop("NCU_SERVER_KEEPING", None)
     lacking = keeping.install(Path(place)) if place else None
-    jit.ask_programs()
     installed()
     gc.collect()
     gc.freeze()

@@ -115,6 +115,7 @@ async def test_the_environment_is_read_and_keys_stay_at_home(tmp_path: Path, mon
         ("UNKNOWN_TARGET", UsageError),
         ("NO_DEVICE", Unavailable),
         ("NO_COMPILER", Unavailable),
+        ("UNSUPPORTED_VERSION", Unavailable),
         ("INTERNAL", ServerError),
         ("SOMETHING_ELSE", ServerError),
     ],

@@ -188,25 +188,17 @@ def test_kernels_are_owned_by_where_triton_found_them() -> None:
     assert not named_like_a_vendor.owns("nvjet_hsh_128x256")
 
 
-# Stands in for the device: Triton compiles for it and builds its launchers, and no kernel is launched.
+# Stands in for the device, before no_gpu.c does for libcuda.so.1: compiling, loading and launching are Triton's own.
 NO_DEVICE = """
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.driver import CudaLauncher
+from triton.backends.nvidia.driver import CudaLauncher, CudaUtils
 from triton.runtime.driver import driver
 
-class Utils:
-    def load_binary(self, *_):
-        return 1, 1, 0, 0, 1024
-
-    def get_device_properties(self, _):
-        return {"max_shared_mem": 1 << 17}
-
-class Launcher(CudaLauncher):
-    def __call__(self, *_):
-        pass
-
 class Absent:
-    utils, launcher_cls = Utils(), Launcher
+    launcher_cls = CudaLauncher
+
+    def __init__(self):
+        self.utils = CudaUtils()
 
     def get_current_target(self):
         return GPUTarget("cuda", 90, 32)
@@ -222,18 +214,10 @@ class Absent:
 
 driver.set_active(Absent())
 """
-
-
-# What a launcher asks of libcuda.so.1; a library of these is enough to load it.
-CALLED = (
-    "cuCtxGetCurrent",
-    "cuCtxSetCurrent",
-    "cuDeviceGet",
-    "cuDevicePrimaryCtxRetain",
-    "cuFuncSetAttribute",
-    "cuGetErrorString",
-    "cuPointerGetAttribute",
-)
+LAUNCHED = """
+        import ctypes
+        assert ctypes.c_int.in_dll(ctypes.CDLL("libcuda.so.1"), "launched").value, "nothing was launched"
+        return out"""
 
 
 class Bench:
@@ -241,9 +225,8 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         library = folder / "libcuda.so.1"
-        build = ["gcc", "-shared", "-x", "c", "-", "-o", str(library), "-Wl,-soname,libcuda.so.1"]
-        stubs = "".join(f"int {name}(void) {{ return 1; }}" for name in CALLED)
-        subprocess.run(build, input=stubs, text=True, check=True)
+        build = ["gcc", "-shared", "-fPIC", str(Path(__file__).parent / "no_gpu.c"), "-o", str(library)]
+        subprocess.run([*build, "-Wl,-soname,libcuda.so.1"], check=True)
         self.target = TARGETS["triton"]
         environment = self.target.environment(Probe(True, "none", "sm_90", 0))
         paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("LD_LIBRARY_PATH"))))
@@ -307,7 +290,7 @@ def files(place: str) -> set[str]:
 @needs_triton
 @pytest.mark.parametrize("source", [KERNEL, TUNED], ids=["plain", "autotuned"])
 async def test_what_the_build_compiled_is_all_that_the_walled_run_needs(tmp_path: Path, source: str) -> None:
-    source = NO_DEVICE + source
+    source = NO_DEVICE + source.replace("\n        return out", LAUNCHED)
     async with bench(tmp_path) as there:
         built = await there.build(source)
         assert isinstance(built, Build), built
