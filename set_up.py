@@ -83,7 +83,7 @@ def make(directory: Path) -> None:
     if not (uv and done([uv, "venv", "--clear", "--seed", "--python", sys.executable, directory])):
         raise SetUpError(
             f"{sys.executable} cannot make the environment {directory}: see that its folder is writable and that "
-            f"Python's venv is there (Debian and Ubuntu: apt install python3.{sys.version_info[1]}-venv), or install uv."
+            f"Python's venv is there (Debian and Ubuntu: apt install python3.{sys.version_info[1]}-venv), or get uv."
         )
 
 
