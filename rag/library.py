@@ -18,6 +18,7 @@ from rag.lexical import Card
 from rag.model import Embeds
 from rag.page import BOTTLENECKS, FAMILIES, serves_arch, serves_language
 from rag.passage import KINDS, Answer, Mode, Passage, Query, within
+from rag.place import CORPUS
 from rag.plan import Situation, plan
 from rag.rank import DEPTH, Hits, Ranked, freshest, fused, rank
 from rag.recall import Recollection
@@ -55,7 +56,7 @@ class Library:
         cache_dir: Path | None = None,
         mode: Literal["auto", "lexical", "hybrid"] = "auto",
         progress: ingest.Progress | None = None,
-        corpus: Path = ingest.CORPUS,
+        corpus: Path = CORPUS,
         choice: Choice | None = None,
     ) -> Library:
         """Open the library of `corpus` and of the user's own documents, building in `cache_dir` what is missing.

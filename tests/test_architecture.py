@@ -74,7 +74,7 @@ LAYERS = {
         {"documents", "endpoint", "dense", "lexical"},
         {"chunk", "embed", "chroma", "markup", "experience"},
         {"choice", "plan", "page", "terms"},
-        {"passage", "errors"},
+        {"passage", "errors", "place"},
     ],
 }
 
