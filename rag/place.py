@@ -7,4 +7,4 @@ from pathlib import Path
 _HERE = Path(__file__).resolve().parent
 
 CORPUS = next((root for root in (_HERE / "corpus", _HERE.parent / "corpus") if root.is_dir()), _HERE / "corpus")
-"""`docs/`, `kernels/` and `vectors/`; pyproject.toml puts them into the package `rag.corpus` of a wheel."""
+"""`docs/`, `kernels/` and `vectors/`; setup.py puts them into the package `rag.corpus` of a wheel."""
