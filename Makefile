@@ -1,4 +1,4 @@
-# All set-up happens in .venv; `make run` on a fresh machine is enough.
+# All set-up happens in .venv, by set_up.py; `make run` on a fresh machine is enough. `make run PYTHON=python3.12` names a Python.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
