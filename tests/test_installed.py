@@ -34,7 +34,7 @@ def get_init_inputs():
     return []
 """
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def files(folder: Path) -> Iterator[str]:
@@ -90,7 +90,7 @@ def run(commands: Path, folder: Path, program: str, *arguments: str) -> subproce
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("KERNEL_AGENT_", "PYTHON"))}
     environment = kept | {"KERNEL_AGENT_PROVIDER": "templates"}
     whole = [str(commands / program), *arguments]
-    return subprocess.run(whole, cwd=folder, env=environment, capture_output=True, text=True, timeout=280)
+    return subprocess.run(whole, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
 
 
 def test_the_wheel_holds_every_file_of_ours(wheel: Path) -> None:
