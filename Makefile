@@ -1,9 +1,7 @@
-# All set-up happens in .venv; `make run` on a fresh machine is enough.
+# All set-up happens in .venv, by set_up.py; `make run` on a fresh machine is enough. `make run PYTHON=python3.12` names a Python.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Without an NVIDIA GPU the CPU build of torch is pinned; with one, torch's own choice is right.
-CONSTRAINTS := $(if $(shell command -v nvidia-smi 2>/dev/null),,-c constraints-cpu.txt)
 
 .PHONY: run test test-long selftest check clean
 
@@ -24,16 +22,12 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-$(VENV):
-	$(PYTHON) -m venv $@
-
-$(VENV)/.run: requirements.txt constraints-cpu.txt | $(VENV)
-	$(BIN)/pip install -q $(CONSTRAINTS) -r requirements.txt
+$(VENV)/.run: set_up.py requirements.txt
+	$(PYTHON) set_up.py $(VENV)
 	touch $@
 
-# Without byte code, most of which no test needs: that takes longer than the download.
-$(VENV)/.test: requirements-dev.txt requirements.txt constraints-cpu.txt | $(VENV)
-	$(BIN)/pip install -q --no-compile $(CONSTRAINTS) -r requirements-dev.txt
+$(VENV)/.test: set_up.py requirements-dev.txt requirements.txt
+	$(PYTHON) set_up.py $(VENV) --dev
 	touch $(VENV)/.run $@
 
 clean:

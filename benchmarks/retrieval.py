@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rag import Library, Query, ingest
+from rag.place import CORPUS
 from rag.plan import Situation, families_of, operators_in
 
 HERE = Path(__file__).parent
@@ -169,7 +170,7 @@ def _timed(library: Library, row: Row) -> float:
 
 def _large(wanted: int = 20_000) -> str:
     """The time to add a directory of sources that make as many chunks: the corpus's kernels under other names."""
-    sources = [path.read_text() for path in sorted((ingest.CORPUS / "kernels").rglob("*.cu"))]
+    sources = [path.read_text() for path in sorted((CORPUS / "kernels").rglob("*.cu"))]
     with tempfile.TemporaryDirectory() as new:
         root, n = Path(new) / "sources", 0
         root.mkdir()
@@ -187,7 +188,7 @@ def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.retrieval", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("questions", nargs="*", type=Path, default=[HERE / "queries" / "questions.jsonl"])
     parser.add_argument("--profiles", nargs="*", type=Path, default=[HERE / "queries" / "profiles.jsonl"])
-    parser.add_argument("--corpus", type=Path, default=ingest.CORPUS)
+    parser.add_argument("--corpus", type=Path, default=CORPUS)
     parser.add_argument("--cache", type=Path, default=ingest.default_cache())
     parser.add_argument("--quick", action="store_true", help="the scores alone, no times")
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name} as well")

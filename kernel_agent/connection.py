@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
 import shutil
+import site
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -64,7 +64,7 @@ def is_address(path: str) -> bool:
 
 
 def command(path: str) -> StdioServerParameters:
-    """How to start the server: `python` is this interpreter, which finds our packages from any directory.
+    """How to start the server: `python` is this interpreter, which finds our packages from any folder.
 
     Raises ServerError where `path` is no command, or one that this machine does not have.
     """
@@ -74,6 +74,8 @@ def command(path: str) -> StdioServerParameters:
         raise ServerError(f"The measuring server `{path}` is no command; correct mcp_server_path.") from None
     if program in ("python", "python3"):
         program = sys.executable
+        if arguments[:2] == ["-m", "ncu_server"]:
+            arguments = ["-P", *arguments]  # or a folder of that name would be started, and a torch.py be imported
     if shutil.which(program) is None:
         raise ServerError(
             f"The measuring server `{path}` cannot be started: there is no command {program}; correct mcp_server_path."
@@ -83,6 +85,8 @@ def command(path: str) -> StdioServerParameters:
 
 
 def _python_path() -> str:
-    found = importlib.util.find_spec("ncu_server")
-    ours = Path(found.origin).parents[1] if found and found.origin else Path(__file__).parents[1]
-    return os.pathsep.join(part for part in (str(ours), os.environ.get("PYTHONPATH")) if part)
+    """The packages beside this one, unless the interpreter looks there anyway, and none that hangs on the folder."""
+    ours = Path(__file__).resolve().parents[1]
+    installed = ours in {Path(place).resolve() for place in (*site.getsitepackages(), site.getusersitepackages())}
+    theirs = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    return os.pathsep.join([*([] if installed else [str(ours)]), *theirs])

@@ -10,6 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+if __name__ == "__main__" and not sys.flags.safe_path and Path.cwd() != Path(__file__).resolve().parents[1]:
+    del sys.path[0]  # the working folder, where `-m` looks first: a mcp.py there is not ours
+
 from ncu_server import casebook, selftest, server, web
 from ncu_server.errors import Refusal
 from ncu_server.rig import probed

@@ -8,6 +8,9 @@ import symtable
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+DEEPEST = 1000
+"""Levels of a tree that is read. Interpreters differ in how many they take, and all take these."""
+
 
 @dataclass(slots=True)
 class Source:
@@ -24,8 +27,9 @@ class Source:
 
     @classmethod
     def of(cls, text: str) -> Source:
-        """Raises what `ast.parse` and the symbol table raise, and RecursionError where expressions nest too deeply."""
+        """Raises what `ast.parse` and the symbol table raise, and RecursionError for more than `DEEPEST` levels."""
         tree = ast.parse(text)
+        _refuse_depth(tree)
         source = cls(text, tree, frozenset(_bound(symtable.symtable(text, "candidate", "exec"))))
         for node in ast.walk(tree):
             source._learn(node)
@@ -87,6 +91,15 @@ class Source:
                     yield f"{self.path(owner)}.{_constant(name)}"
                 case ast.Call(func=ast.Attribute(value=space, attr="update")) if owner := _owner(space):
                     yield f"{self.path(owner)}.*"
+
+
+def _refuse_depth(tree: ast.Module) -> None:
+    level: list[ast.AST] = [tree]
+    for _ in range(DEEPEST):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return
+    raise RecursionError(f"more than {DEEPEST} levels")
 
 
 def _bound(table: symtable.SymbolTable) -> Iterator[str]:

@@ -15,6 +15,7 @@ from rag.errors import LibraryError
 from rag.library import Library
 from rag.own import Count, Record, Tags
 from rag.passage import KINDS, SEARCHED, Passage, Query, clipped
+from rag.place import CORPUS
 
 SHOWN = 1600
 NAMED = 10
@@ -139,7 +140,7 @@ def _status(cache: Path) -> None:
     corpus = ingest.read()
     choice = from_environment()
     built = (cache / "generations" / corpus.fingerprint / "index.sqlite").is_file()
-    print(f"corpus      {len(corpus.files)} files in {ingest.CORPUS}")
+    print(f"corpus      {len(corpus.files)} files in {CORPUS}")
     print(f"index       {cache}: {'up to date' if built else 'to be built at first use'}")
     if (cache / "own").is_dir():
         with contextlib.closing(Record(cache)) as record:
@@ -160,7 +161,7 @@ def _vectors(cache: Path) -> None:
         raise LibraryError(f"no vectors can be made: {embedder}")
     with contextlib.closing(embedder):
         count, new = ingest.refresh(cache, embedder, _tell)
-    path = shipped.file(ingest.CORPUS, embedder.model.id)
+    path = shipped.file(CORPUS, embedder.model.id)
     print(f"{count} vectors, {new} of them new, {path.stat().st_size / 1e6:.2f} MB in {path}")
 
 

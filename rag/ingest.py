@@ -25,10 +25,10 @@ from rag.errors import LibraryError
 from rag.model import Embeds
 from rag.own import Record, Tags
 from rag.page import Page, parse, problems
+from rag.place import CORPUS
 
 Progress = Callable[[str], None]
 
-CORPUS = Path(__file__).resolve().parent.parent / "corpus"
 SUFFIXES = frozenset({".md", ".cu", ".cuh", ".cpp", ".cc", ".h", ".hpp", ".hip", ".py"})
 
 EMBED_BATCH = 16

@@ -18,6 +18,7 @@ from rag.lexical import Card
 from rag.model import Embeds
 from rag.page import BOTTLENECKS, FAMILIES, serves_arch, serves_language
 from rag.passage import KINDS, Answer, Mode, Passage, Query, within
+from rag.place import CORPUS
 from rag.plan import Situation, plan
 from rag.rank import DEPTH, Hits, Ranked, freshest, fused, rank
 from rag.recall import Recollection
@@ -55,7 +56,7 @@ class Library:
         cache_dir: Path | None = None,
         mode: Literal["auto", "lexical", "hybrid"] = "auto",
         progress: ingest.Progress | None = None,
-        corpus: Path = ingest.CORPUS,
+        corpus: Path = CORPUS,
         choice: Choice | None = None,
     ) -> Library:
         """Open the library of `corpus` and of the user's own documents, building in `cache_dir` what is missing.
@@ -68,9 +69,7 @@ class Library:
             raise LibraryError(f"unknown retrieval mode {mode!r}: auto, lexical or hybrid")
         tell = progress or _log.info
         cache = cache_dir or ingest.default_cache()
-        shelf = Shelf(ingest.open_lexical(cache, ingest.read(corpus), tell))
-        added = ingest.open_own(cache, tell)
-        shelves = [shelf] if added is None else [shelf, Shelf(added)]
+        shelves = _open_shelves(cache, corpus, tell)
         if mode == "lexical":
             return cls(cache, shelves, None, "lexical retrieval was asked for", Choice(), must=False)
         embedder: Embeds | None = None
@@ -292,6 +291,16 @@ class Library:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _open_shelves(cache: Path, corpus: Path, tell: ingest.Progress) -> list[Shelf]:
+    index = ingest.open_lexical(cache, ingest.read(corpus), tell)
+    try:
+        added = ingest.open_own(cache, tell)
+    except LibraryError:
+        index.close()
+        raise
+    return [Shelf(index)] if added is None else [Shelf(index), Shelf(added)]
 
 
 def _best_first(hits: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:

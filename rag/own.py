@@ -81,9 +81,19 @@ class Record:
         self.directory = cache / "own"
         self.directory.mkdir(parents=True, exist_ok=True)
         self.path = self.directory / "record.sqlite"
-        try:
+        with self._named():
             self._base = sqlite3.connect(self.path)
-            self._base.executescript(_TABLES)
+        try:
+            with self._named():
+                self._base.executescript(_TABLES)
+        except LibraryError:
+            self._base.close()
+            raise
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
         except sqlite3.Error as error:
             raise LibraryError(
                 f"the record of your documents {self.path} is broken ({error}): remove it and add them again"

@@ -79,7 +79,7 @@ LAYERS = {
         {"chunk", "embed", "chroma", "markup", "experience"},
         {"choice", "plan", "page", "terms"},
         {"folders"},
-        {"passage", "errors", "texts", "protocol"},
+        {"passage", "errors", "texts", "protocol", "place"},
     ],
 }
 

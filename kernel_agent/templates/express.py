@@ -6,12 +6,10 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from math import isinf, isnan
-from pathlib import Path
 
 from kernel_agent.templates.program import Call, Constant, Program, Read
 from kernel_agent.templates.strides import Pattern
-
-CORPUS = Path(__file__).resolve().parents[2] / "corpus" / "kernels"
+from rag.place import CORPUS
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -89,7 +87,7 @@ def leaf_name(program: Program, i: int) -> str:
 @cache
 def text(name: str) -> str:
     """A file of the corpus, such as `norm/level_02.cpp`, from its first include on."""
-    whole = (CORPUS / name).read_text()
+    whole = (CORPUS / "kernels" / name).read_text()
     return whole[whole.index("#include") :]
 
 

@@ -16,6 +16,7 @@ from rag import dense, ingest, shipped
 from rag.chunk import CAP, chunks, tokens
 from rag.embed import PACKAGE, packaged_model
 from rag.page import Page, parse, problems
+from rag.place import CORPUS
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INCLUDE = re.compile(r"^#include .*\n", re.MULTILINE)
@@ -111,7 +112,7 @@ def test_the_shipped_vectors_can_be_read_and_what_lacks_one_is_only_told(pages: 
     if isinstance(found, str):
         pytest.skip(found)
     texts = {dense.key(c.embedded): f"{page.path}: {c.heading}" for page in pages for c in chunks(page)}
-    held = shipped.read(shipped.file(ingest.CORPUS, found.id), texts)
+    held = shipped.read(shipped.file(CORPUS, found.id), texts)
     missing = sorted(set(texts) - set(held))
     if missing:
         print(f"{len(missing)} of {len(texts)} chunks are embedded at first use; `python -m rag vectors` mends it:")

@@ -288,6 +288,20 @@ def test_a_broken_own_index_is_rebuilt_and_a_broken_record_is_named(
         Library.open(cache, "lexical", corpus=corpus)
 
 
+def test_a_library_that_cannot_be_opened_leaves_no_file_open(documents: Path, corpus: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    added(cache, documents)
+    (cache / "own" / "record.sqlite").write_bytes(b"x" * 9000)
+    with pytest.raises(LibraryError) as fault:
+        Library.open(cache, "lexical", corpus=corpus)
+    assert not [path for path in opened() if str(cache) in path], fault
+
+
+def opened() -> list[str]:
+    """The files that this process has open."""
+    return [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+
+
 def test_own_documents_never_change_what_the_corpus_answers(documents: Path, corpus: Path, tmp_path: Path) -> None:
     def answer() -> list[str]:
         with Library.open(tmp_path / "cache", "lexical", corpus=corpus) as library:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rag import Library, Situation
-from rag.ingest import CORPUS
 from rag.passage import Passage, within
+from rag.place import CORPUS
 from rag.plan import bottlenecks_in, families_of, operators_in, plain_error, plan
 
 LOG = """/tmp/build/k.cu(41): error: identifier "__shfl_down" is undefined
