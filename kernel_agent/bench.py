@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +18,7 @@ from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from kernel_agent import diagnosis
 from kernel_agent.connection import Address, command, is_address
+from kernel_agent.environment import Environment
 from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
 from kernel_agent.journal import LOG
 from kernel_agent.types import Check, Description, Evaluation, Problem, Profile, Status
@@ -55,74 +56,6 @@ PROFILED_AT_ONCE, PROFILE_S = 8, 300.0
 
 T = TypeVar("T")
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A kind of device as the server sees it; `reason` and `fix` say why it is not available and what would help."""
-
-    name: str
-    available: bool
-    device: str | None = None
-    arch: str | None = None
-    threads: int | None = None
-    compiler: str | None = None
-    reason: str | None = None
-    fix: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A program the server can use, or how to get it."""
-
-    name: str
-    path: str | None = None
-    version: str | None = None
-    fix: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Wall:
-    """One wall around a candidate's processes: whether it stands there, and how, or why not."""
-
-    name: str
-    stands: bool
-    why: str
-    targets: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """A folder that the server writes to; `why` says what was passed over for it, or why it cannot be used."""
-
-    name: str
-    path: str
-    usable: bool
-    why: str | None = None
-    fix: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """Whether the server's profiler may read the GPU's counters: allowed, denied, unknown."""
-
-    state: str
-    why: str
-    fix: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """What the server's machine can do."""
-
-    server: str
-    python: str
-    torch: str
-    targets: tuple[Target, ...]
-    tools: tuple[Tool, ...]
-    walls: tuple[Wall, ...] = ()
-    places: tuple[Folder, ...] = ()
-    counters: Counters | None = None
 
 
 class Bench:

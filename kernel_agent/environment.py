@@ -1,0 +1,73 @@
+"""What the server's machine can do, as it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kind of device as the server sees it; `reason` and `fix` say why it is not available and what would help."""
+
+    name: str
+    available: bool
+    device: str | None = None
+    arch: str | None = None
+    threads: int | None = None
+    compiler: str | None = None
+    reason: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program the server can use, or how to get it."""
+
+    name: str
+    path: str | None = None
+    version: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wall:
+    """One wall around a candidate's processes: whether it stands there, and how, or why not."""
+
+    name: str
+    stands: bool
+    why: str
+    targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder that the server writes to; `why` says what was passed over for it, or why it cannot be used."""
+
+    name: str
+    path: str
+    usable: bool
+    why: str | None = None
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Whether the server's profiler may read the GPU's counters: allowed, denied, unknown."""
+
+    state: str
+    why: str
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the server's machine can do."""
+
+    server: str
+    python: str
+    torch: str
+    targets: tuple[Target, ...]
+    tools: tuple[Tool, ...]
+    walls: tuple[Wall, ...] = ()
+    places: tuple[Folder, ...] = ()
+    counters: Counters | None = None
