@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import shlex
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -102,19 +101,12 @@ class Journal:
         Left by a failure before anything is recorded, or by a stop before it has begun, the journal removes what the
         run has written and made.
         """
-        if foreign := _foreign(directory):
-            raise UsageError(
-                f"The run directory {directory} holds files that no run has written ({foreign}): "
-                "choose an empty one, or one that does not exist yet."
-            )
+        _check_free(directory)
         journal = cls(directory)
         try:
             with _understood(directory):
                 if _tables(journal._rows):
-                    raise UsageError(
-                        f"The run directory {directory} holds a run already: go on with it by "
-                        f"`python -m kernel_agent resume {shlex.quote(str(directory))}`, or choose another."
-                    )
+                    raise UsageError(f"The run directory {directory} holds a run already; resume it, or take another.")
         except KernelAgentError:
             journal.close()
             raise
@@ -289,14 +281,13 @@ def _transaction(rows: sqlite3.Connection) -> Iterator[None]:
     rows.execute("COMMIT")
 
 
-def _foreign(directory: Path) -> str:
-    """Where no run has begun, the first files beside those that an early kill leaves and the replies of a person."""
+def _check_free(directory: Path) -> None:
+    """Raises UsageError where it holds more than an early kill leaves and the replies of a person, and no run."""
     ours = {"lock", LOG, MANUAL, *(FILE + end for end in ("", "-journal", "-wal", "-shm"))}
-    try:
-        others = sorted(path.name for path in directory.iterdir() if path.name not in ours)
-    except OSError:  # not there yet, or a file: told when it is made
-        return ""
-    return "" if begun(directory) else ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+    others = sorted(path.name for path in directory.iterdir() if path.name not in ours) if directory.is_dir() else []
+    if others and not begun(directory):
+        names = ", ".join(others[:3])
+        raise UsageError(f"{directory} holds files that no run has written ({names}): choose another run directory.")
 
 
 def begun(directory: Path) -> bool:
@@ -345,14 +336,12 @@ def _require(directory: Path) -> None:
     try:
         if (directory / FILE).is_file():
             return
-        if not directory.exists():
-            raise UsageError(f"There is no folder {directory}; each run has one of its own, in runs by default.")
         if not directory.is_dir():
-            raise UsageError(f"{directory} is a file: give the folder of a run, which holds {FILE}.")
-        held = sorted(path.parent for path in directory.glob(f"*/{FILE}"))
+            raise UsageError(f"There is no folder {directory}; each run has one of its own, in runs by default.")
+        runs = sorted(path.parent for path in directory.glob(f"*/{FILE}"))
     except OSError as error:
         raise UsageError(f"{directory} cannot be read ({error.strerror}).") from None
-    within = f" It holds the folders of {len(held)} runs; give one, such as {held[-1]}." if held else ""
+    within = f" It holds {len(runs)} runs; give one of them, such as {runs[-1]}." if runs else ""
     raise UsageError(f"There is no run in {directory}: {FILE} is missing.{within}")
 
 

@@ -27,7 +27,7 @@ LAYERS = {
         {"thinker", "templates", "bench", "providers", "experience"},
         {"ensemble"},
         {"endpoint", "manual", "cassette", "metered", "replies"},
-        {"llm", "query", "advice", "prompts", "excerpt", "sweep", "costs", "diagnosis", "connection"},
+        {"llm", "query", "advice", "prompts", "excerpt", "sweep", "costs", "diagnosis", "connection", "environment"},
         {"journal", "problem", "intake", "built", "evidence", "delivery"},
         {"helpers", "budget", "prices", "novelty", "recorded", "selection", "together", "protocols", "briefing"},
         {"tree", "syntax", "construct"},

@@ -103,7 +103,7 @@ def test_where_the_class_is_not_there_a_stand_in_has_its_parts(loaded: Any) -> N
         torch.relu,
         {None: 1, 2: "a"},
     ],
-    ids=str,
+    ids=["dtype", "complex", "device", "class", "function", "operator", "keys"],
 )
 def test_other_plain_values_come_back(value: Any) -> None:
     assert again(value) == value
