@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
+from ncu_server.worker import private
 from ncu_server.worker.tensors import flatten
 
+TorchDispatchMode = private.take("torch.utils._python_dispatch.TorchDispatchMode")
+tree_map = private.take("torch.utils._pytree.tree_map")
 # Operators of which kernels make of NaN what their minimum, maximum or comparison does: a number, or another branch.
 CHOOSING = {
     *("maximum", "minimum", "fmax", "fmin", "max", "min", "amax", "amin", "aminmax", "cummax", "cummin", "clamp"),
@@ -24,7 +25,7 @@ CHOOSING = {
 NUMBERS = (0.0, 1e4, -1e4)  # that stand for whatever a comparison takes NaN for
 
 
-class Chosen(TorchDispatchMode):  # type: ignore[misc]
+class Chosen(TorchDispatchMode):  # type: ignore[misc, valid-type]
     """Operators that choose find a number where NaN was."""
 
     def __init__(self, number: float) -> None:

@@ -67,6 +67,7 @@ PARTS = (
     Part("torch.cuda._sleep", "keeps a GPU busy until the host has launched what is timed"),
     Part("torch.utils._python_dispatch.TorchDispatchMode", "counts the bytes that operators read"),
     Part("torch.utils._pytree.tree_leaves", "finds tensors in arguments", lambda leaves: leaves([(1,)]) == [1]),
+    Part("torch.utils._pytree.tree_map", "changes tensors in arguments", lambda change: change(str, [1]) == ["1"]),
     Part("torch.utils.flop_counter.flop_registry", "counts the work of matrix products and convolutions"),
     Part("torch.ops.aten.add.Tensor._schema", "tells which operators give views", lambda schema: schema.returns),
     Part("torch.nn.modules.dropout._DropoutNd", "finds models with dropout"),

@@ -7,18 +7,18 @@ from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
-
+from ncu_server.worker import private
 from ncu_server.worker.budget import alike, finite
 from ncu_server.worker.problem import MISREAD
 from ncu_server.worker.tensors import flatten, real, spec_of
 
+TorchDispatchMode = private.take("torch.utils._python_dispatch.TorchDispatchMode")
 FAILS = "the reference fails with others"
 Calls = list[tuple[str, list[Any]]]
 """Operators in the order in which they ran, each with those arguments that can only be dimensions, sizes or places."""
 
 
-class Recorded(TorchDispatchMode):  # type: ignore[misc]
+class Recorded(TorchDispatchMode):  # type: ignore[misc, valid-type]
     """Keeps the calls of operators."""
 
     def __init__(self) -> None:
