@@ -91,7 +91,18 @@ async def optimized(problem: Path, target: str, place: Path, gpu: int) -> tuple[
     """The winner of one round of templates on a GPU, or None where there is none; its run lies below `place`."""
     run, path = place / problem.stem, os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH")) if p)
     command = [sys.executable, "-m", "kernel_agent", "run", str(problem.resolve()), "--target", target, "--rounds", "1"]
-    command += ["--ideas", "3", "--provider", "templates", "--retrieval", "lexical", "--run-directory", str(run)]
+    command += [
+        "--ideas",
+        "2",
+        "--sweep-evaluations",
+        "0",
+        "--provider",
+        "templates",
+        "--retrieval",
+        "lexical",
+        "--run-directory",
+        str(run),
+    ]
     environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": str(gpu)}
     child = await asyncio.create_subprocess_exec(
         *command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
