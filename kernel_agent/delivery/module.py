@@ -68,7 +68,7 @@ def _constants(source: str, problem: Problem, description: Description, bind: st
         "FORM": contract.form,
         "RETURNS": contract.returns,
         "PLAIN": "".join(f", {PLAIN[k]} p{n}" for n, k in enumerate(contract.leaves) if k in PLAIN),
-        "HAS_MODEL": any(isinstance(n, ast.ClassDef) and n.name == "Model" for n in ast.parse(source).body),
+        "HAS_MODEL": any(_names_model(node) for node in ast.parse(source).body),
         "COMPILES": why is None,
         "WHY_NOT": f"torch.compile cannot take this kernel whole: {why}; call it outside the compiled part."
         if why
@@ -85,6 +85,13 @@ def _constants(source: str, problem: Problem, description: Description, bind: st
             f"_KA_DTYPES = ({dtypes}{',' if dtypes else ''})",
         ]
     )
+
+
+def _names_model(node: ast.stmt) -> bool:
+    match node:
+        case ast.ClassDef(name="Model") | ast.Assign(targets=[ast.Name(id="Model")]):
+            return True
+    return False
 
 
 def _build(device: Device, target: str, bind: str) -> dict[str, str]:

@@ -125,6 +125,7 @@ ModelNew.fallback = True
 with torch.no_grad():
     said["fallback"] = torch.equal(model(x[:1], offset), right[:1])
 ModelNew.fallback = False
+said["argv"] = sys.argv
 if "compile" in sys.argv:
     with torch.no_grad():
         said["compile"] = torch.equal(torch.compile(model, fullgraph=True)(x, offset), model(x, offset))
@@ -182,6 +183,15 @@ def test_a_file_alone_in_a_folder_with_an_odd_name_is_right_and_refuses_in_one_s
     assert str(said["gradient"]).startswith("RuntimeError: This kernel gives no gradients")
     assert str(said["half"]).startswith("TypeError: This kernel was verified with parameters of torch.float32")
     assert said["parameter"] == "ValueError: scale is float32 [3]; this kernel was verified with float32 [256]."
+
+
+def test_a_module_of_another_name_whose_file_reads_the_command_line_is_delivered_too(tmp_path: Path) -> None:
+    reads = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--width')\nparser.parse_args()\n"
+    source = (reads + PROBLEM.replace("from __future__ import annotations\n", "")).replace("Model", "Scaled", 1)
+    source += "\n\nModel = Scaled\n"
+    text = delivered(source + KERNEL, Problem("own", source, "cpu"), description(), "tvm_ffi")
+    said = used(tmp_path, text, "--their", "own")
+    assert said["agrees"] is True and said["fallback"] is True and said["argv"] == ["-c", "--their", "own"]
 
 
 @pytest.mark.long

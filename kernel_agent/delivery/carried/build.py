@@ -2,6 +2,7 @@
 import os as _ka_os
 import platform as _ka_platform
 import shutil as _ka_shutil
+import sys as _ka_sys
 import tempfile as _ka_tempfile
 
 import torch as _ka_torch
@@ -56,3 +57,4 @@ _ka_place()
 _ka_built = _ka_settings()
 _ka_before = {name: _ka_os.environ.get(name) for name in _ka_built}
 _ka_os.environ.update(_ka_built)
+_ka_arguments, _ka_sys.argv = _ka_sys.argv, _ka_sys.argv[:1]  # those of the program that imports this are not for it

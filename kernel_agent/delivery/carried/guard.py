@@ -7,6 +7,7 @@ for _ka_name, _ka_value in _ka_before.items():
         _ka_os.environ.pop(_ka_name, None)
     else:
         _ka_os.environ[_ka_name] = _ka_value
+_ka_sys.argv = _ka_arguments
 
 _KA_OTHERWISE = "find a kernel for that, or set ModelNew.fallback = True to run the original instead"
 _KA_NO_ORIGINAL = "find a kernel for that"
