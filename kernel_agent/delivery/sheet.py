@@ -109,7 +109,7 @@ def _who(evaluation: Evaluation) -> str:
 
 def _works(sheet: Sheet) -> Iterator[str]:
     if sheet.delivery is None:
-        yield "This file was not built by itself: what was judged is the kernel within it, or its other binding."
+        yield "This file was not tried by itself: what was judged is its kernel, as the run built it."
         return
     good = [TRIED[c.name] for c in sheet.delivery.checks if c.ok and c.name in TRIED]
     yield f"By itself, in an empty folder and a fresh process: it builds, agrees with the original{_and(good)}."

@@ -11,11 +11,13 @@ import re
 import select
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -80,6 +82,26 @@ async def test_a_run_tells_each_trial_and_ends_with_the_account_which_show_repea
         assert part in account, account
     assert "class ModelNew(Model)" in (there / "kept" / "best_kernel.py").read_text()
     assert await run("show", "kept") == (0, "\n" + account, "")
+    await check_rewritten(there / "kept")
+
+
+async def check_rewritten(directory: Path) -> None:
+    """A run of before, which tried no file and delivered a bare kernel, gets its files anew."""
+    delivered, page = directory / "best_kernel.py", directory / "VERIFICATION.md"
+    first = delivered.read_text()
+    assert "By itself, in an empty folder" in first and "| builds | yes |" in page.read_text()
+    with closing(sqlite3.connect(directory / "journal.sqlite")) as rows, rows:
+        rows.execute("DELETE FROM records WHERE kind = 'delivery'")
+    delivered.write_text("class ModelNew: ...\n")
+    code, _, err = await run("show", directory.name, "--rewrite", "--bind", "torch")
+    assert (code, err) == (0, "")
+    text = delivered.read_text()
+    assert "This file was not tried by itself" in text and "_ka_load_inline" in text and "class ModelNew(Model)" in text
+    assert await run("show", directory.name, "--bind", "torch") == (
+        2,
+        "",
+        "error: --bind of `show` goes with --rewrite.\n",
+    )
 
 
 async def test_a_run_stopped_by_its_provider_says_how_to_go_on_and_repays_nothing(there: Path) -> None:
