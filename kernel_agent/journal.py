@@ -283,11 +283,11 @@ def _transaction(rows: sqlite3.Connection) -> Iterator[None]:
 
 def _check_free(directory: Path) -> None:
     """Raises UsageError where it holds more than an early kill leaves and the replies of a person, and no run."""
-    ours = {"lock", LOG, MANUAL, *(FILE + end for end in ("", "-journal", "-wal", "-shm"))}
-    others = sorted(path.name for path in directory.iterdir() if path.name not in ours) if directory.is_dir() else []
+    held = directory.iterdir() if directory.is_dir() else ()
+    others = sorted(path.name for path in held if path.name not in (*OURS, MANUAL) and path.suffix != ".half")
     if others and not begun(directory):
-        names = ", ".join(others[:3])
-        raise UsageError(f"{directory} holds files that no run has written ({names}): choose another run directory.")
+        first = ", ".join(others[:3])
+        raise UsageError(f"{directory} holds files that no run has written ({first}): choose another run directory.")
 
 
 def begun(directory: Path) -> bool:

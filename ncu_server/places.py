@@ -98,7 +98,7 @@ def left_behind(building: Path) -> Iterator[Path]:
 def aliased(folder: Path, roots: Iterable[str]) -> dict[str, str]:
     """Make links in `folder` to those of `roots` whose path is not plain; see aliases."""
     folder.mkdir(exist_ok=True)
-    odd = [root for root in roots if not plain(root)]
+    odd = [root for root in roots if not PLAIN.fullmatch(root) or not plain(root)]
     for root in {*odd, *map(os.path.realpath, odd)}:
         with contextlib.suppress(FileExistsError):
             (folder / hashlib.sha256(os.fsencode(root)).hexdigest()[:12]).symlink_to(root)

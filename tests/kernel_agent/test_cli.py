@@ -160,7 +160,7 @@ BAD: list[tuple[str, int, str]] = [
     ("run relu.py --provider opnai", 2, "Did you mean openai?"),
     ("run missing.py", 2, "There is no file missing.py."),
     ("run .", 2, "is a folder, and this takes one file: name the file in it. It holds binary.py, bom.py, empty.py"),
-    ("run binary.py", 2, "not text in UTF-8"),
+    ("run binary.py", 2, "is not text in UTF-16"),
     ("run syntax.py", 2, "does not parse"),
     ("run empty.py", 2, "holds no `Model`"),
     ("run shapeless.py", 2, "defines no `get_inputs`: add it, or give --input-shapes 64x1024, one for each input"),

@@ -106,7 +106,7 @@ def test_an_export_is_taken_in_elsewhere_once(
         (as_line(ROW).replace('"format": 1', '"format": 7'), "it has format 7, this version reads format 1"),
         (as_line(ROW).replace("dram-bw", "weather"), "bottleneck: 'weather' is none of"),
         ("\n\n", "There is no experience in some.jsonl: `experience export` writes such a file."),
-        (b"\xff\xfe", "some.jsonl is not text in UTF-8."),
+        (b"\xff", "some.jsonl is not text in UTF-8 (byte 0xff in line 1): save it as UTF-8."),
         (None, "There is no file some.jsonl."),
     ],
 )

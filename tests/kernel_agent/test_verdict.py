@@ -113,7 +113,7 @@ def test_a_verdict_is_the_first_word_and_the_exit_code(there: Path, candidate: s
 BAD = [
     ("missing.py --problem problem.py", 2, "There is no file missing.py."),
     ("honest.py --problem missing.py", 2, "There is no file missing.py."),
-    ("binary.py --problem problem.py", 2, "binary.py is not text in UTF-8."),
+    ("binary.py --problem problem.py", 2, "binary.py is not text in UTF-16 (truncated data): save it as UTF-8."),
     ("honest.py --problem typo.py", 2, "typo does not parse"),
     ("honest.py --problem empty.py", 2, "empty holds no `Model`"),
     ("honest.py --problem module.py", 2, "module defines no `get_inputs`: add it, or give --input-shapes 64x1024"),
