@@ -15,8 +15,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 
-from kernel_agent import texts
 from kernel_agent.errors import UsageError
+from rag import texts
 
 OURS = Path(__file__).parent / "prompts" / "rules.toml"
 

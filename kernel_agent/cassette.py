@@ -16,11 +16,11 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from kernel_agent import texts
 from kernel_agent.errors import UsageError
 from kernel_agent.journal import Journal
 from kernel_agent.llm import NotRecorded, Question, Reply
 from kernel_agent.types import JSON, Problem
+from rag import texts
 from rag.experience import Experience
 
 FORMAT = 2

@@ -258,7 +258,7 @@ def _whole(file: Path, helpers: Sequence[Path]) -> str:
 
 
 def _source(file: Path, stdin: bool = False) -> str:
-    from kernel_agent.texts import NotText, decoded
+    from rag.texts import NotText, decoded
 
     piped = stdin and str(file) == "-"
     try:

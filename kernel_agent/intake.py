@@ -23,7 +23,7 @@ from kernel_agent.construct import constructed
 from kernel_agent.errors import THEIRS, ProblemError, shown
 from kernel_agent.helpers import whole, with_helpers
 from kernel_agent.syntax import used_names
-from kernel_agent.texts import NotText, plain_ends, read
+from rag.texts import NotText, plain_ends, read
 
 Given = Sequence[Any] | Mapping[str, Any]
 FORMS = "source text, a path, a torch.nn.Module, its class, or a function"

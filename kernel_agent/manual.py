@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from kernel_agent import texts
 from kernel_agent.errors import ProviderError, Waiting
 from kernel_agent.llm import Question, Reply
+from rag import texts
 
 
 class Manual:

@@ -14,8 +14,8 @@ from dotenv import dotenv_values
 from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from kernel_agent import texts
 from kernel_agent.errors import UsageError, meant, nearest
+from rag import texts
 
 PREFIX = "KERNEL_AGENT_"
 OTHERS = (

@@ -1,4 +1,4 @@
-"""The one reader of texts that people add: UTF-8 with a mark or without, UTF-16 and UTF-32, any line ends."""
+"""The one reader of texts that people hand in: UTF-8 with a mark or without, UTF-16 and UTF-32, any line ends."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ LAYERS = {
         {"tree", "syntax", "construct"},
         {"settings", "events", "place"},
         {"types"},
-        {"errors", "plain", "bandit", "texts", "environment"},
+        {"errors", "plain", "bandit", "environment"},
     ],
     "ncu_server": [
         {"__main__"},
