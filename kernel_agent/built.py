@@ -41,4 +41,4 @@ def _module(path: Path) -> Any:
     with patch.object(sys, "argv", [path.name]):  # this program's own arguments are not for it
         spec.loader.exec_module(source)
     kind = getattr(source, "ModelNew", None) or source.Model  # nothing beat the original
-    return constructed(kind, source.get_init_inputs())
+    return constructed(kind, getattr(source, "get_init_inputs", lambda: None)())

@@ -173,6 +173,7 @@ async def _vary_plain_values(session: Session, first: Case, told: Answer) -> Non
     if not first.inputs.spec["tensors"] and len(kept) == len(plain):
         words = f"no input of {first.variant} is a tensor, and none of its plain values can be varied"
         raise Refusal(Code.BAD_PROBLEM, f"{words}: every call gives the same, so a check says nothing")
+    session.kept[first.variant] = [plain.index(one.plain) for one in kept]
     if kept:
         session.note(kept_note(kept))
 

@@ -21,6 +21,7 @@ BASELINES: dict[str, str | None] = {
     "max-autotune-no-cudagraphs": "max-autotune-no-cudagraphs",
     "max-autotune": "max-autotune",
 }
+COMMON = ("leaves", "form", "returns", "is_plain", "parameters", "made", "mode")  # of what all calls of a problem share
 UNSEEN = ((1 << 20, 8), (16 << 20, 2), (1 << 30, 1))  # bytes of an input set at most, and how many only timed calls see
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
@@ -52,6 +53,7 @@ class Session:
         self.cases: list[Case] = []
         self.rehearsal: list[Shared] = []
         self.notes: list[str] = []
+        self.kept: dict[str, list[int]] = {}  # numbers of the plain values that no check varies, by variant
         self.users = self._held_bytes = 0
         self._children: list[Child] = []
         self._baselines: dict[str, Child] = {}
@@ -162,14 +164,16 @@ class Session:
 
     async def contract(self) -> dict[str, Any]:
         """What calls take and give: those of all input sets, and what they have in common; see worker.contract."""
-        eager, found = self._baselines["eager"], []
+        found = []
         for case in self.timed:
-            inputs = case.inputs
-            found.append(await eager.ask("contract", [inputs.fd], PREPARE_TIMEOUT_S, inputs=inputs.spec))
-        calls = [{"takes": one["takes"], "gives": one["gives"]} for one in found]
-        common = {name: found[0][name] for name in ("leaves", "form", "returns", "is_plain", "parameters")}
+            asked = {"inputs": case.inputs.spec, "kept": self.kept.get(case.variant, [])}
+            found.append(await self.eager.ask("contract", [case.inputs.fd], PREPARE_TIMEOUT_S, **asked))
+        calls = [{name: one[name] for name in ("takes", "gives", "held")} for one in found]
+        common = {name: found[0][name] for name in COMMON}
+        alike = all(one[name] == common[name] for one in found for name in COMMON)
         effects = self.drawn.effects
-        return common | {"calls": calls, "changes": bool(effects["inputs"] or effects["buffers"])}
+        changes = bool(effects["inputs"] or effects["buffers"])
+        return common | {"calls": calls, "changes": changes, "is_plain": common["is_plain"] and alike}
 
     async def kernels(self, name: str) -> list[str]:
         """What a baseline of torch.compile launches, in order; ChildError passes through."""

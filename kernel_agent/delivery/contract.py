@@ -40,14 +40,18 @@ class Call:
 
     takes: tuple[Taken, ...]
     gives: tuple[Given, ...]
+    held: tuple[tuple[Any] | None, ...] = ()
+    """The value of each input that no check varied, None for others; empty in runs of before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
     """All calls that were verified. `leaves` are the kinds of the inputs in order (`tensor`, `float`, `none`, ...).
 
-    `form` is the structure of (arguments, keywords), `returns` that of the outputs, None where it is not of lists,
-    tuples and dicts of tensors. `changes`: a call changes its inputs or buffers.
+    `form` is the structure of (arguments, keywords), `returns` that of the outputs; `is_plain` says whether both are of
+    lists, tuples and dicts of tensors alone. `changes`: a call changes its inputs or buffers. `made` are the
+    constructor's arguments, by position and by keyword, where they are literals; `mode` is whether the model trains,
+    None where that changes nothing.
     """
 
     calls: tuple[Call, ...] = ()
@@ -57,6 +61,8 @@ class Contract:
     is_plain: bool = False
     parameters: Mapping[str, Given] | None = None
     changes: bool = False
+    made: tuple[list[Any], dict[str, Any]] | None = None
+    mode: bool | None = None
 
     @property
     def why_not_compiled(self) -> str | None:
@@ -66,7 +72,7 @@ class Contract:
         if self.changes:
             return "a call changes its inputs or buffers"
         if not self.is_plain:
-            return "the outputs are more than lists, tuples and dicts of tensors"
+            return "its inputs or outputs are more than lists, tuples and dicts of tensors, alike in each call"
         odd = sorted({kind for kind in self.leaves if kind not in ("tensor", "none", *PLAIN)})
         return f"an input is a {odd[0]}" if odd else None
 

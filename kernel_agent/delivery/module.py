@@ -27,7 +27,8 @@ def delivered(source: str, problem: Problem, description: Description, bind: str
         carried("build.py"),
         *([carried("binding.py")] if bind == "torch" else []),
         "# ---- The kernel, as it was judged. ----\n" + (bound(code) if bind == "torch" else code),
-        carried("guard.py"),
+        carried("end.py"),
+        *([carried("guard.py")] if _is_guarded(ast.parse(source)) else []),
     ]
     return "\n\n".join(part for part in parts if part.strip())
 
@@ -64,11 +65,13 @@ def _constants(source: str, problem: Problem, description: Description, bind: st
         "TAKES": takes(contract),
         "PARAMETERS": {name: (list(p.shape), p.dtype) for name, p in (contract.parameters or {}).items()},
         "CHANGES": contract.changes,
+        "MADE": contract.made,
+        "MODE": contract.mode,
         "LEAVES": list(contract.leaves),
         "FORM": contract.form,
         "RETURNS": contract.returns,
         "PLAIN": "".join(f", {PLAIN[k]} p{n}" for n, k in enumerate(contract.leaves) if k in PLAIN),
-        "HAS_MODEL": any(_names_model(node) for node in ast.parse(source).body),
+        "HAS_MODEL": _can_fall_back(ast.parse(source)),
         "COMPILES": why is None,
         "WHY_NOT": f"torch.compile cannot take this kernel whole: {why}; call it outside the compiled part."
         if why
@@ -85,6 +88,24 @@ def _constants(source: str, problem: Problem, description: Description, bind: st
             f"_KA_DTYPES = ({dtypes}{',' if dtypes else ''})",
         ]
     )
+
+
+def _can_fall_back(tree: ast.Module) -> bool:
+    """Whether `Model` is there, and ModelNew has no methods of its own that the original might call."""
+    named = any(_names_model(node) for node in tree.body)
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ModelNew"]
+    methods = [one for node in classes[-1:] for one in node.body if isinstance(one, ast.FunctionDef)]
+    own = {one.name for one in methods if one.name != "__init__" or not _calls_another_constructor(one)}
+    return named and bool(classes) and own <= {"forward"}
+
+
+def _calls_another_constructor(method: ast.FunctionDef) -> bool:
+    return any(isinstance(node, ast.Attribute) and node.attr == "__init__" for node in ast.walk(method))
+
+
+def _is_guarded(tree: ast.Module) -> bool:
+    """Whether ModelNew is a class that is written out, whose calls can be checked."""
+    return any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in tree.body)
 
 
 def _names_model(node: ast.stmt) -> bool:
@@ -107,6 +128,7 @@ def _call(call: Any) -> dict[str, Any]:
     return {
         "takes": [(list(t.shape), t.dtype, list(t.strides)) for t in call.takes],
         "gives": [(list(g.shape), g.dtype) for g in call.gives],
+        "held": list(call.held),
     }
 
 

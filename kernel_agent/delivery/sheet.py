@@ -76,12 +76,15 @@ def page(sheet: Sheet) -> str:
 
 
 def _sentences(sheet: Sheet) -> Iterator[str]:
-    yield from _cannot(sheet.delivery)
+    contract = contract_of(sheet.run.description)
+    yield from _cannot(sheet.delivery, contract.why_not_compiled)
     yield from _verified(sheet)
     yield from _works(sheet)
+    refused = "refused, or copied into the verified layout" if contract.calls else "not checked: the run recorded none"
     yield (
-        "NOT verified: other shapes, dtypes and strides (refused, or copied into the verified layout), gradients "
-        "(refused), other GPUs and versions, values beyond those that `get_inputs` draws."
+        f"NOT verified: other shapes, dtypes and strides ({refused}), other arguments of the constructor, gradients "
+        "(inputs that need them are refused, parameters get none), other GPUs and versions, values beyond those that "
+        "`get_inputs` draws."
     )
     needs = NEEDS.get((sheet.run.problem.target, sheet.bind), "torch with its Triton")
     yield f"Use: from best_kernel import ModelNew; model = ModelNew(...), as the original. It needs {needs}."
@@ -96,8 +99,13 @@ def _verified(sheet: Sheet) -> Iterator[str]:
     yield f"Measured: {', '.join(against)} on {device.name} ({device.arch}); intervals are 95 %."
     versions = [f"{name} {facts[name]}" for name in ("torch", "python") if name in facts]
     yield f"With: {', '.join([*versions, *([str(facts['toolkit'])] if 'toolkit' in facts else [])])}."
-    if words := takes(contract_of(sheet.run.description)):
-        yield f"Takes: {words}."
+    contract = contract_of(sheet.run.description)
+    if words := takes(contract):
+        yield f"Takes: {words}.{_mode(contract.mode)}"
+
+
+def _mode(mode: bool | None) -> str:
+    return "" if mode is None else f" It was verified as after .{'train' if mode else 'eval'}()."
 
 
 def _who(evaluation: Evaluation) -> str:
@@ -115,9 +123,11 @@ def _works(sheet: Sheet) -> Iterator[str]:
     yield f"By itself, in an empty folder and a fresh process: it builds, agrees with the original{_and(good)}."
 
 
-def _cannot(delivery: Delivery | None) -> Iterator[str]:
+def _cannot(delivery: Delivery | None, why: str | None) -> Iterator[str]:
+    if why:
+        yield f"CANNOT: torch.compile(fullgraph=True) cannot take it: {why}."
     for check in delivery.checks if delivery else ():
-        if check.ok is False:
+        if check.ok is False and not (check.name == "compile" and why):
             yield f"CANNOT: it fails in what was tried as `{check.name}`: {check.why}"
 
 

@@ -1,57 +1,139 @@
-"""What a model is called with and what it gives, as data: shapes, dtypes, strides and structures, no values."""
+"""What a model is made and called with and what it gives, as data: shapes, dtypes, strides, structures, values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import inspect
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ncu_server.worker.calls import Call, called
+from ncu_server.worker.modules import Arguments
+from ncu_server.worker.observe import same
+from ncu_server.worker.tensors import flatten
+
+# What a model raises that cannot be called in a mode that is not its own.
+UNFIT = (RuntimeError, ValueError, TypeError, LookupError, AssertionError)
+PLAIN = (bool, int, float, str, type(None))
 
 
-def contract(model: torch.nn.Module, call: Call) -> dict[str, Any]:
-    """One call as data; `parameters` are the shapes and dtypes of parameters and buffers by name.
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A value in a structure that is none; `number` counts those that are no tensors, in the order given."""
+
+    value: Any
+    number: int = -1
+
+
+def contract(model: torch.nn.Module, arguments: Arguments, call: Call, kept: Collection[int]) -> dict[str, Any]:
+    """One call as data; `kept` are the numbers of the plain values that no check varies.
 
     `takes` and `gives` list its tensors in order (`shape`, `dtype`, and `strides` in elements of what it takes),
-    `leaves` the kinds of all inputs (`tensor`, `int`, `none`, ...). `form` and `returns` are structures: None a leaf,
-    else `["list" | "tuple", [...]]` or `["dict", {...}]`; `is_plain` says whether that is all the outputs are made of.
+    `leaves` the kinds of all inputs (`tensor`, `int`, `none`, ...), `held` the value of each that is kept (null else).
+    `form` and `returns` are structures: None a leaf, else `["list" | "tuple", [...]]` or `["dict", {...}]`; `is_plain`
+    says whether that is all they are made of. `parameters` are those and buffers by name; `made` is the constructor's
+    arguments where they are literals; `mode` says whether the model trains, null where that changes nothing.
     """
-    given, form = list(_leaves(call)), _form(call)
+    tokens = _ordered(model, _tokens(call, iter(range(1 << 20))))
+    given = list(_leaves(tokens))
+    if not all(_is_tensor(leaf.value) or isinstance(leaf.value, PLAIN) for leaf in given):
+        kept = ()  # what lies within other values is counted elsewhere
+    mode = model.training if _hangs_on_mode(model, call) else None
     with torch.no_grad():
         out = called(model, call)
     made = list(_leaves(out))
     return {
-        "takes": [_tensor(t) | {"strides": list(t.stride())} for t in given if isinstance(t, torch.Tensor)],
-        "gives": [_tensor(t) for t in made if isinstance(t, torch.Tensor)],
-        "leaves": [_kind(leaf) for leaf in given],
-        "form": form,
+        "takes": [_tensor(t.value) | {"strides": list(t.value.stride())} for t in given if _is_tensor(t.value)],
+        "gives": [_tensor(t) for t in made if _is_tensor(t)],
+        "leaves": [_kind(leaf.value) for leaf in given],
+        "held": [[leaf.value] if leaf.number in kept and isinstance(leaf.value, PLAIN) else None for leaf in given],
+        "form": _form(tokens),
         "returns": _form(out),
-        "is_plain": all(isinstance(t, torch.Tensor) for t in made),
+        "is_plain": all(map(_is_tensor, made)) and _is_exact(call) and _is_exact(out),
         "parameters": {name: _tensor(t) for name, t in (*model.named_parameters(), *model.named_buffers())},
+        "made": _literal(arguments[:2]),
+        "mode": mode,
     }
 
 
+def _hangs_on_mode(model: torch.nn.Module, call: Call) -> bool:
+    """Whether training changes what a call gives or leaves behind."""
+    seen = []
+    for mode in (True, False):
+        twin = copy.deepcopy(model).train(mode)
+        torch.manual_seed(0)
+        try:
+            with torch.no_grad():
+                out = called(twin, call)
+        except UNFIT:
+            return True
+        seen.append([*flatten(out)[1], *twin.buffers()])
+    return len(seen[0]) != len(seen[1]) or not all(same(one, other) for one, other in zip(*seen, strict=True))
+
+
+def _ordered(model: torch.nn.Module, call: tuple[Any, dict[str, Any]]) -> tuple[list[Any], dict[str, Any]]:
+    """By position what `forward` takes so, and keywords in its order, as delivered files read a call."""
+    args, kwargs = list(call[0]), dict(call[1])
+    taken = list(inspect.signature(model.forward).parameters.values())
+    places = [one.name for one in taken if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    while len(args) < len(places) and places[len(args)] in kwargs:
+        args.append(kwargs.pop(places[len(args)]))
+    names = [one.name for one in taken if one.name in kwargs]
+    return args, {name: kwargs[name] for name in dict.fromkeys([*names, *kwargs])}
+
+
+def _tokens(value: Any, numbers: Iterator[int]) -> Any:
+    """The structure with a Leaf for each value in it."""
+    if isinstance(value, list | tuple):
+        inner = [_tokens(one, numbers) for one in value]
+        return inner if isinstance(value, list) else tuple(inner)
+    if isinstance(value, dict):
+        return {name: _tokens(one, numbers) for name, one in value.items()}
+    return Leaf(value) if _is_tensor(value) else Leaf(value, next(numbers))
+
+
 def _leaves(value: Any) -> Iterator[Any]:
-    if type(value) in (list, tuple):
+    if isinstance(value, list | tuple):
         for one in value:
             yield from _leaves(one)
-    elif type(value) is dict:
+    elif isinstance(value, dict):
         yield from (leaf for one in value.values() for leaf in _leaves(one))
     else:
         yield value
 
 
 def _form(value: Any) -> Any:
-    if type(value) in (list, tuple):
-        return [type(value).__name__, [_form(one) for one in value]]
-    if type(value) is dict:
+    if isinstance(value, list | tuple):
+        return ["list" if isinstance(value, list) else "tuple", [_form(one) for one in value]]
+    if isinstance(value, dict):
         return ["dict", {str(name): _form(one) for name, one in value.items()}]
     return None
 
 
+def _is_exact(value: Any) -> bool:
+    """Whether containers are lists, tuples and dicts of strings themselves, so that their form makes them again."""
+    if isinstance(value, list | tuple):
+        return type(value) in (list, tuple) and all(map(_is_exact, value))
+    if isinstance(value, dict):
+        return type(value) is dict and all(isinstance(k, str) and _is_exact(v) for k, v in value.items())
+    return True
+
+
+def _literal(value: Any) -> Any:
+    """The value where JSON gives it back as it is, else None."""
+    plain = all(isinstance(leaf, PLAIN) for leaf in _leaves(value)) and _is_exact(value)
+    return [list(value[0]), dict(value[1])] if plain else None
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
 def _kind(leaf: Any) -> str:
-    if isinstance(leaf, torch.Tensor):
+    if _is_tensor(leaf):
         return "tensor"
     return "none" if leaf is None else type(leaf).__name__
 

@@ -53,6 +53,7 @@ class Reference:
     _problem: Problem
     _device: Device
     _model: torch.nn.Module
+    _made: Arguments
     _buffers: dict[str, torch.Tensor]
     _call: Any
     _stage: Stage
@@ -73,6 +74,7 @@ class Reference:
             raise
         except TypeError as fault:
             raise TypeError(f"get_init_inputs gives what is no data ({fault}): make it in the constructor") from None
+        self._made = arguments
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
         self._call = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model
         held_bytes = sum(t.nbytes for t in (*self._model.parameters(), *self._model.buffers()))
@@ -158,9 +160,10 @@ class Reference:
         """Shapes, parameters and counted work; see ncu_server.worker.trace."""
         return trace.work(self._model, self._arguments(fds[0], inputs))
 
-    def contract(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
+    def contract(self, fds: list[int], inputs: Spec, kept: list[int]) -> dict[str, Any]:
         """What one call takes and gives; see ncu_server.worker.contract."""
-        return contract.contract(copy.deepcopy(self._model), self._arguments(fds[0], inputs))
+        made, call = self._made, self._arguments(fds[0], inputs)
+        return contract.contract(copy.deepcopy(self._model), made, call, kept)
 
     def graph(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """The traced graph; raises whatever torch.export raises for a model that cannot be traced."""

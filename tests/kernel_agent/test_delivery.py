@@ -83,6 +83,7 @@ CONTRACT = {
     "is_plain": True,
     "parameters": {"scale": {"shape": [256], "dtype": "float32"}},
     "changes": False,
+    "made": [[256], {}],
 }
 CUDA = Device("cuda", "NVIDIA H200", "sm_90", 0)
 USE = """
@@ -117,14 +118,15 @@ refusal("shape", lambda: model(x[:1], offset))
 refusal("dtype", lambda: model(x.double(), offset))
 refusal("gradient", lambda: model(x.clone().requires_grad_(), offset))
 refusal("half", lambda: model.half())
+refusal("width", lambda: ModelNew(width=128))
 refusal("parameter", lambda: setattr(model, "scale", torch.nn.Parameter(torch.ones(3))) or model(x, offset))
 model.load_state_dict(original.state_dict()) if model.scale.shape == original.scale.shape else None
 model = ModelNew(*get_init_inputs())
 model.load_state_dict(original.state_dict())
-ModelNew.fallback = True
+ModelNew.original_elsewhere = True
 with torch.no_grad():
     said["fallback"] = torch.equal(model(x[:1], offset), right[:1])
-ModelNew.fallback = False
+ModelNew.original_elsewhere = False
 said["argv"] = sys.argv
 if "compile" in sys.argv:
     with torch.no_grad():
@@ -182,6 +184,8 @@ def test_a_file_alone_in_a_folder_with_an_odd_name_is_right_and_refuses_in_one_s
     assert str(said["dtype"]).startswith(f"ValueError: {verified} float64 [64, 256]")
     assert str(said["gradient"]).startswith("RuntimeError: This kernel gives no gradients")
     assert str(said["half"]).startswith("TypeError: This kernel was verified with parameters of torch.float32")
+    made = "ModelNew was verified with width=256; this module was made with width=128"
+    assert str(said["width"]).startswith(f"ValueError: {made}: find a kernel for that")
     assert said["parameter"] == "ValueError: scale is float32 [3]; this kernel was verified with float32 [256]."
 
 
@@ -198,6 +202,36 @@ def test_a_module_of_another_name_whose_file_reads_the_command_line_is_delivered
 def test_it_runs_whole_under_torch_compile_and_so_do_its_copies(tmp_path: Path) -> None:
     said = used(tmp_path, whole(name="88 odd-näme"), "compile")
     assert said["compile"] is True and said["copied"] is True
+
+
+def test_what_no_check_varied_is_held_and_so_is_the_mode_where_it_matters(tmp_path: Path) -> None:
+    held = json.loads(json.dumps(CONTRACT))
+    held["calls"][0]["held"] = [None, [0.5]]
+    text = delivered(
+        PROBLEM + KERNEL, Problem("held", PROBLEM, "cpu"), replace(description(), contract=held), "tvm_ffi"
+    )
+    (tmp_path / "best_kernel.py").write_text(text)
+    moded = replace(description(), contract=held | {"mode": False})
+    (tmp_path / "moded.py").write_text(delivered(PROBLEM + KERNEL, Problem("m", PROBLEM, "cpu"), moded, "tvm_ffi"))
+    script = """
+import torch, best_kernel, moded
+def said(work):
+    try: return type(work()).__name__
+    except Exception as fault: return str(fault)
+x = torch.randn(64, 256)
+one, other = best_kernel.ModelNew(256), moded.ModelNew(256)
+print(said(lambda: one(x, 0.5)), said(lambda: one(x, 0.25)), sep="|", end="|")
+print(said(lambda: other(x, 0.5)), said(lambda: other.eval()(x, 0.5)), sep="|")
+"""
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "TVM_FFI_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    right, value, mode, evaluated = done.stdout.strip().split("|")
+    assert (right, evaluated) == ("Tensor", "Tensor")
+    assert value.startswith("ModelNew was verified for 0.5 as one of its inputs, which is 0.25 here: find a kernel")
+    assert mode.startswith("ModelNew was verified with .eval(), which this model depends on: find a kernel")
 
 
 def test_another_architecture_is_refused_at_import_in_one_sentence(tmp_path: Path) -> None:
@@ -221,7 +255,7 @@ def test_a_cuda_file_carries_the_architecture_with_its_suffix_and_imports_from_t
 
 def test_nothing_that_is_carried_looks_like_a_way_round_the_kernel_to_other_judges() -> None:
     """KernelBench's static reading rejects a file with `try:`, `except` or `pass`, in strings too."""
-    for name in ("build.py", "binding.py", "guard.py"):
+    for name in ("build.py", "binding.py", "guard.py", "end.py"):
         code = "\n".join(row.partition("#")[0].partition("//")[0] for row in carried(name).split("\n"))
         assert not re.search(r"\btry\s*:|\bexcept\b|\bpass\b|\bthreading\b|_make_subclass", code), name
 

@@ -38,6 +38,12 @@ def _ka_toolkit():
     raise ImportError("CUDA's compiler nvcc builds this kernel and is not here; install it or set CUDA_HOME.")
 
 
+def _ka_can_write(place):
+    while not _ka_os.path.exists(place):
+        place = _ka_os.path.dirname(place)
+    return _ka_os.access(place, _ka_os.W_OK)
+
+
 def _ka_settings():
     """The environment of the build."""
     settings = dict(_KA_BUILD)
@@ -47,7 +53,8 @@ def _ka_settings():
         settings |= {"CUDA_HOME": home, "LIBRARY_PATH": ":".join(filter(None, places))}
     for name, usual in (("TVM_FFI_CACHE_DIR", "tvm-ffi"), ("TORCH_EXTENSIONS_DIR", "torch_extensions")):
         place = _ka_os.environ.get(name) or _ka_os.path.join(_ka_os.path.expanduser("~/.cache"), usual)
-        if set(place) & set(" $:'\"()&;#"):  # ninja and the compilers split what they are told at these
+        odd = set(place) & set(" $:'\"()&;#")  # ninja and the compilers split what they are told at these
+        if odd or not _ka_can_write(place):
             user = f"kernel-agent-{_ka_os.getuid()}"
             settings[name] = _ka_os.path.join(_ka_tempfile.gettempdir(), user, usual)
     return settings

@@ -1,22 +1,20 @@
 # ---- What ModelNew checks at each call, and how it runs under torch.compile. ----
-import math as _ka_math
+import builtins as _ka_b
 import weakref as _ka_weakref
 
-for _ka_name, _ka_value in _ka_before.items():
-    if _ka_value is None:
-        _ka_os.environ.pop(_ka_name, None)
-    else:
-        _ka_os.environ[_ka_name] = _ka_value
-_ka_sys.argv = _ka_arguments
-
-_KA_OTHERWISE = "find a kernel for that, or set ModelNew.fallback = True to run the original instead"
+_KA_OTHERWISE = "find a kernel for that, or set ModelNew.original_elsewhere = True to run the original instead"
 _KA_NO_ORIGINAL = "find a kernel for that"
 _KA_CALLED = {tuple((tuple(s), d) for s, d, _ in call["takes"]): call for call in _KA_CALLS}
 _KA_LAID = {key: tuple(tuple(strides) for _, _, strides in call["takes"]) for key, call in _KA_CALLED.items()}
 _ka_made = _ka_weakref.WeakValueDictionary()
 _ka_forward, _ka_init = ModelNew.forward, ModelNew.__init__
 _ka_convert, _ka_restore = ModelNew._apply, ModelNew.__setstate__
-_ka_positions = _ka_forward.__code__.co_varnames[1 : _ka_forward.__code__.co_argcount]
+_ka_code = _ka_forward
+while hasattr(_ka_code, "__wrapped__"):
+    _ka_code = _ka_code.__wrapped__
+_ka_code = _ka_code.__code__
+_ka_positions = _ka_code.co_varnames[1 : _ka_code.co_argcount]
+_ka_keywords = _ka_code.co_varnames[_ka_code.co_argcount :][: _ka_code.co_kwonlyargcount]
 
 
 def _ka_leaves(value, found):
@@ -43,10 +41,10 @@ def _ka_filled(form, leaves):
 
 
 def _ka_by_position(args, kwargs):
-    """Keywords that are positions of forward as such."""
+    """Keywords that are positions of forward as such, the others in forward's order."""
     while len(args) < len(_ka_positions) and _ka_positions[len(args)] in kwargs:
         args = (*args, kwargs.pop(_ka_positions[len(args)]))
-    return args, kwargs
+    return args, {name: kwargs[name] for name in (*_ka_keywords, *kwargs) if name in kwargs}
 
 
 def _ka_tensors(args, kwargs):
@@ -54,11 +52,11 @@ def _ka_tensors(args, kwargs):
 
 
 def _ka_kind(tensor):
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    return f"{_ka_b.str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def _ka_refused(self, sentence, args, kwargs):
-    if self.fallback and _KA_ORIGINAL:
+    if self.original_elsewhere and _KA_ORIGINAL:
         return Model.forward(self, *args, **kwargs)
     raise ValueError(f"{sentence}: {_KA_OTHERWISE if _KA_ORIGINAL else _KA_NO_ORIGINAL}.")
 
@@ -72,7 +70,7 @@ def _ka_checked_parameters(self, device):
             continue
         if tensor.device != device and tensor.dim():
             raise ValueError(f"{name} is on {tensor.device} and the inputs are on {device}: move one of them.")
-        if str(tensor.dtype) != f"torch.{dtype}" or list(tensor.shape) != shape:
+        if _ka_b.str(tensor.dtype) != f"torch.{dtype}" or list(tensor.shape) != shape:
             raise ValueError(f"{name} is {_ka_kind(tensor)}; this kernel was verified with {dtype} {shape}.")
     self._ka_device = device
     own = [(module._parameters, name) for module in self.modules() for name in module._parameters]
@@ -92,9 +90,16 @@ def _ka_call(self, *args, **kwargs):
 def _ka_as_verified(self, args):
     """Whether the inputs are tensors as in the first call that was verified, where the module is: the usual case."""
     device = self._ka_device
-    if device is None or not args or len(args) != len(_KA_USUAL):
+    if device is None or not args or len(args) != len(_KA_USUAL) or self._ka_otherwise:
         return False
-    for tensor, (shape, dtype, strides) in zip(args, _KA_USUAL):
+    if _KA_MODE is not None and self.training is not _KA_MODE:
+        return False
+    for tensor, usual in zip(args, _KA_USUAL):
+        if usual is None:
+            if isinstance(tensor, _ka_torch.Tensor):
+                return False
+            continue
+        shape, dtype, strides = usual
         if (
             not isinstance(tensor, _ka_torch.Tensor)
             or tensor.shape != shape
@@ -109,6 +114,14 @@ def _ka_as_verified(self, args):
     return here and _ka_same(self._ka_parameters)
 
 
+def _ka_other_value(held, args, kwargs):
+    """The verified value of an input that has another one now and was the same in every check, in words."""
+    for leaf, kept in zip(_ka_leaves((args, kwargs), []), held):
+        if kept is not None and (type(leaf) is not type(kept[0]) or leaf != kept[0]):
+            return f"{kept[0]!r} as one of its inputs, which is {leaf!r} here"
+    return None
+
+
 def _ka_carefully(self, args, kwargs):
     """Call the kernel where it is right to; else say why not, or run the original."""
     tensors = _ka_tensors(args, kwargs)
@@ -116,6 +129,11 @@ def _ka_carefully(self, args, kwargs):
         return _ka_forward(self, *args, **kwargs)
     device, key = tensors[0].device, tuple([(t.shape, t.dtype) for t in tensors])
     laid = _KA_READY.get(key)
+    if self._ka_otherwise or (_KA_MODE is not None and self.training is not _KA_MODE):
+        mode = f"ModelNew was verified with .{'train' if _KA_MODE else 'eval'}(), which this model depends on"
+        return _ka_refused(self, self._ka_otherwise or mode, args, kwargs)
+    if laid is not None and (other := _ka_other_value(_KA_HELD[key], args, kwargs)):
+        return _ka_refused(self, f"ModelNew was verified for {other}", args, kwargs)
     if laid is None and _KA_CALLS:
         called = ", ".join(map(_ka_kind, tensors))
         return _ka_refused(self, f"ModelNew was verified for {_KA_TAKES}; it was called with {called}", args, kwargs)
@@ -166,12 +184,25 @@ def _ka_dense(value, laid):
     return _ka_torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device).copy_(value)
 
 
-_KA_DTYPE = {str(dtype).removeprefix("torch."): dtype for dtype in _KA_DTYPES}
+_KA_DTYPE = {_ka_b.str(dtype).removeprefix("torch."): dtype for dtype in _KA_DTYPES}
 _KA_READY = {
     tuple([(_ka_torch.Size(shape), _KA_DTYPE[dtype]) for shape, dtype in key]): laid for key, laid in _KA_LAID.items()
 }
-_KA_USUAL = [(*key, strides) for called, laid in [*_KA_READY.items()][:1] for key, strides in zip(called, laid)]
-_KA_USUAL = _KA_USUAL if set(_KA_LEAVES) == {"tensor"} else ()
+_KA_HELD = {key: call["held"] for key, call in zip(_KA_READY, _KA_CALLED.values())}
+
+
+def _ka_usual_inputs():
+    """What each input by position is in the first call that was verified; nothing where they are not so plain."""
+    if not _KA_CALLS or _KA_FORM[1][1] != ["dict", {}] or _ka_b.any(one is not None for one in _KA_FORM[1][0][1]):
+        return []
+    key, laid = [*_KA_READY.items()][0]
+    if _ka_b.any(kept is not None for kept in _KA_HELD[key]):
+        return []
+    tensors = iter([(*one, strides) for one, strides in zip(key, laid)])
+    return [next(tensors) if kind == "tensor" else None for kind in _KA_LEAVES]
+
+
+_KA_USUAL = _ka_usual_inputs()
 
 
 def _ka_run(key, count, tensors, *plain):
@@ -185,7 +216,9 @@ def _ka_run(key, count, tensors, *plain):
 
 
 def _ka_shapes(key, count, tensors, *plain):
-    called = tuple((tuple(int(n) for n in t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors[:count])
+    called = tuple(
+        (tuple(_ka_b.int(n) for n in t.shape), _ka_b.str(t.dtype).removeprefix("torch.")) for t in tensors[:count]
+    )
     if called not in _KA_CALLED:
         raise ValueError(f"ModelNew was verified for {_KA_TAKES}; it was called with {called}: {_KA_NO_ORIGINAL}.")
     where = tensors[0].device if tensors else _ka_torch.device(_KA_DEVICE_TYPE)
@@ -196,9 +229,9 @@ def _ka_compiled(self, args, kwargs):
     if not _KA_COMPILES:
         raise RuntimeError(_KA_WHY_NOT)
     tensors = _ka_tensors(args, kwargs)
-    if _ka_torch.is_grad_enabled() and any([t.requires_grad for t in tensors]):
+    if _ka_torch.is_grad_enabled() and _ka_b.any([t.requires_grad for t in tensors]):
         raise RuntimeError("This kernel gives no gradients: call it under torch.no_grad(), or detach its inputs.")
-    kinds = (bool, int, float, str)
+    kinds = (_ka_b.bool, _ka_b.int, _ka_b.float, _ka_b.str)
     plain = [leaf for leaf in _ka_leaves((args, kwargs), []) if isinstance(leaf, kinds)]
     held = [t.detach() for t in [*self.parameters(), *self.buffers()]]
     out = _ka_operator(self._ka_key, len(tensors), tensors + held, *plain)
@@ -216,13 +249,39 @@ def _ka_registered():
 
 def _ka_enrol(self):
     self._ka_device, self._ka_parameters = None, []
-    self._ka_key = max(_ka_made.keys(), default=0) + 1
+    self._ka_key = _ka_b.max(_ka_made.keys(), default=0) + 1
     _ka_made[self._ka_key] = self
+
+
+def _ka_named(args, kwargs):
+    """A constructor's arguments by name, with the defaults of those that are not given."""
+    code, defaults = _ka_init.__code__, _ka_init.__defaults__ or ()
+    names = code.co_varnames[1 : code.co_argcount]
+    usual = dict(zip(names[len(names) - len(defaults) :], defaults)) | (_ka_init.__kwdefaults__ or {})
+    return usual | dict(zip((*names, *range(len(args))), args)) | kwargs
+
+
+def _ka_made_otherwise(args, kwargs):
+    """A sentence where a module is made with other arguments than the one that was verified."""
+    if _KA_MADE is None or not hasattr(_ka_init, "__code__"):
+        return None
+    verified, given = _ka_named(*_KA_MADE), _ka_named(args, kwargs)
+    for name in {**verified, **given}:
+        one, other = verified.get(name), given.get(name)
+        leaves = _ka_leaves(one, []), _ka_leaves(other, [])
+        kinds = (_ka_b.bool, _ka_b.int, _ka_b.float, _ka_b.str)
+        plain = _ka_b.all([leaf is None or isinstance(leaf, kinds) for both in leaves for leaf in both])
+        if plain and leaves[0] != leaves[1]:
+            return f"ModelNew was verified with {name}={one!r}; this module was made with {name}={other!r}"
+    return None
 
 
 def _ka_construct(self, *args, **kwargs):
     _ka_init(self, *args, **kwargs)
     _ka_enrol(self)
+    self._ka_otherwise = _ka_made_otherwise(args, kwargs)
+    if self._ka_otherwise and not (self.original_elsewhere and _KA_ORIGINAL):
+        _ka_refused(self, self._ka_otherwise, args, kwargs)
 
 
 def _ka_copied(self, state):
@@ -238,7 +297,8 @@ def _ka_moved(self, change, *args, **kwargs):
     return _ka_convert(self, change, *args, **kwargs)
 
 
-ModelNew.fallback = False
+ModelNew.original_elsewhere = False
+ModelNew._ka_device, ModelNew._ka_parameters, ModelNew._ka_otherwise, ModelNew._ka_key = None, (), None, 0
 ModelNew.__init__, ModelNew.__setstate__ = _ka_construct, _ka_copied
 ModelNew.forward, ModelNew._apply = _ka_call, _ka_moved
 _KA_ORIGINAL = _KA_HAS_MODEL and Model in ModelNew.__mro__
