@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kernel_agent.errors import (
     BudgetSpent,
     KernelAgentError,
+    MistypedSetting,
     ProblemError,
     Unavailable,
     UsageError,
@@ -50,7 +51,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 @contextlib.contextmanager
 def _notices() -> Iterator[None]:
     """A mistyped setting is named on stderr as a notice, in one line."""
-    from kernel_agent.settings import MistypedSetting
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, MistypedSetting):

@@ -114,3 +114,7 @@ class Waiting(Unavailable):
 
 class BudgetSpent(KernelAgentError):  # noqa: N818
     exit_code = 5
+
+
+class MistypedSetting(UserWarning):
+    """A variable that looks like a setting and is none."""

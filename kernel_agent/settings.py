@@ -14,7 +14,7 @@ from dotenv import dotenv_values
 from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from kernel_agent.errors import UsageError, meant, nearest
+from kernel_agent.errors import MistypedSetting, UsageError, meant, nearest
 from rag import texts
 
 PREFIX = "KERNEL_AGENT_"
@@ -46,10 +46,6 @@ Provider = Literal[
 def _key(variable: str, sentence: str, *also: str) -> Any:
     names = AliasChoices(PREFIX + variable, *also, variable)
     return Field(default=None, repr=False, validation_alias=names, description=sentence)
-
-
-class MistypedSetting(UserWarning):
-    """A variable that looks like a setting and is none."""
 
 
 class DotEnv(DotEnvSettingsSource):

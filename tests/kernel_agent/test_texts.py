@@ -12,9 +12,9 @@ import pytest
 
 import rag.texts
 from kernel_agent import advice, cassette
-from kernel_agent.errors import UsageError
+from kernel_agent.errors import MistypedSetting, UsageError
 from kernel_agent.intake import taken
-from kernel_agent.settings import MistypedSetting, load_settings, mistyped
+from kernel_agent.settings import load_settings, mistyped
 from rag import texts
 from tests.experiences import experience
 from tests.measuring import ROOT
