@@ -149,8 +149,14 @@ def test_an_environment_whose_python_is_gone_is_made_anew(set_up: SetUp, offered
 
 def interpreter(version: str) -> str | None:
     """A Python of this version, where one is installed: on the path, or where pyenv or this Python's builder put it."""
-    beside = sorted(Path(sys.base_prefix).parent.glob(f"{version}*/bin/python3"))
-    return shutil.which(f"python{version}") or next((str(path) for path in beside if path.exists()), None)
+    beside = map(str, sorted(Path(sys.base_prefix).parent.glob(f"{version}*/bin/python3")))
+    found = [path for path in (*beside, shutil.which(f"python{version}")) if path]
+    return next((path for path in found if _answers(path)), None)
+
+
+def _answers(python: str) -> bool:
+    """Whether it runs: pyenv's shims stand on the path for versions that are not chosen."""
+    return subprocess.run([python, "-c", ""], capture_output=True).returncode == 0
 
 
 @pytest.mark.long
