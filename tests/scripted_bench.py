@@ -70,10 +70,12 @@ def timing(median_us: float) -> dict[str, Any]:
 
 def kernel_in(text: str) -> str:
     """The kernel's own source in a file that is delivered; any other text as it is."""
-    found = re.search(
-        r"# ---- The kernel, as it was judged. ----\n(.*)\n\n# ---- What ModelNew checks", text, re.DOTALL
-    )
-    return found[1] if found else text
+    head, begins, rest = text.partition("# ---- The kernel, as it was judged. ----\n")
+    if not begins:
+        return text
+    kernel, ends, _ = rest.partition("\n\n# ---- ")
+    assert ends, f"{head[-80:]!r} begins a file that is delivered, in which no part follows the kernel"
+    return kernel
 
 
 def verdict(source: str, baselines: list[str]) -> dict[str, Any]:
