@@ -158,7 +158,7 @@ async def alternate(
         if pair + 1 >= MIN_PAIRS and (_narrow(samples, candidate) or time.monotonic() - began > seconds):
             break
     # Where a device computes, the main thread may well be busy for longer than the device.
-    if not rotation.flushes and _computes_untold(spare, candidate, fmean(samples.warm[candidate]) * group, longer):
+    if not rotation.flushes and computes_untold(spare, candidate, fmean(samples.warm[candidate]) * group, longer):
         samples.underclaimed.add(candidate)
     return samples
 
@@ -203,12 +203,12 @@ async def _measured(child: Child, nonce: int, pace: Pace, timeout_s: float, inpu
     return Measured(times, (used - told) / pace.count, told > outer)
 
 
-def _computes_untold(spare: Mapping[str, list[float]], candidate: str, told: float, pace: Mapping[str, Pace]) -> bool:
+def computes_untold(spare: Mapping[str, list[float]], candidate: str, told: float, pace: Mapping[str, Pace]) -> bool:
     """Whether in each single warm block the candidate computed for longer than a reading of its clock told (`told`,
     microseconds), by more than that much and twice what a reference did: what a busy machine adds to some blocks proves
-    nothing. What a side does once a block weighs the less on a reading the more of them there are."""
+    nothing. References are held against it by blocks: most of what surrounds calls is done once a block."""
     count = pace[candidate].count
-    others = [median(spare[n]) * min(1.0, pace[n].count / count) for n in spare if n != candidate]
+    others = [median(spare[n]) * pace[n].count / count for n in spare if n != candidate]
     return min(spare[candidate]) > told + AROUND_US + SLACK_US / count + 2 * max([0.0, *others])
 
 

@@ -143,7 +143,8 @@ class Stage:
 
         def after(index: int, out: Any) -> None:
             if self._looks:
-                self._looks(index == kept // group)
+                # Warm blocks are held against the time that the process computes: no long look falls into them.
+                self._looks(index == kept // group and not warm)
             if index == kept // group:
                 told = self._state.seen(out, self._arguments[calls.place(kept)])
                 structure, tensors = flatten(told, self._strict)

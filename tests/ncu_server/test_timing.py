@@ -13,7 +13,7 @@ from ncu_server.race import AUDITS, audits
 from ncu_server.schema import Peaks
 from ncu_server.stats import Resolution
 from ncu_server.telemetry import CpuGauge
-from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Rotation, Samples, combined, longer_at_first
+from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Pace, Rotation, Samples, combined, computes_untold, longer_at_first
 from ncu_server.worker.devices import Cpu
 from ncu_server.worker.observe import State
 from ncu_server.worker.stage import Stage
@@ -166,6 +166,14 @@ def test_what_was_drawn_anew_and_takes_longer_than_what_is_known_was_remembered(
 
     assert longer(steady, steady) < 1 and longer(slow, slow) < 1
     assert longer(learns, fast) == longer(slow, fast) == 9 / 2.5
+
+
+@pytest.mark.parametrize(("calls", "spare", "untold"), [(128, 25.0, False), (1, 3000.0, False), (100, 800.0, True)])
+def test_a_candidate_of_few_calls_answers_for_no_more_than_a_reference_does_in_a_block(
+    calls: int, spare: float, untold: bool
+) -> None:
+    pace, spares = {"eager": Pace(168, 1), "candidate": Pace(calls, 1)}, {"eager": [14.0] * 3, "candidate": [spare] * 3}
+    assert computes_untold(spares, "candidate", 142.0, pace) is untold
 
 
 def test_a_call_that_changes_its_input_gets_it_back(cpu: Cpu) -> None:
