@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import functools
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +20,10 @@ from typing import Any
 
 from benchmarks.candidates import FAMILIES, candidate, problem
 from benchmarks.serving import ROOT, keep, machine, served, table
-from ncu_server import peaks, schema
+from ncu_server import schema
 from ncu_server.build import Build
+from ncu_server.problems import Workshop
 from ncu_server.race import CANDIDATE, timed
-from ncu_server.rig import Rig
 from ncu_server.trial import Request, Trial, opened
 
 SPREAD, SHORT_US = 0.03, 50.0
@@ -82,18 +81,17 @@ class Trials:
         return [self.name, f"{self.versus[0].timing.median_us:.1f}", medians, f"{widest:.2%}", decided]
 
 
-async def against_itself(rig: Rig, target_name: str, text: str) -> schema.Versus:
+async def against_itself(workshop: Workshop, target_name: str, text: str) -> schema.Versus:
     """The reference's own code in a candidate's place."""
-    target, probe = rig.target(target_name)
+    device = workshop.machine.device(target_name)
     twin = text + "\n\nModelNew = Model\n"
     request = Request(twin, text, target_name, ("eager",), False, 120.0)
-    async with rig.session(text, target, probe) as session, rig.lease(target).alone():
-        with tempfile.TemporaryDirectory(dir=rig.work) as nothing_built:
+    async with workshop.problems.prepared(text, device) as session, device.lease.alone():
+        with tempfile.TemporaryDirectory(dir=device.work) as nothing_built:
             child = await session.candidate(nothing_built)
             with contextlib.closing(child):
-                reached = functools.partial(peaks.measured, rig.cache, session, probe)
                 built, stages = Build([], nothing_built, 0.0), schema.Stages()
-                trial = Trial(session, child, request, built, stages, reached, probe.uuid)
+                trial = Trial(session, child, request, built, stages)
                 await opened(trial)
                 raced = await timed(trial)
     return raced.runs[0].samples.versus("eager", CANDIDATE)
@@ -101,10 +99,10 @@ async def against_itself(rig: Rig, target_name: str, text: str) -> schema.Versus
 
 async def references(target: str, runs: int, shrink: int) -> list[Trials]:
     found = []
-    with tempfile.TemporaryDirectory(prefix="same-") as cache, contextlib.closing(Rig(Path(cache))) as rig:
+    with tempfile.TemporaryDirectory(prefix="same-") as cache, contextlib.closing(Workshop(Path(cache))) as workshop:
         for expression, rows, cols in PROBLEMS:
             text = source(expression, max(1, rows // shrink), max(1, cols // shrink))
-            versus = [await against_itself(rig, target, text) for _ in range(runs)]
+            versus = [await against_itself(workshop, target, text) for _ in range(runs)]
             found.append(Trials(f"`{expression}`, {rows // shrink} x {cols // shrink}", versus))
             print(" | ".join(found[-1].row()), flush=True)
     return found

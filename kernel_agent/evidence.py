@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest
 from statistics import median
 
-from kernel_agent.novelty import says_the_same
+from kernel_agent.similarity import says_the_same
 from rag.experience import EAGER, Experience
 
 BUDGET = 2400

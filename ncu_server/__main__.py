@@ -15,7 +15,7 @@ if __name__ == "__main__" and not sys.flags.safe_path and Path.cwd() != Path(__f
 
 from ncu_server import casebook, selftest, server, web
 from ncu_server.errors import Refusal
-from ncu_server.rig import probed
+from ncu_server.machine import probed
 from ncu_server.targets import TARGETS
 
 

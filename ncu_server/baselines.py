@@ -12,7 +12,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from ncu_server import schema
 from ncu_server.session import BASELINES, Session
-from ncu_server.targets import Probe
 from ncu_server.timing import alternate, combined
 from ncu_server.trusted import ours
 from ncu_server.zygote import ChildError
@@ -26,11 +25,9 @@ KERNELS_SHOWN = 12
 Rows = TypeAdapter(dict[str, schema.BaselineResult])
 
 
-async def measured(
-    cache: Path, session: Session, probe: Probe, names: Sequence[str]
-) -> tuple[list[schema.BaselineResult], list[str]]:
+async def measured(session: Session, names: Sequence[str]) -> tuple[list[schema.BaselineResult], list[str]]:
     """The times of the named baselines, and notes: which do not run, what came from the cache. Raises Refusal."""
-    kept = cache / "baselines" / f"{_key(session, probe)}.json"
+    kept = session.device.cache / "baselines" / f"{_key(session)}.json"
     known = _read(kept)
     notes = ["PyTorch's times were measured earlier on this machine and kept"] if known else []
     if missing := [n for n in names if n not in known]:
@@ -116,6 +113,7 @@ def _read(kept: Path) -> dict[str, schema.BaselineResult]:
         return {}
 
 
-def _key(session: Session, probe: Probe) -> str:
+def _key(session: Session) -> str:
+    probe = session.device.probe
     parts = (FORMAT, session.problem, session.target.name, probe.device, str(probe.threads), version("torch"))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]

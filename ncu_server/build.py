@@ -13,14 +13,15 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from ncu_server import jitted
+from ncu_server import guard, jitted
+from ncu_server.device import Device
 from ncu_server.lease import Lease, Report
 from ncu_server.memory import Practice
-from ncu_server.targets import Target
-from ncu_server.zygote import Child, ChildDied, ChildFault, ChildTimeout, Zygote
+from ncu_server.zygote import Child, ChildDied, ChildFault, ChildTimeout
 
 LOG_LENGTH = 6000
 GONE_S = 5.0
@@ -44,11 +45,20 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class BuildFault:
-    """Why a candidate could not be built: the compiler's words, or the exception that its import raised."""
+    """Why a candidate was not built: the compiler's words, the exception that its import raised, or a rule that it
+    breaks."""
 
     log: str
-    seconds: float
-    timed_out: bool = False
+    seconds: float = 0.0
+    status: Literal["rejected", "build_error", "timeout"] = "build_error"
+
+
+def unbuildable(source: str) -> BuildFault | None:
+    """Why a candidate is not built at all: a rule that it breaks, or that it is no Python."""
+    reading = guard.read(source)
+    if reading.rejected:
+        return BuildFault(reading.rejected, status="rejected")
+    return BuildFault(reading.syntax) if reading.syntax else None
 
 
 class Builds:
@@ -62,33 +72,28 @@ class Builds:
         self._pool = Lease(len(os.sched_getaffinity(0)))
 
     async def get(
-        self,
-        zygote: Zygote,
-        target: Target,
-        source: str,
-        practice: Practice | None,
-        lease: Lease,
-        timeout_s: float,
-        report: Report,
+        self, device: Device, source: str, practice: Practice | None, timeout_s: float, report: Report
     ) -> Build | BuildFault:
         """Build `source`, with the calls of `practice` where there is one, or give what was built before."""
+        if refused := unbuildable(source):
+            return refused
         called_for = practice.problem if practice else ""
-        key = hashlib.sha256(f"{target.name}\0{called_for}\0{source}".encode()).hexdigest()[:20]
+        key = hashlib.sha256(f"{device.target.name}\0{called_for}\0{source}".encode()).hexdigest()[:20]
         if key in self._done:
             return replace(self._done[key], seconds=0.0)
-        async with self._room(target, lease, report):
+        async with self._room(device, report):
             await report("building")
             began = time.monotonic()
             directory = str(self._work / f"build-{next(self._numbers)}")  # never one that another may be clearing
-            child = await zygote.spawn("builder", writable=[directory])
+            child = await device.zygote.spawn("builder", writable=[directory])
             try:
                 answer = await child.ask("build", timeout_s=timeout_s, source=source, directory=directory)
                 if practice:
-                    await _warm(child, practice, lease, timeout_s, report)
+                    await _warm(child, practice, device.lease, timeout_s, report)
             except ChildFault as fault:
                 return BuildFault(compiler_words(fault, directory), time.monotonic() - began)
             except ChildTimeout:
-                return BuildFault(f"the build took longer than {timeout_s:.0f} s", timeout_s, timed_out=True)
+                return BuildFault(f"the build took longer than {timeout_s:.0f} s", timeout_s, "timeout")
             except ChildDied as died:
                 return BuildFault(f"while it was imported to be built, {died}", time.monotonic() - began)
             else:
@@ -108,8 +113,8 @@ class Builds:
         return built
 
     @contextlib.asynccontextmanager
-    async def _room(self, target: Target, lease: Lease, report: Report) -> AsyncIterator[None]:
-        async with (lease if target.builds_disturb else self._pool).shared(report):
+    async def _room(self, device: Device, report: Report) -> AsyncIterator[None]:
+        async with (device.lease if device.target.builds_disturb else self._pool).shared(report):
             yield
 
 

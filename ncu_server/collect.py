@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,16 +53,6 @@ def program() -> str:
         )
         raise Refusal(Code.NO_PROFILER, sentence)
     return there
-
-
-@asynccontextmanager
-async def workplace(work: Path) -> AsyncIterator[Path]:
-    """A directory for one run, gone with it."""
-    place = Path(tempfile.mkdtemp(prefix="profile-", dir=work))
-    try:
-        yield place
-    finally:
-        await asyncio.to_thread(shutil.rmtree, place, True)
 
 
 async def collect(

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from ncu_server import guard, names, nvcc, occupancy
-from ncu_server.build import compiler_words
+from ncu_server import names, nvcc, occupancy
+from ncu_server.build import compiler_words, unbuildable
 from ncu_server.compiled import CompileResult, Diagnostic, Resources
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.leash import Leash
-from ncu_server.rig import Rig, probed
+from ncu_server.machine import Machine, probed
 from ncu_server.sandbox import scrubbed
+from ncu_server.scratch import workplace
 from ncu_server.store import Store
-from ncu_server.targets import TARGETS, Probe, Target
+from ncu_server.targets import TARGETS, Probe, Target, architecture
 from ncu_server.walls import Walls
 from ncu_server.zygote import ChildDied, ChildFault, ChildTimeout
 
@@ -65,24 +63,24 @@ class Made:
     note: str | None = None
 
 
-async def compiled(rig: Rig, store: Store, request: Request, report: Report) -> CompileResult:
+async def compiled(machine: Machine, store: Store, request: Request, report: Report) -> CompileResult:
     """Compile. Raises Refusal for what is not the source's fault: no compiler, no such flag or architecture."""
     nvcc.allowed(request.flags)
     compiler = _compiler()
-    arch = nvcc.full(request.arch or _present() or DEFAULT_ARCH)
+    arch = architecture.full(request.arch or _present() or DEFAULT_ARCH)
     known = await asyncio.to_thread(_codes, compiler)
     if known and arch.rstrip("a") not in known:
         raise Refusal(Code.BAD_ARGUMENT, f"this nvcc does not compile for {arch}; it does for: {', '.join(known)}")
     identity = _identity(request, arch, compiler)
     if kept := store.find(f"build-{identity}"):
         return CompileResult.model_validate_json((kept / RESULT).read_bytes())
-    if request.is_candidate and (reading := guard.read(request.source)).rejected:
-        return CompileResult(status="rejected", arch=arch, log=reading.rejected or "")
-    await rig.require_room()
-    async with rig.lease(TARGETS["cpu"]).shared(report):
+    if request.is_candidate and (fault := unbuildable(request.source)):
+        return CompileResult(status=fault.status, arch=arch, log=fault.log)
+    await machine.require_room()
+    async with machine.lease(TARGETS["cpu"]).shared(report):
         await report(f"compiling for {arch}")
         began = time.monotonic()
-        made = await (_candidate if request.is_candidate else _file)(rig, request, arch, compiler)
+        made = await (_candidate if request.is_candidate else _file)(machine, request, arch, compiler)
         seconds = round(time.monotonic() - began, 2)
         result = await _result(request, arch, made, identity)
     result.seconds, result.compiler = seconds, await asyncio.to_thread(_version, compiler)
@@ -128,14 +126,14 @@ def _compiler() -> str:
 def _present() -> str | None:
     """The architecture of the GPU that is here, if one is."""
     arch = probed("cuda").arch
-    return arch if nvcc.ARCH.fullmatch(arch) else None
+    return arch if architecture.ARCH.fullmatch(arch) else None
 
 
 @cache
 def _codes(compiler: str) -> tuple[str, ...]:
     """The architectures that this nvcc makes code for; none where it does not say."""
     done = subprocess.run([compiler, "--list-gpu-code"], capture_output=True, text=True, timeout=60, check=False)
-    return tuple(sorted(set(nvcc.ARCH.findall(done.stdout)), key=lambda code: int(code[3:])))
+    return tuple(sorted(set(architecture.ARCH.findall(done.stdout)), key=lambda code: int(code[3:])))
 
 
 @cache
@@ -150,16 +148,6 @@ def _identity(request: Request, arch: str, compiler: str) -> str:
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 
-@contextlib.asynccontextmanager
-async def workplace(rig: Rig) -> AsyncIterator[Path]:
-    """A directory of one call, gone with it."""
-    place = Path(tempfile.mkdtemp(prefix="compile-", dir=rig.work))
-    try:
-        yield place
-    finally:
-        await asyncio.to_thread(shutil.rmtree, place, True)
-
-
 def walled(place: Path, readable: Sequence[str] = ()) -> Leash:
     """A leash for a program that reads what somebody else wrote, behind the walls of a build."""
     path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
@@ -167,8 +155,8 @@ def walled(place: Path, readable: Sequence[str] = ()) -> Leash:
     return Leash(place, Walls("build", "cpu", tuple(readable)), environment)
 
 
-async def _file(rig: Rig, request: Request, arch: str, compiler: str) -> Made:
-    async with workplace(rig) as place:
+async def _file(machine: Machine, request: Request, arch: str, compiler: str) -> Made:
+    async with workplace(machine.work) as place:
         (place / "source.cu").write_text(request.source)
         line = nvcc.command(compiler, arch, request.flags, request.lineinfo, "source.cu")
         try:
@@ -181,20 +169,20 @@ async def _file(rig: Rig, request: Request, arch: str, compiler: str) -> Made:
         return Made(log, await asyncio.to_thread(_files, [place]))
 
 
-async def _candidate(rig: Rig, request: Request, arch: str, compiler: str) -> Made:
+async def _candidate(machine: Machine, request: Request, arch: str, compiler: str) -> Made:
     """Import the module where compilers may run, as evaluate_kernel's build does."""
-    target, probe = _target(compiler)
-    async with workplace(rig) as place:
+    device = machine.imagined(*_target(compiler))
+    async with workplace(machine.work) as place:
         directory = place / "build"
-        child = await rig.zygote(target, probe).spawn("builder", writable=[str(directory)])
+        child = await device.zygote.spawn("builder", writable=[str(directory)])
         child.scrap = []  # the workplace goes with all there is in it
         given: dict[str, Any] = {"source": request.source, "directory": str(directory)}
         fault, libraries = None, []
         try:
-            imagined = replace(probe, arch=arch.rstrip("a"), compiler=compiler)
+            imagined = replace(device.probe, arch=arch.rstrip("a"), compiler=compiler)
             # Builds of candidates keep the lines of their source anyway.
             flags = {"NVCC_APPEND_FLAGS": " ".join([*request.flags, *nvcc.ALWAYS])}
-            variables = rig.variables(TARGETS["cuda"], imagined) | flags
+            variables = machine.variables(TARGETS["cuda"], imagined) | flags
             try:
                 answer = await child.ask("examine", timeout_s=request.timeout_s, variables=variables, **given)
                 libraries = _texts(answer, "libraries", "path")

@@ -7,18 +7,19 @@ import sys
 from ncu_server import ncu, profile
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
-from ncu_server.rig import Rig
+from ncu_server.machine import Machine
+from ncu_server.reports import Reports
 from ncu_server.schema import CountersResult
 
 SMALLEST = "import torch; torch.ones(8, device='cuda'); torch.cuda.synchronize()"
 TIMEOUT_S = 120.0
 
 
-async def probed(rig: Rig, report: Report) -> CountersResult:
+async def probed(machine: Machine, kept: Reports, report: Report) -> CountersResult:
     """Allowed, denied, or unknown because of something else that stands in the way; never a refusal."""
     selection = ncu.Selection(detail="basic", count=1)
     try:
-        await profile.command(rig, [sys.executable, "-c", SMALLEST], None, selection, TIMEOUT_S, report)
+        await profile.command(machine, kept, [sys.executable, "-c", SMALLEST], None, selection, TIMEOUT_S, report)
     except Refusal as refusal:
         why, _, fix = refusal.sentence.partition("; ")
         denied = refusal.code is Code.COUNTERS_DENIED

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from ncu_server import baselines, nvcc, outline, peaks, schema
+from ncu_server import baselines, outline, peaks, schema
+from ncu_server.device import Device
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.limit import limit_us
-from ncu_server.rig import Rig, problem_id
+from ncu_server.problems import Workshop, problem_id
 from ncu_server.session import BASELINES, Session
-from ncu_server.targets import Probe, Target
+from ncu_server.targets import architecture
 from ncu_server.trusted import ours
 from ncu_server.zygote import ChildError, ChildFault, Lost
 
 
 async def describe(
-    rig: Rig, problem: str, target_name: str, names: tuple[str, ...], report: Report
+    workshop: Workshop, problem: str, target_name: str, names: tuple[str, ...], report: Report
 ) -> tuple[schema.DescribeResult, dict[str, Any] | None, dict[str, Any]]:
     """The description, the whole graph, and what calls take and give (see worker.contract).
 
@@ -26,31 +27,32 @@ async def describe(
     """
     if unknown := [b for b in names if b not in BASELINES]:
         raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(BASELINES)}")
-    target, probe = rig.target(target_name)
-    await rig.require_room()
+    device = workshop.machine.device(target_name)
+    await workshop.machine.require_room()
     try:
-        return await _describe(rig, problem, target, probe, names, report)
+        return await _describe(workshop, problem, device, names, report)
     except Lost:
-        return await _describe(rig, problem, target, probe, names, report)
+        return await _describe(workshop, problem, device, names, report)
 
 
 async def _describe(
-    rig: Rig, problem: str, target: Target, probe: Probe, names: tuple[str, ...], report: Report
+    workshop: Workshop, problem: str, device: Device, names: tuple[str, ...], report: Report
 ) -> tuple[schema.DescribeResult, dict[str, Any] | None, dict[str, Any]]:
     await report("preparing: inputs, expected values")
-    async with rig.session(problem, target, probe) as session, rig.lease(target).alone(report):
+    async with workshop.problems.prepared(problem, device) as session, device.lease.alone(report):
         await report("tracing")
         try:
             work = await session.work(session.drawn)
             graph, operators, elementwise, error = await _graph(session)
             contract = await session.contract()
-            reached = await peaks.measured(rig.cache, session, probe)
+            reached = await peaks.measured(session)
             features = await session.features()
         except ChildError as fault:
             raise ours(fault) from fault
         await report("timing PyTorch eager and compiled")
-        wanted = ["eager", *(n for n in names or target.baselines if n != "eager")]
-        measured, notes = await baselines.measured(rig.cache, session, probe, wanted)
+        wanted = ["eager", *(n for n in names or device.target.baselines if n != "eager")]
+        measured, notes = await baselines.measured(session, wanted)
+    target, probe = device.target, device.probe
     identity = problem_id(problem, target.name)
     result = schema.DescribeResult(
         problem_id=identity,
@@ -59,7 +61,7 @@ async def _describe(
             target=target.name,
             name=probe.device,
             arch=probe.arch,
-            build_arch=nvcc.dotted(probe.arch) if target.name == "cuda" else None,
+            build_arch=architecture.dotted(probe.arch) if target.name == "cuda" else None,
             threads=probe.threads,
             copy_gbps=round(reached.copy_gbps, 2),
             peaks=reached,

@@ -7,9 +7,10 @@ from typing import Literal
 
 from ncu_server import listing, names, toolkit
 from ncu_server.compiled import CompileResult, Listing
-from ncu_server.compiling import LONGEST_NAME, RESULT, folder_of, walled, workplace
+from ncu_server.compiling import LONGEST_NAME, RESULT, folder_of, walled
 from ncu_server.errors import Code, Refusal
-from ncu_server.rig import Rig
+from ncu_server.machine import Machine
+from ncu_server.scratch import workplace
 from ncu_server.store import Store
 
 Level = Literal["sass", "ptx"]
@@ -18,14 +19,14 @@ MOST_LINES, MOST_CHARACTERS, MOST_OTHERS = 200, 5500, 12
 
 
 async def disassembled(
-    rig: Rig, store: Store, build_id: str, kernel: str | None, level: Level, first: int, count: int
+    machine: Machine, store: Store, build_id: str, kernel: str | None, level: Level, first: int, count: int
 ) -> Listing:
     """Lines `first` to `first + count - 1`, counted from 1, of a kernel: by a part of its name, or the longest.
 
     Raises Refusal UNKNOWN_BUILD, BAD_ARGUMENT where no kernel or several are meant, NO_PROFILER without nvdisasm.
     """
     folder = folder_of(store, build_id)
-    code = await kernels(rig, folder, level)
+    code = await kernels(machine, folder, level)
     spoken = dict(zip(code, await names.demangled(list(code)), strict=True))
     mangled = _chosen(spoken, kernel, {name: len(lines) for name, lines in code.items()})
     lines = code[mangled]
@@ -52,22 +53,22 @@ async def disassembled(
     )
 
 
-async def kernels(rig: Rig, folder: Path, level: Level) -> dict[str, list[str]]:
+async def kernels(machine: Machine, folder: Path, level: Level) -> dict[str, list[str]]:
     """The lines of each kernel of a build, by mangled name. Raises Refusal BAD_ARGUMENT where there is none."""
-    text = await whole(rig, folder, level)
+    text = await whole(machine, folder, level)
     code = listing.kernels_in_sass(text) if level == "sass" else listing.kernels_in_ptx(text)
     if not code:
         raise Refusal(Code.BAD_ARGUMENT, f"there is no kernel in this build's {level}")
     return code
 
 
-async def whole(rig: Rig, folder: Path, level: Level) -> str:
+async def whole(machine: Machine, folder: Path, level: Level) -> str:
     """All the code of a build. Raises Refusal NO_PROFILER without nvdisasm."""
     if level == "ptx":
         return "\n".join(path.read_text(errors="replace") for path in sorted(folder.glob("*.ptx")))
     program = toolkit.find("nvdisasm")
     said = []
-    async with workplace(rig) as place:
+    async with workplace(machine.work) as place:
         leash = walled(place, [str(folder), str(Path(program).parent)])
         for cubin in sorted(folder.glob("*.cubin")):
             try:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ncu_server import places, schema, toolkit, versions, walls
+from ncu_server.machine import probed
 from ncu_server.places import Places
-from ncu_server.rig import probed
 from ncu_server.targets import TARGETS
 from ncu_server.tickets import ROOT_VARIABLE, Tickets
 

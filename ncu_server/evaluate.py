@@ -5,26 +5,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import platform
 import statistics
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ncu_server import answers, authorship, elf, guard, jitted, peaks, schema
+from ncu_server import answers, authorship, elf, guard, jitted, schema
 from ncu_server.authorship import Authorship, Ownership
-from ncu_server.build import Build, BuildFault
+from ncu_server.build import Build, BuildFault, unbuildable
 from ncu_server.checking import checked
+from ncu_server.device import Device
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.memory import Practice
+from ncu_server.problems import Workshop
 from ncu_server.race import CANDIDATE, Run, timed
-from ncu_server.rig import Rig
 from ncu_server.session import BASELINES, Session
-from ncu_server.targets import Probe, Target
 from ncu_server.timing import Samples, combined
 from ncu_server.trial import Objection, Request, Trial, blamed, opened
 from ncu_server.zygote import ChildError, ChildFault, Lost
@@ -36,35 +36,43 @@ UNORDERED = (
 )
 
 
-async def evaluate(rig: Rig, request: Request, report: Report) -> schema.EvaluateResult:
+async def evaluate(workshop: Workshop, request: Request, report: Report) -> schema.EvaluateResult:
     """Judge one candidate. Raises Refusal for faults that are not the candidate's.
 
     Where processes of ours are lost on the way, everything is set up anew and the candidate judged once more.
     """
     if unknown := [b for b in request.baselines if b not in BASELINES]:
         raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(BASELINES)}")
-    target, probe = rig.target(request.target)
-    reading = await asyncio.to_thread(guard.read, request.candidate)
-    if reading.rejected or reading.syntax:
-        status: schema.Status = "rejected" if reading.rejected else "build_error"
-        return schema.EvaluateResult(status=status, log=reading.rejected or reading.syntax or "")
-    await rig.require_room()
+    judging = Judging(workshop, workshop.machine.device(request.target), request, report)
+    if fault := await asyncio.to_thread(unbuildable, request.candidate):
+        return schema.EvaluateResult(status=fault.status, log=fault.log)
+    await workshop.machine.require_room()
     try:
-        result = await _judge(rig, target, probe, request, report)
+        result = await _judge(judging)
     except Lost:
-        result = await _judge(rig, target, probe, request, report)
-    return result.model_copy(update={"leads": list(reading.leads)})
+        result = await _judge(judging)
+    return result.model_copy(update={"leads": list(guard.read(request.candidate).leads)})
 
 
-async def _judge(rig: Rig, target: Target, probe: Probe, request: Request, report: Report) -> schema.EvaluateResult:
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """One candidate on its way: what is asked, of what, and who hears how far it is."""
+
+    workshop: Workshop
+    device: Device
+    request: Request
+    report: Report
+
+
+async def _judge(judging: Judging) -> schema.EvaluateResult:
     stages = schema.Stages()
     try:
         async with contextlib.AsyncExitStack() as stack:
-            session, built = await _ready(stack, rig, target, probe, request, stages, report)
-            trial = await stack.enter_async_context(_tried(rig, session, built, target, probe, request, stages, report))
-            result = await _run(trial, target, probe, report)
+            session, built = await _ready(stack, judging, stages)
+            trial = await stack.enter_async_context(_tried(judging, session, built, stages))
+            result = await _run(trial, judging.report)
     except Objection as objection:
-        await rig.require_room()
+        await judging.workshop.machine.require_room()
         return schema.EvaluateResult(
             status=objection.status,
             log=objection.log,
@@ -72,36 +80,29 @@ async def _judge(rig: Rig, target: Target, probe: Probe, request: Request, repor
             provenance=objection.facts,
             stages=stages,
         )
-    return result.model_copy(update={"notes": [*session.notes, *rig.lease(target).notes, *result.notes]})
+    return result.model_copy(update={"notes": [*session.notes, *judging.device.lease.notes, *result.notes]})
 
 
-async def _ready(
-    stack: contextlib.AsyncExitStack,
-    rig: Rig,
-    target: Target,
-    probe: Probe,
-    request: Request,
-    stages: schema.Stages,
-    report: Report,
-) -> tuple[Session, Build]:
+async def _ready(stack: contextlib.AsyncExitStack, judging: Judging, stages: schema.Stages) -> tuple[Session, Build]:
     """The problem prepared, until `stack` ends, and the candidate built: at the same time, where a build neither calls
     the candidate nor disturbs the device."""
-    zygote, lease, began = rig.zygote(target, probe), rig.lease(target), time.monotonic()
-    apart = target.builds_disturb or target.warms
+    workshop, device, request = judging.workshop, judging.device, judging.request
+    apart, began = device.target.builds_disturb or device.target.warms, time.monotonic()
 
     async def build(practice: Practice | None) -> Build | BuildFault:
-        return await rig.builds.get(zygote, target, request.candidate, practice, lease, request.timeout_s, report)
+        return await workshop.builds.get(device, request.candidate, practice, request.timeout_s, judging.report)
 
     async with contextlib.nullcontext() if apart else _beside(build(None)) as building:
         with _clocked(stages, "prepare_s"):
-            session = await stack.enter_async_context(rig.session(request.problem, target, probe, request.fresh))
+            prepared = workshop.problems.prepared(request.problem, device, request.fresh)
+            session = await stack.enter_async_context(prepared)
         built = await (building or build(session.practice))
     took = time.monotonic() - began
     stages.build_s = round(built.seconds, 3)
     explained = stages.prepare_s + stages.build_s if apart else max(stages.prepare_s, stages.build_s)
     stages.queue_s = round(max(0.0, took - explained), 3)
     if isinstance(built, BuildFault):
-        raise Objection("timeout" if built.timed_out else "build_error", built.log)
+        raise Objection(built.status, built.log)
     return session, built
 
 
@@ -117,30 +118,20 @@ async def _beside(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]
 
 
 @contextlib.asynccontextmanager
-async def _tried(
-    rig: Rig,
-    session: Session,
-    built: Build,
-    target: Target,
-    probe: Probe,
-    request: Request,
-    stages: schema.Stages,
-    report: Report,
-) -> AsyncIterator[Trial]:
+async def _tried(judging: Judging, session: Session, built: Build, stages: schema.Stages) -> AsyncIterator[Trial]:
     """The candidate in a child of its own, with the device to itself."""
     async with contextlib.AsyncExitStack() as stack:
         with _clocked(stages, "queue_s"):
-            await stack.enter_async_context(rig.lease(target).alone(report))
+            await stack.enter_async_context(judging.device.lease.alone(judging.report))
         with _clocked(stages, "held_s"):
             child = await session.candidate(built.directory)
-            reached = functools.partial(peaks.measured, rig.cache, session, probe)
             try:
-                yield Trial(session, child, request, built, stages, reached, probe.uuid)
+                yield Trial(session, child, judging.request, built, stages)
             finally:
                 child.close()
 
 
-async def _run(trial: Trial, target: Target, probe: Probe, report: Report) -> schema.EvaluateResult:
+async def _run(trial: Trial, report: Report) -> schema.EvaluateResult:
     await report("checking")
     with _clocked(trial.stages, "open_s"):
         await opened(trial)
@@ -163,7 +154,7 @@ async def _run(trial: Trial, target: Target, probe: Probe, report: Report) -> sc
         versus=_versus(whole),
         shapes=shapes if len(shapes) > 1 else [],
         limit_us=_mean([shape.limit_us for shape in shapes]),
-        provenance=provenance(target, probe) | author.facts() | {"walls": trial.child.walls},
+        provenance=provenance(trial.session.device) | author.facts() | {"walls": trial.child.walls},
         notes=[*trial.notes, *raced.notes, *([author.why] if author.label == "unknown" else [])],
         stages=trial.stages,
     )
@@ -261,8 +252,9 @@ def _ownership(source: str, built: Build) -> Ownership:
     return Ownership(source, images, tuple(sorted(vendor)), numeric, kernels)
 
 
-def provenance(target: Target, probe: Probe) -> dict[str, str | float]:
+def provenance(device: Device) -> dict[str, str | float]:
     """What stands behind the numbers."""
+    probe = device.probe
     return {
         "device": probe.device,
         "arch": probe.arch,
@@ -271,5 +263,5 @@ def provenance(target: Target, probe: Probe) -> dict[str, str | float]:
         "python": platform.python_version(),
         **({"toolkit": probe.toolkit} if probe.toolkit else {}),
         "protocol": "alternating blocks of at least 5 ms in separate processes, fresh values for each call",
-        "tie": target.resolution.tie,
+        "tie": device.target.resolution.tie,
     }

@@ -66,7 +66,7 @@ def _add_compiling(mcp: Surface) -> None:
         """Compile CUDA without running it, and without a GPU: errors by line, registers, shared memory, spills."""
         async with served(ctx, None) as report:
             request = _request(candidate, source, arch, flags, lineinfo, timeout_s)
-            return await compiling.compiled(state(ctx).rig, state(ctx).kept, request, report)
+            return await compiling.compiled(state(ctx).workshop.machine, state(ctx).kept, request, report)
 
 
 def _add_disassembly(mcp: Surface) -> None:
@@ -87,16 +87,16 @@ def _add_disassembly(mcp: Surface) -> None:
         timeout_s: TimeoutS = 240,
     ) -> Listing:
         """The code of one kernel with the source line before each piece, and counts of instructions by class."""
-        here = state(ctx)
+        machine, kept = state(ctx).workshop.machine, state(ctx).kept
         async with served(ctx, timeout_s) as report:
             if build_id is None:
                 request = _request(candidate, None, arch, None, True, timeout_s)
-                result = await compiling.compiled(here.rig, here.kept, request, report)
+                result = await compiling.compiled(machine, kept, request, report)
                 if result.build_id is None:
                     said = "; ".join(d.text for d in result.diagnostics[:3]) or result.log
                     raise Refusal(Code.BAD_ARGUMENT, f"the candidate does not compile ({result.status}): {said[:300]}")
                 build_id = result.build_id
-            return await disassemble.disassembled(here.rig, here.kept, build_id, kernel, level, first_line, line_count)
+            return await disassemble.disassembled(machine, kept, build_id, kernel, level, first_line, line_count)
 
 
 def _add_sanitizing(mcp: Surface) -> None:
@@ -123,16 +123,16 @@ def _add_sanitizing(mcp: Surface) -> None:
         timeout_s: Annotated[float, Field(gt=0, le=3600, description="limit in seconds for the run")] = 300,
     ) -> SanitizeResult:
         """Run a kernel under compute-sanitizer: illegal accesses, races and uninitialised reads with file and line."""
-        rig = state(ctx).rig
+        workshop = state(ctx).workshop
         async with served(ctx, None) as report:
             look = sanitize.Look(tool, kernel, timeout_s)
             if command:
-                return await sanitize.command(rig, command, folder, look, report)
+                return await sanitize.command(workshop.machine, command, folder, look, report)
             if candidate is None or problem is None:
                 raise Refusal(Code.BAD_ARGUMENT, "give a candidate and its problem, or a command")
             source = compiling.candidate_of(state(ctx).kept, candidate)
             request = sanitize.Request(source, problem, target, look)
-            return await sanitize.sanitize(rig, request, report)
+            return await sanitize.sanitize(workshop, request, report)
 
 
 def _add_resources(mcp: Surface) -> None:
@@ -145,7 +145,7 @@ def _add_resources(mcp: Surface) -> None:
             if part == "ptxas":
                 return (folder / compiling.WORDS).read_text()
             if part in ("sass", "ptx"):
-                return await disassemble.whole(here.rig, folder, "sass" if part == "sass" else "ptx")
+                return await disassemble.whole(here.workshop.machine, folder, "sass" if part == "sass" else "ptx")
         except (Refusal, OSError) as fault:
             raise ResourceNotFoundError(str(fault)) from None
         raise ResourceNotFoundError(f"a build has no part {part!r}; there are: {', '.join(PARTS)}")

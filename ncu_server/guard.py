@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 from ncu_server.syntax import Source
 
@@ -325,8 +325,9 @@ LEADS = (
 )
 
 
+@lru_cache(maxsize=64)
 def read(source: str) -> Reading:
-    """Parse and read one candidate module."""
+    """Parse and read one candidate module; of the same one all who ask get the same answer."""
     try:
         return _read(Source.of(source))
     except (MemoryError, RecursionError):

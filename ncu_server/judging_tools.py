@@ -48,9 +48,9 @@ def _add_environment(mcp: Surface) -> None:
     ) -> schema.EnvironmentResult:
         """What this machine can measure: targets, compilers, profilers, versions, and a fix for each thing missing."""
         async with served(ctx, timeout_s) as report:
-            found = await asyncio.to_thread(environment.check, state(ctx).rig.places)
+            found = await asyncio.to_thread(environment.check, state(ctx).workshop.machine.places)
             if probe_counters:
-                found.counters = await counters.probed(state(ctx).rig, report)
+                found.counters = await counters.probed(state(ctx).workshop.machine, state(ctx).reports, report)
             return found
 
 
@@ -68,7 +68,9 @@ def _add_description(mcp: Surface) -> None:
         """Trace a PyTorch module, count its bytes and FLOPs, and time it eager and in the modes of torch.compile."""
         here = state(ctx)
         async with served(ctx, timeout_s) as report:
-            result, graph, contract = await describe.describe(here.rig, problem, target, tuple(baselines or ()), report)
+            result, graph, contract = await describe.describe(
+                here.workshop, problem, target, tuple(baselines or ()), report
+            )
             if graph:
                 here.kept.keep(f"graph-{result.problem_id}", {"graph.json": json.dumps(graph).encode()})
             here.kept.keep(f"contract-{result.problem_id}", {"contract.json": json.dumps(contract).encode()})
@@ -113,7 +115,7 @@ def _add_evaluation(mcp: Surface) -> None:
         """Build, check and time one candidate against the reference, each in a process of its own, on secret inputs."""
         request = Request(candidate, problem, target, tuple(baselines), fresh, timeout_s, rules)
         async with served(ctx, None) as report:
-            return await evaluate.evaluate(state(ctx).rig, request, report)
+            return await evaluate.evaluate(state(ctx).workshop, request, report)
 
 
 def _add_verification(mcp: Surface) -> None:
@@ -129,4 +131,5 @@ def _add_verification(mcp: Surface) -> None:
     ) -> schema.ModuleResult:
         """Import a module from an empty folder, with nothing set up for it, and use it as people use modules."""
         async with served(ctx, None) as report:
-            return await verify.verify(state(ctx).rig, verify.Request(source, problem, target, timeout_s), report)
+            request = verify.Request(source, problem, target, timeout_s)
+            return await verify.verify(state(ctx).workshop.machine, request, report)

@@ -9,9 +9,6 @@ from pathlib import Path
 from ncu_server.compiled import Diagnostic, Resources
 from ncu_server.errors import Code, Refusal
 
-ARCH = re.compile(r"sm_\d{2,3}")
-SUFFIXED = ("90", "100", "103", "110", "120", "121")
-"""Architectures whose own instructions (wgmma, tcgen05) want the suffix `a`."""
 FLAGS = re.compile(
     r"-O[0-3]|--?use_fast_math|--?(fmad|ftz|prec-div|prec-sqrt)=(true|false)|--?std=c\+\+(11|14|17|20)|"
     r"--?maxrregcount=\d{1,3}|-[DU]\w+(=[\w.+-]*)?|--expt-(relaxed-constexpr|extended-lambda)|--extended-lambda|"
@@ -39,20 +36,6 @@ def allowed(flags: Sequence[str]) -> list[str]:
             shown = "-O3, -use_fast_math, -std=c++20, -maxrregcount=64, -DNAME=1, --fmad=false, -Xptxas=-dlcm=cg"
             raise Refusal(Code.BAD_ARGUMENT, f"the flag {flag[:80]!r} is not allowed; those of this kind are: {shown}")
     return list(flags)
-
-
-def full(arch: str) -> str:
-    """`sm_90` as it is built, `sm_90a`. Raises Refusal BAD_ARGUMENT where it is no architecture."""
-    if not ARCH.fullmatch(arch):
-        raise Refusal(Code.BAD_ARGUMENT, f"the arch {arch[:40]!r} is none; give one such as sm_80 or sm_90")
-    return f"{arch}a" if arch.removeprefix("sm_") in SUFFIXED else arch
-
-
-def dotted(arch: str) -> str:
-    """`sm_90` as TORCH_CUDA_ARCH_LIST and tvm_ffi have it, `9.0a`. Raises Refusal as `full` does."""
-    digits = full(arch).removeprefix("sm_")
-    number = digits.rstrip("a")
-    return f"{number[:-1]}.{number[-1]}{digits[len(number) :]}"
 
 
 def command(compiler: str, arch: str, flags: Sequence[str], lineinfo: bool, source: str) -> list[str]:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from ncu_server.device import Device
 from ncu_server.schema import Peaks
 from ncu_server.session import Session
-from ncu_server.targets import Probe
 
 FORMAT = "2"  # 1: a copy on the CPU was torch's alone
 
 
-async def measured(cache: Path, session: Session, probe: Probe, anew: bool = False) -> Peaks:
+async def measured(session: Session, anew: bool = False) -> Peaks:
     """The device's peaks; `anew` measures again and keeps the better of both. Raises Refusal."""
-    kept = _place(cache, probe)
+    kept = _place(session.device)
     before = _read(kept)
     if before is not None and not anew:
         return before
@@ -29,14 +29,15 @@ async def measured(cache: Path, session: Session, probe: Probe, anew: bool = Fal
     return found
 
 
-def known(cache: Path, probe: Probe) -> Peaks | None:
+def known(device: Device) -> Peaks | None:
     """What was measured before, if anything was."""
-    return _read(_place(cache, probe))
+    return _read(_place(device))
 
 
-def _place(cache: Path, probe: Probe) -> Path:
+def _place(device: Device) -> Path:
+    probe = device.probe
     parts = (FORMAT, probe.device, probe.arch, str(probe.threads), version("torch"))
-    return cache / "peaks" / f"{hashlib.sha256('-'.join(parts).encode()).hexdigest()[:20]}.json"
+    return device.cache / "peaks" / f"{hashlib.sha256('-'.join(parts).encode()).hexdigest()[:20]}.json"
 
 
 def _read(kept: Path) -> Peaks | None:

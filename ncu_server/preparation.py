@@ -125,7 +125,7 @@ async def _draw_alike(session: Session, first: Case, case: Case) -> None:
 async def _apart(session: Session, work: Callable[[Child], Awaitable[T]]) -> T | None:
     """What `work` gives with a reference in a process of its own, for inputs of which nobody knows what it does with
     them. None where it fails or does not come back."""
-    child = await session.zygote.spawn("reference")
+    child = await session.device.zygote.spawn("reference")
     with contextlib.suppress(ChildError), contextlib.closing(child), contextlib.closing(Shared("unused")) as unused:
         await child.ask("open", [unused.fd], FAR_S, mode=None, **session.source)
         return await work(child)

@@ -11,16 +11,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ncu_server import collect, guard, harness, ncu, peaks, profiles, reports, rungs, telling, told
+from ncu_server import collect, harness, ncu, peaks, profiles, reports, rungs, telling, told
 from ncu_server.build import Build, BuildFault
+from ncu_server.device import Device
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.leash import Leash
+from ncu_server.machine import Machine
 from ncu_server.memory import Practice
+from ncu_server.problems import Workshop
 from ncu_server.profiles import Profiled, ProfileResult, Refused
-from ncu_server.rig import Rig
+from ncu_server.reports import Reports
 from ncu_server.sandbox import scrubbed
-from ncu_server.targets import Probe, Target
+from ncu_server.scratch import workplace
 from ncu_server.walls import Walls
 
 MOST_CANDIDATES = 8
@@ -44,18 +47,19 @@ class Request:
     arch: str | None = None
 
 
-async def profile(rig: Rig, request: Request, report: Report) -> ProfileResult:
+async def profile(workshop: Workshop, kept: Reports, request: Request, report: Report) -> ProfileResult:
     """Profile candidates. Raises Refusal for faults that are not theirs and that no lower rung helps with."""
     if not 1 <= len(request.candidates) <= MOST_CANDIDATES:
         raise Refusal(Code.BAD_ARGUMENT, f"{len(request.candidates)} candidates; give one to {MOST_CANDIDATES}")
     began = time.monotonic()
-    target, probe, refused = _device(rig, request)
-    await rig.require_room()
-    async with _practised(rig, request, target, probe) as practice:
-        built = await _built(rig, request, target, probe, practice, report)
+    device, refused = _device(workshop.machine, request)
+    await workshop.machine.require_room()
+    async with _practised(workshop, device, request.problem) as practice:
+        builds = (workshop.builds.get(device, one, practice, request.timeout_s, report) for one in request.candidates)
+        built = await asyncio.gather(*builds)
         seconds = {"build_s": round(time.monotonic() - began, 2)}
-        batch = Batch(rig, request, target, probe, report)
-        found = {i: _fault(i, b) for i, b in enumerate(built) if isinstance(b, Profiled | BuildFault)}
+        batch = Batch(device, kept, request, report)
+        found = {i: _fault(i, b) for i, b in enumerate(built) if isinstance(b, BuildFault)}
         jobs = [harness.Job(i, request.candidates[i], b) for i, b in enumerate(built) if isinstance(b, Build)]
         began = time.monotonic()
         if jobs:
@@ -65,19 +69,25 @@ async def profile(rig: Rig, request: Request, report: Report) -> ProfileResult:
         profiles=[found[i] for i in sorted(found)],
         refused=batch.refused,
         seconds=seconds,
-        notes=rig.lease(target).notes,
+        notes=device.lease.notes,
     )
     return telling.brief(result)
 
 
 async def command(
-    rig: Rig, line: Sequence[str], folder: str | None, selection: ncu.Selection, timeout_s: float, report: Report
+    machine: Machine,
+    kept: Reports,
+    line: Sequence[str],
+    folder: str | None,
+    selection: ncu.Selection,
+    timeout_s: float,
+    report: Report,
 ) -> ProfileResult:
     """Profile a program of the caller's. Raises Refusal; there is no lower rung for it."""
     if not line or any("\0" in word for word in line):
         raise Refusal(Code.BAD_ARGUMENT, "command is a list of words, the program first; no shell reads it")
-    target, probe = rig.target("cuda")
-    async with collect.workplace(rig.work) as place, rig.lease(target).alone(report):
+    device = machine.device("cuda")
+    async with workplace(device.work) as place, device.lease.alone(report):
         await report("starting ncu")
         began = time.monotonic()
         environment = scrubbed(os.environ) | {"TMPDIR": str(place)}
@@ -85,12 +95,12 @@ async def command(
         got = await collect.collect(leash, selection, line, place, True, timeout_s, report)
         if got.raw is None or not got.kernels:
             raise got.nothing
-        about = _about(rig, probe, got, selection, None)
-        entry = await asyncio.to_thread(rig.reports.add, got.raw, got.kernels, about, got.heard.log)
+        about = _about(device, got, selection, None)
+        entry = await asyncio.to_thread(kept.add, got.raw, got.kernels, about, got.heard.log)
         found = await asyncio.to_thread(telling.told, entry)
         seconds = {"profile_s": round(time.monotonic() - began, 2)}
     done = Profiled(target=" ".join(line)[:120], status="profiled", report=found)
-    result = ProfileResult(profiles=[done], seconds=seconds, notes=rig.lease(target).notes)
+    result = ProfileResult(profiles=[done], seconds=seconds, notes=device.lease.notes)
     return telling.brief(result)
 
 
@@ -98,16 +108,15 @@ async def command(
 class Batch:
     """Candidates on their way up the ladder; `refused` says which rungs did not hold."""
 
-    rig: Rig
+    device: Device
+    kept: Reports
     request: Request
-    target: Target
-    probe: Probe
     report: Report
     refused: list[Refused] = field(default_factory=list)
 
     @property
     def environment(self) -> dict[str, str]:
-        return scrubbed(os.environ) | self.rig.environment(self.target, self.probe)
+        return scrubbed(os.environ) | dict(self.device.environment)
 
     def step_down(self, rung: profiles.Rung, refusal: Refusal) -> None:
         """Note that a rung does not hold. Raises the refusal where it says nothing against the lower ones."""
@@ -117,48 +126,32 @@ class Batch:
         self.refused.append(Refused(rung=rung, code=refusal.code, reason=reason, fix=fix or "see the reason"))
 
 
-def _device(rig: Rig, request: Request) -> tuple[Target, Probe, Refusal | None]:
+def _device(machine: Machine, request: Request) -> tuple[Device, Refusal | None]:
     """The device, with a refusal where it has no profiler; where there is none but a compiler, an imagined one."""
     try:
         none = Refusal(Code.NO_PROFILER, NO_COUNTERS) if request.target == "cpu" else None
-        return *rig.target(request.target), none
+        return machine.device(request.target), none
     except Refusal as refusal:
         imagined = rungs.imagined(request.target, request.arch)
         if refusal.code is not Code.NO_DEVICE or imagined is None:
             raise
-        return *imagined, refusal
+        return machine.imagined(*imagined), refusal
 
 
 @asynccontextmanager
-async def _practised(rig: Rig, request: Request, target: Target, probe: Probe) -> AsyncIterator[Practice | None]:
+async def _practised(workshop: Workshop, device: Device, problem: str) -> AsyncIterator[Practice | None]:
     """What a build is called with, where a first call compiles."""
     async with AsyncExitStack() as stack:
-        if not target.warms:
+        if not device.target.warms:
             yield None
             return
-        session = await stack.enter_async_context(rig.session(request.problem, target, probe))
+        session = await stack.enter_async_context(workshop.problems.prepared(problem, device))
         yield session.practice
 
 
-async def _built(
-    rig: Rig, request: Request, target: Target, probe: Probe, practice: Practice | None, report: Report
-) -> list[Build | BuildFault | Profiled]:
-    """Each candidate built, or why it is not; what was built for evaluate_kernel is used again."""
-
-    async def one(number: int, source: str) -> Build | BuildFault | Profiled:
-        reading = guard.read(source)
-        if reading.rejected:
-            return Profiled(target=_name(number), status="rejected", log=reading.rejected)
-        if reading.syntax:
-            return Profiled(target=_name(number), status="build_error", log=reading.syntax)
-        zygote, lease = rig.zygote(target, probe), rig.lease(target)
-        return await rig.builds.get(zygote, target, source, practice, lease, request.timeout_s, report)
-
-    return list(await asyncio.gather(*(one(i, source) for i, source in enumerate(request.candidates))))
-
-
-def _fault(number: int, fault: BuildFault | Profiled) -> Profiled:
-    return fault if isinstance(fault, Profiled) else Profiled(target=_name(number), status="build_error", log=fault.log)
+def _fault(number: int, fault: BuildFault) -> Profiled:
+    rejected = fault.status == "rejected"
+    return Profiled(target=_name(number), status="rejected" if rejected else "build_error", log=fault.log)
 
 
 def _name(number: int) -> str:
@@ -171,14 +164,14 @@ async def _climb(batch: Batch, jobs: list[harness.Job], refused: Refusal | None)
         batch.step_down("counters", refused)
         batch.step_down("timeline", refused)
         return await _compiled(batch, jobs)
-    async with batch.rig.lease(batch.target).alone(batch.report):
+    async with batch.device.lease.alone(batch.report):
         try:
             return await _counted(batch, jobs)
         except Refusal as refusal:
             batch.step_down("counters", refusal)
         try:
             problem, around = batch.request.problem, batch.environment
-            return await rungs.timeline(batch.rig, around, problem, batch.target, jobs, batch.report)
+            return await rungs.timeline(batch.device, around, problem, jobs, batch.report)
         except Refusal as refusal:
             batch.step_down("timeline", refusal)
     return await _compiled(batch, jobs)
@@ -186,7 +179,7 @@ async def _climb(batch: Batch, jobs: list[harness.Job], refused: Refusal | None)
 
 async def _compiled(batch: Batch, jobs: list[harness.Job]) -> dict[int, Profiled]:
     try:
-        return await rungs.static(batch.target, batch.probe.arch, jobs)
+        return await rungs.static(batch.device.target, batch.device.probe.arch, jobs)
     except Refusal:
         first = batch.refused[0]  # what would help most
         raise Refusal(Code(first.code), f"{first.reason}; {first.fix}") from None
@@ -205,9 +198,9 @@ async def _counted(batch: Batch, jobs: list[harness.Job]) -> dict[int, Profiled]
 async def _batch(batch: Batch, jobs: list[harness.Job]) -> dict[int, Profiled]:
     """What one run of ncu gives; a lone candidate always gets an answer."""
     await batch.report(f"starting ncu for {len(jobs)} candidate{'s' if len(jobs) > 1 else ''}")
-    device = batch.target.device
+    device = batch.device.name
     inside = harness.inside(device, jobs, [str(Path(collect.program()).parent)])
-    async with collect.workplace(batch.rig.work) as place:
+    async with workplace(batch.device.work) as place:
         got = await _run(batch, jobs, place, harness.outside(device), inside)
         notes = []
         if got.raw is None and not got.heard.connected:
@@ -222,7 +215,7 @@ async def _batch(batch: Batch, jobs: list[harness.Job]) -> dict[int, Profiled]:
 
 async def _run(batch: Batch, jobs: list[harness.Job], place: Path, outside: Walls, inside: Walls) -> collect.Collected:
     request = batch.request
-    line = harness.prepare(place, request.problem, inside, jobs, batch.target.warms)
+    line = harness.prepare(place, request.problem, inside, jobs, batch.device.target.warms)
     selection = replace(request.selection, count=request.selection.count * len(jobs))
     leash = Leash(place, outside, harness.environment(batch.environment, place))
     return await collect.collect(leash, selection, line, place, False, request.timeout_s, batch.report)
@@ -245,17 +238,15 @@ async def _part(
             words = f"the process ended with code {got.code} before the candidate's call did"
             return Profiled(target=name, status="run_error", log=f"{words}\n{said.output}".strip())
         raise got.nothing
-    about = _about(batch.rig, batch.probe, got, batch.request.selection, job.source)
+    about = _about(batch.device, got, batch.request.selection, job.source)
     about.notes = notes
-    entry = await asyncio.to_thread(batch.rig.reports.add, got.raw, mine, about, got.heard.log)
+    entry = await asyncio.to_thread(batch.kept.add, got.raw, mine, about, got.heard.log)
     found = await asyncio.to_thread(telling.told, entry)
     return Profiled(target=name, status="profiled", report=found)
 
 
-def _about(
-    rig: Rig, probe: Probe, got: collect.Collected, selection: ncu.Selection, source: str | None
-) -> reports.About:
-    reached = peaks.known(rig.cache, probe)
+def _about(device: Device, got: collect.Collected, selection: ncu.Selection, source: str | None) -> reports.About:
+    probe, reached = device.probe, peaks.known(device)
     passes = max((count for _, count in got.heard.kernels), default=0)
     return reports.About(
         writer=got.writer,

@@ -4,53 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from mcp.server import MCPServer
-from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
-from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from ncu_server import compiling, contrast, ncu, profile, profiles, reports, telling
 from ncu_server.errors import Code, Refusal
-from ncu_server.lease import Report
-from ncu_server.rig import Rig
-from ncu_server.store import Store
+from ncu_server.surface import READ_ONLY, RUNS_CODE, Surface, ToolContext, served, state
 
 T = TypeVar("T")
-Served = Callable[[Context[Any, Any], float | None], AbstractAsyncContextManager[Report]]
 ReportId = Annotated[str, Field(description="id that profile_kernel or read_report gave")]
 Kernel = Annotated[int | None, Field(ge=0, description="place of the launch in the report; by default the longest")]
 TimeoutS = Annotated[float, Field(gt=0, le=3600, description="limit for the call in seconds")]
-RUNS_CODE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
-READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
 
-def _rig(ctx: Context[Any, Any]) -> Rig:
-    rig: Rig = ctx.request_context.lifespan_context.rig
-    return rig
-
-
-def _kept(ctx: Context[Any, Any]) -> Store:
-    store: Store = ctx.request_context.lifespan_context.kept
-    return store
-
-
-def add(mcp: MCPServer[Any], served: Served) -> None:
-    """Add them; `served` reports progress and turns faults into tool errors."""
-    _add_profiling(mcp, served)
-    _add_reading(mcp, served)
-    _add_comparing(mcp, served)
+def add(mcp: Surface) -> None:
+    """Register them and the resources of reports."""
+    _add_profiling(mcp)
+    _add_reading(mcp)
+    _add_comparing(mcp)
     _add_resources(mcp)
 
 
-def _add_profiling(mcp: MCPServer[Any], served: Served) -> None:
+def _add_profiling(mcp: Surface) -> None:
     @mcp.tool(title="Profile kernels", annotations=RUNS_CODE)
     async def profile_kernel(
-        ctx: Context[Any, Any],
+        ctx: ToolContext,
         candidates: Annotated[
             list[str] | None,
             Field(description="sources as for evaluate_kernel, or build_ids, one to eight; one start serves all"),
@@ -76,28 +57,30 @@ def _add_profiling(mcp: MCPServer[Any], served: Served) -> None:
         timeout_s: Annotated[float, Field(gt=0, le=3600, description="limit for each run of ncu and each build")] = 300,
     ) -> profiles.ProfileResult:
         """Say why kernels take as long as they do: counters of each launch, what bounds it, which line is to blame."""
-        selection = ncu.Selection(detail, kernel_regex, launch_skip, launch_count, clock)
+        here, selection = state(ctx), ncu.Selection(detail, kernel_regex, launch_skip, launch_count, clock)
         async with served(ctx, None) as report:
             if command:
-                return await profile.command(_rig(ctx), command, folder, selection, timeout_s, report)
+                return await profile.command(
+                    here.workshop.machine, here.reports, command, folder, selection, timeout_s, report
+                )
             if not candidates or problem is None:
                 raise Refusal(Code.BAD_ARGUMENT, "give candidates and their problem, or a command")
-            sources = tuple(compiling.candidate_of(_kept(ctx), given) for given in candidates)
+            sources = tuple(compiling.candidate_of(here.kept, given) for given in candidates)
             request = profile.Request(sources, problem, target, selection, timeout_s, arch)
-            return await profile.profile(_rig(ctx), request, report)
+            return await profile.profile(here.workshop, here.reports, request, report)
 
 
-def _add_reading(mcp: MCPServer[Any], served: Served) -> None:
+def _add_reading(mcp: Surface) -> None:
     @mcp.tool(title="Read a report", annotations=READ_ONLY)
     async def read_report(
-        ctx: Context[Any, Any],
+        ctx: ToolContext,
         report: Annotated[str, Field(description="id of a kept report, or path of a .ncu-rep file on this machine")],
         kernel: Kernel = None,
         timeout_s: TimeoutS = 240,
     ) -> profiles.Report:
         """Say what a Nsight Compute report holds: bound, troubles with their line, stalls, rules, hot lines. No GPU."""
         async with served(ctx, timeout_s):
-            store = _rig(ctx).reports
+            store = state(ctx).reports
             if reports.is_id(report):
                 entry = store.get(report)
             else:
@@ -107,7 +90,7 @@ def _add_reading(mcp: MCPServer[Any], served: Served) -> None:
 
     @mcp.tool(title="Query counters", annotations=READ_ONLY)
     async def query_metrics(
-        ctx: Context[Any, Any],
+        ctx: ToolContext,
         report_id: ReportId,
         pattern: Annotated[str, Field(description="part of a name, or a shell pattern: `l1tex__*global_op_ld*`")],
         kernel: Kernel = None,
@@ -117,14 +100,14 @@ def _add_reading(mcp: MCPServer[Any], served: Served) -> None:
     ) -> profiles.MetricsResult:
         """The counters of one launch by name, as ncu names them: for what a digest does not say."""
         async with served(ctx, timeout_s):
-            entry = _rig(ctx).reports.get(report_id)
+            entry = state(ctx).reports.get(report_id)
             return await asyncio.to_thread(telling.counters, entry, kernel, pattern, limit, cursor)
 
 
-def _add_comparing(mcp: MCPServer[Any], served: Served) -> None:
+def _add_comparing(mcp: Surface) -> None:
     @mcp.tool(title="Compare two reports", annotations=READ_ONLY)
     async def compare_reports(
-        ctx: Context[Any, Any],
+        ctx: ToolContext,
         before: ReportId,
         after: ReportId,
         kernel_before: Kernel = None,
@@ -135,30 +118,30 @@ def _add_comparing(mcp: MCPServer[Any], served: Served) -> None:
         async with served(ctx, timeout_s):
             launches = []
             for identity, kernel in ((before, kernel_before), (after, kernel_after)):
-                kernels = await asyncio.to_thread(lambda entry: entry.kernels, _rig(ctx).reports.get(identity))
+                kernels = await asyncio.to_thread(lambda entry: entry.kernels, state(ctx).reports.get(identity))
                 launches.append(telling.one(kernels, telling.longest(kernels) if kernel is None else kernel))
             return contrast.compare(launches[0], launches[1], (before, after))
 
 
-def _add_resources(mcp: MCPServer[Any]) -> None:
+def _add_resources(mcp: Surface) -> None:
     @mcp.resource("ncu://report/{report_id}", mime_type="application/json", title="Digest of a report")
-    def report(report_id: str, ctx: Context[Any, Any]) -> str:
+    def report(report_id: str, ctx: ToolContext) -> str:
         """The digest of the longest launch, whole."""
         return _entry(ctx, report_id, lambda entry: telling.told(entry).model_dump_json())
 
     @mcp.resource("ncu://report/{report_id}/raw", mime_type="application/octet-stream", title="The .ncu-rep file")
-    def raw(report_id: str, ctx: Context[Any, Any]) -> bytes:
+    def raw(report_id: str, ctx: ToolContext) -> bytes:
         """The report as ncu wrote it, for Nsight Compute's own viewer."""
         return _entry(ctx, report_id, lambda entry: entry.raw)
 
     @mcp.resource("ncu://report/{report_id}/{part}", mime_type="application/json", title="A part of a report")
-    def part(report_id: str, part: str, ctx: Context[Any, Any]) -> str:
+    def part(report_id: str, part: str, ctx: ToolContext) -> str:
         """All launches' `metrics`, `rules` or `source` (what was counted a line) as JSON; the `log` of ncu."""
         return _entry(ctx, report_id, lambda entry: telling.part(entry, part))
 
 
-def _entry(ctx: Context[Any, Any], report_id: str, give: Callable[[reports.Entry], T]) -> T:
+def _entry(ctx: ToolContext, report_id: str, give: Callable[[reports.Entry], T]) -> T:
     try:
-        return give(_rig(ctx).reports.get(report_id))
+        return give(state(ctx).reports.get(report_id))
     except (Refusal, OSError) as fault:
         raise ResourceNotFoundError(str(fault)) from None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ncu_server import answers, compare, schema
+from ncu_server import answers, compare, peaks, schema
 from ncu_server.case import Case
 from ncu_server.limit import Work, floor_us, limit_us
 from ncu_server.memory import Shared
@@ -46,7 +46,7 @@ class Timed:
 
 async def timed(trial: Trial) -> Timed:
     """Take turns with the baselines on each input shape; drop what cannot be believed."""
-    session, gauge = trial.session, GAUGES[trial.session.target.device](trial.uuid)
+    session, gauge = trial.session, GAUGES[trial.session.target.device](trial.session.device.probe.uuid)
     names = ["eager", *(n for n in trial.request.baselines if n != "eager")]
     runs, notes = [], []
     for case in session.timed:
@@ -202,7 +202,7 @@ def _as_timed(case: Case, want: Shared) -> Case:
 
 async def _counted(trial: Trial, case: Case) -> tuple[Work, schema.Peaks]:
     try:
-        return await trial.session.work(case), await trial.peaks(False)
+        return await trial.session.work(case), await peaks.measured(trial.session)
     except ChildError as fault:
         raise ours(fault) from fault
 
@@ -216,7 +216,7 @@ async def _believe(trial: Trial, case: Case, samples: Samples, work: Work, reach
     if median_us >= floor or samples.timing("eager").median_us < floor:
         return
     try:
-        floor = floor_us(work, await trial.peaks(True), device, cold)
+        floor = floor_us(work, await peaks.measured(trial.session, anew=True), device, cold)
     except ChildError as fault:
         raise ours(fault) from fault
     if median_us < floor:

@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ncu_server import binaries, collect, harness, inner_loops, occupancy, profiles, told
+from ncu_server import binaries, harness, inner_loops, occupancy, profiles, told
+from ncu_server.device import Device
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.leash import Leash
+from ncu_server.machine import probed
 from ncu_server.profiles import KernelDigest, KernelRow, Missing, Occupancy, Profiled, StaticKernel
-from ncu_server.rig import Rig, probed
+from ncu_server.scratch import workplace
 from ncu_server.targets import TARGETS, Probe, Target
 
 TIMEOUT_S = 180.0
@@ -35,16 +37,16 @@ def imagined(name: str, arch: str | None) -> tuple[Target, Probe] | None:
 
 
 async def timeline(
-    rig: Rig, environment: Mapping[str, str], problem: str, target: Target, jobs: list[harness.Job], report: Report
+    device: Device, environment: Mapping[str, str], problem: str, jobs: list[harness.Job], report: Report
 ) -> dict[int, Profiled]:
     """Names, times and launches of the kernels in one call, by torch's profiler.
 
     Raises Refusal NO_PROFILER where it sees no kernel either.
     """
-    found = {}
+    found, target = {}, device.target
     for job in jobs:
         await report(f"tracing {told.RANGE.format(job.number)}")
-        async with collect.workplace(rig.work) as place:
+        async with workplace(device.work) as place:
             inside = harness.inside(target.device, [job])
             line = harness.prepare(place, problem, inside, [job], target.warms, timeline=True)
             leash = Leash(place, harness.outside(target.device), harness.environment(environment, place))

@@ -10,14 +10,16 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncu_server import collect, guard, harness, told
-from ncu_server.build import Build, BuildFault
+from ncu_server import harness, told
+from ncu_server.build import Build, BuildFault, unbuildable
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
 from ncu_server.leash import OVER, Ended, Leash
-from ncu_server.rig import Rig
+from ncu_server.machine import Machine
+from ncu_server.problems import Workshop
 from ncu_server.sandbox import scrubbed
 from ncu_server.sanitized import SanitizerError, SanitizeResult, Spot, Tool, grouped, records
+from ncu_server.scratch import workplace
 from ncu_server.toolkit import find
 
 FOUND = 86
@@ -46,35 +48,32 @@ class Request:
     look: Look
 
 
-async def sanitize(rig: Rig, request: Request, report: Report) -> SanitizeResult:
+async def sanitize(workshop: Workshop, request: Request, report: Report) -> SanitizeResult:
     """Run a candidate. Raises Refusal for what is not its fault."""
     program = find("compute-sanitizer")
-    target, probe = rig.target(request.target)
-    if target.device == "cpu":
+    device = workshop.machine.device(request.target)
+    if device.name == "cpu":
         raise Refusal(Code.BAD_ARGUMENT, "compute-sanitizer looks at kernels of the targets cuda and triton alone")
-    reading = guard.read(request.candidate)
-    if reading.rejected or reading.syntax:
-        status = "rejected" if reading.rejected else "build_error"
-        return _without(request.look.tool, status, reading.rejected or reading.syntax or "")
-    await rig.require_room()
+    if fault := unbuildable(request.candidate):
+        return _without(request.look.tool, fault.status, fault.log)
+    await workshop.machine.require_room()
     began = time.monotonic()
     async with AsyncExitStack() as stack:
         practice = None
-        if target.warms:
-            session = await stack.enter_async_context(rig.session(request.problem, target, probe))
+        if device.target.warms:
+            session = await stack.enter_async_context(workshop.problems.prepared(request.problem, device))
             practice = session.practice
-        zygote, lease = rig.zygote(target, probe), rig.lease(target)
-        built = await rig.builds.get(zygote, target, request.candidate, practice, lease, request.look.timeout_s, report)
+        built = await workshop.builds.get(device, request.candidate, practice, request.look.timeout_s, report)
         if isinstance(built, BuildFault):
-            return _without(request.look.tool, "timeout" if built.timed_out else "build_error", built.log)
-        await stack.enter_async_context(lease.alone(report))
+            return _without(request.look.tool, built.status, built.log)
+        await stack.enter_async_context(device.lease.alone(report))
         await report(f"running under {request.look.tool}")
-        place = await stack.enter_async_context(collect.workplace(rig.work))
+        place = await stack.enter_async_context(workplace(device.work))
         job = harness.Job(0, request.candidate, built)
-        inside = harness.inside(target.device, [job], [str(Path(program).resolve().parent.parent)])
-        line = harness.prepare(place, request.problem, inside, [job], target.warms)
-        environment = scrubbed(os.environ) | rig.environment(target, probe)
-        watched = Watched(_leash(target.device, environment, place), place, program, request.look)
+        inside = harness.inside(device.name, [job], [str(Path(program).resolve().parent.parent)])
+        line = harness.prepare(place, request.problem, inside, [job], device.target.warms)
+        environment = scrubbed(os.environ) | dict(device.environment)
+        watched = Watched(_leash(device.name, environment, place), place, program, request.look)
         result = await watched.outcome(line, lambda: told.read(place))
         located = await asyncio.to_thread(_located, result.errors, built, request.candidate)
     return result.model_copy(update={"errors": located, "seconds": round(time.monotonic() - began, 2)})
@@ -86,13 +85,15 @@ def _leash(device: str, environment: dict[str, str], place: Path) -> Leash:
     return Leash(place, harness.outside(device), own)
 
 
-async def command(rig: Rig, line: Sequence[str], folder: str | None, look: Look, report: Report) -> SanitizeResult:
+async def command(
+    machine: Machine, line: Sequence[str], folder: str | None, look: Look, report: Report
+) -> SanitizeResult:
     """Run a program of the caller's, without walls. Raises Refusal for what is not its fault."""
     program = find("compute-sanitizer")
     if not line or any("\0" in word for word in line):
         raise Refusal(Code.BAD_ARGUMENT, "command is a list of words, the program first; no shell reads it")
-    target, _ = rig.target("cuda")
-    async with collect.workplace(rig.work) as place, rig.lease(target).alone(report):
+    device = machine.device("cuda")
+    async with workplace(device.work) as place, device.lease.alone(report):
         await report(f"running under {look.tool}")
         began = time.monotonic()
         leash = Leash(Path(folder) if folder else place, None, scrubbed(os.environ) | {"TMPDIR": str(place)})

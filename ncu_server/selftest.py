@@ -15,7 +15,7 @@ from ncu_server.canaries import Canaries
 from ncu_server.casebook import Case
 from ncu_server.errors import Code, Refusal
 from ncu_server.evaluate import evaluate
-from ncu_server.rig import Rig
+from ncu_server.problems import Workshop
 from ncu_server.trial import Request
 
 
@@ -89,21 +89,21 @@ def _fits(case: Case, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(n, pattern) for n in (case.name, case.name.partition("/")[2]))
 
 
-async def judged(rig: Rig, case: Case, rules: schema.Rules) -> Outcome:
+async def judged(workshop: Workshop, case: Case, rules: schema.Rules) -> Outcome:
     """One case before the judge, with canaries where it tries for them."""
     began = time.monotonic()
     with Canaries() if case.effects else contextlib.nullcontext() as canaries:
         source = canaries.told(case.candidate) if canaries else case.candidate
         request = Request(source, case.problem, case.target, ("eager",), False, case.timeout_s, rules)
-        said, log, told, speedup = await _verdict(rig, request)
+        said, log, told, speedup = await _verdict(workshop, request)
         effects = await canaries.touched(told) if canaries else ()
     return Outcome(case, case.expect[rules], said, log, speedup, effects, time.monotonic() - began)
 
 
-async def _verdict(rig: Rig, request: Request) -> tuple[str, str, str, float | None]:
+async def _verdict(workshop: Workshop, request: Request) -> tuple[str, str, str, float | None]:
     """The status, the log, all that was told, and the speed-up over eager."""
     try:
-        result = await evaluate(rig, request, _quiet)
+        result = await evaluate(workshop, request, _quiet)
     except Refusal as refusal:
         return "refused", str(refusal), str(refusal), None
     speedup = result.versus[0].speedup.median if result.versus else None
@@ -112,12 +112,12 @@ async def _verdict(rig: Rig, request: Request) -> tuple[str, str, str, float | N
 
 async def outcomes(cases: Sequence[Case], rules: schema.Rules) -> AsyncIterator[Outcome]:
     """Each as it comes; as many at once as there are cores, so that builds overlap (the device is leased to one)."""
-    rig = Rig()
+    workshop = Workshop()
     room = asyncio.Semaphore(max(2, len(os.sched_getaffinity(0))))
 
     async def one(case: Case) -> Outcome:
         async with room:
-            return await judged(rig, case, rules)
+            return await judged(workshop, case, rules)
 
     tasks = [asyncio.create_task(one(case)) for case in cases]
     try:
@@ -127,7 +127,7 @@ async def outcomes(cases: Sequence[Case], rules: schema.Rules) -> AsyncIterator[
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        rig.close()
+        workshop.close()
 
 
 async def _quiet(message: str) -> None:

@@ -9,14 +9,15 @@ from pathlib import Path
 from mcp.server import MCPServer
 
 from ncu_server import examining_tools, judging_tools, places, profiling_tools, prompts, protocol, versions
-from ncu_server.rig import Rig
+from ncu_server.problems import Workshop
+from ncu_server.reports import Reports
 from ncu_server.store import Store
-from ncu_server.surface import State, Surface, served
+from ncu_server.surface import State, Surface
 from ncu_server.web import OneToken, authorization
 
 
 def make_server(cache: Path | None = None, token: OneToken | None = None) -> Surface:
-    """A server with its own rig; children start at the first call that needs them. `token` is for HTTP alone.
+    """A server with its own workshop; children start at the first call that needs them. `token` is for HTTP alone.
 
     Raises Refusal NO_ROOM where no folder can be used.
     """
@@ -24,11 +25,12 @@ def make_server(cache: Path | None = None, token: OneToken | None = None) -> Sur
 
     @contextlib.asynccontextmanager
     async def lifespan(_: MCPServer[State]) -> AsyncIterator[State]:
-        rig = Rig(where)
+        workshop = Workshop(where)
+        cache = workshop.machine.cache
         try:
-            yield State(rig, Store(rig.cache / "kept"))
+            yield State(workshop, Reports(cache / "reports"), Store(cache / "kept"))
         finally:
-            rig.close()
+            workshop.close()
 
     mcp = Surface(
         "ncu_server",
@@ -42,7 +44,7 @@ def make_server(cache: Path | None = None, token: OneToken | None = None) -> Sur
     )
     judging_tools.add(mcp)
     examining_tools.add(mcp)
-    profiling_tools.add(mcp, served)
+    profiling_tools.add(mcp)
     prompts.add(mcp)
     return mcp
 

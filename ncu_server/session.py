@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ncu_server.case import Case, How
+from ncu_server.device import Device
 from ncu_server.memory import Practice, Shared
-from ncu_server.targets import Target
 from ncu_server.timing import Rotation
 from ncu_server.trusted import PREPARE_TIMEOUT_S, trusted
-from ncu_server.zygote import Child, ChildError, Zygote
+from ncu_server.zygote import Child, ChildError
 
 # torch.compile's mode by baseline; the module as it is has none.
 BASELINES: dict[str, str | None] = {
@@ -46,8 +46,8 @@ class Sides:
 class Session:
     """Holds what the judge needs of one problem; the candidate's side never sees it, but for inputs and arguments."""
 
-    def __init__(self, zygote: Zygote, problem: str, target: Target) -> None:
-        self.zygote, self.problem, self.target = zygote, problem, target
+    def __init__(self, device: Device, problem: str) -> None:
+        self.device, self.problem, self.target = device, problem, device.target
         self.parameter_seed = secrets.randbits(31)
         self.arguments = Shared("arguments")
         self.cases: list[Case] = []
@@ -64,7 +64,7 @@ class Session:
         """Start the reference; the names of the functions that give its inputs. Raises Refusal BAD_PROBLEM."""
         opened = await self._open("eager")
         self._held_bytes = int(opened["held_bytes"])
-        self.notes += [*self.zygote.notes, *filter(None, [opened["note"]])]
+        self.notes += [*self.device.zygote.notes, *filter(None, [opened["note"]])]
         return list(opened["variants"])
 
     @property
@@ -238,7 +238,7 @@ class Session:
     async def candidate(self, built: str) -> Child:
         """A new child for a candidate, which may read the directory `built`; the caller closes it."""
         room = RUN_FILE_BYTES + 2 * self._held_bytes + 2 * max(case.expected.spec["bytes"] for case in self.cases)
-        return await self.zygote.spawn("candidate", readable=[built], file_bytes=room)
+        return await self.device.zygote.spawn("candidate", readable=[built], file_bytes=room)
 
     def close(self) -> None:
         for child in self._children:
@@ -250,7 +250,7 @@ class Session:
             inputs.close()
 
     async def _spawn(self, role: str) -> Child:
-        child = await self.zygote.spawn(role)
+        child = await self.device.zygote.spawn(role)
         self._children.append(child)
         return child
 

@@ -26,18 +26,6 @@ class Interval:
         return (self.high - self.low) / self.median
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
-    """What timings on a device cannot tell apart.
-
-    `tie` is the half-width of the band around 1 in which a speed-up counts as a tie. `apart_us`: by how much a
-    call's time differs from process to process, as a standard deviation, which no repetition inside one process shows.
-    """
-
-    tie: float
-    apart_us: float = 0.0
-
-
 def median_interval(values: Sequence[float]) -> Interval:
     """The sample median and the exact binomial interval of the population median from order statistics.
 

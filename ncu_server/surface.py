@@ -18,8 +18,9 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.lease import Report
+from ncu_server.problems import Workshop
 from ncu_server.protocol import instead, sentence
-from ncu_server.rig import Rig
+from ncu_server.reports import Reports
 from ncu_server.store import Store
 
 HEARTBEAT_S = 5.0
@@ -49,7 +50,8 @@ TimeoutS = Annotated[float, Field(gt=0, le=3600, description="limit for the whol
 class State:
     """What lives as long as the server; `kept` outlives it."""
 
-    rig: Rig
+    workshop: Workshop
+    reports: Reports
     kept: Store
 
 

@@ -11,6 +11,7 @@ from statistics import fmean, geometric_mean, median
 from typing import Any, Literal
 
 from ncu_server import schema, stats, watch
+from ncu_server.targets.target import Resolution
 from ncu_server.zygote import Child, ChildDied
 
 Inputs = Literal["cold", "warm", "unseen"]
@@ -64,7 +65,7 @@ class Samples:
     `warm` are blocks in which every call had the same inputs and nothing was flushed.
     """
 
-    resolution: stats.Resolution
+    resolution: Resolution
     blocks: dict[str, list[float]] = field(default_factory=dict)
     warm: dict[str, list[float]] = field(default_factory=dict)
     cache: schema.Cache = "cold"
@@ -123,7 +124,7 @@ async def alternate(
     sides: Mapping[str, Child],
     candidate: str,
     rotation: Rotation,
-    resolution: stats.Resolution,
+    resolution: Resolution,
     seconds: float,
     timeout_s: float = BLOCK_TIMEOUT_S,
     between: Callable[[], None] = lambda: None,

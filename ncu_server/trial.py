@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,8 +48,6 @@ class Trial:
     request: Request
     built: Build
     stages: schema.Stages
-    peaks: Callable[[bool], Awaitable[schema.Peaks]]
-    uuid: str | None
     notes: list[str] = field(default_factory=list)
 
     async def ask(self, verb: str, fds: list[int], **arguments: Any) -> Any:

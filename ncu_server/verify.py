@@ -13,11 +13,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ncu_server import collect, harness, schema, told
+from ncu_server import harness, schema, told
 from ncu_server.lease import Report
 from ncu_server.leash import OVER, Leash
-from ncu_server.rig import Rig
+from ncu_server.machine import Machine
 from ncu_server.sandbox import scrubbed
+from ncu_server.scratch import workplace
 from ncu_server.walls import Walls
 
 BOOTSTRAP = """
@@ -41,20 +42,20 @@ class Request:
     timeout_s: float
 
 
-async def verify(rig: Rig, request: Request, report: Report) -> schema.ModuleResult:
+async def verify(machine: Machine, request: Request, report: Report) -> schema.ModuleResult:
     """Import it, then use it. Raises Refusal for what is not its fault."""
-    target, _ = rig.target(request.target)
-    await rig.require_room()
-    lease, began = rig.lease(target), time.monotonic()
-    async with collect.workplace(rig.work) as place:
+    device = machine.device(request.target)
+    await machine.require_room()
+    lease, began = device.lease, time.monotonic()
+    async with workplace(device.work) as place:
         (place / told.FILE).write_text(request.source)
         await report("building the module by itself")
-        async with lease.shared(report) if target.builds_disturb else contextlib.nullcontext():
-            checks = await _run(place, request, target.device, only_build=True)
+        async with lease.shared(report) if device.target.builds_disturb else contextlib.nullcontext():
+            checks = await _run(place, request, device.name, only_build=True)
         if all(check.ok for check in checks):
             async with lease.alone(report):
                 await report("using the module by itself")
-                checks = await _run(place, request, target.device, only_build=False)
+                checks = await _run(place, request, device.name, only_build=False)
     seconds = round(time.monotonic() - began, 2)
     return schema.ModuleResult(checks=checks, torch=version("torch"), seconds=seconds)
 

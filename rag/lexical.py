@@ -8,14 +8,13 @@ import math
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rag.chunk import chunks
 from rag.errors import LibraryError
 from rag.page import Page
-from rag.passage import Kind
+from rag.passage import Card
 from rag.terms import asked, words
 
 SCHEMA = 5
@@ -46,20 +45,6 @@ CREATE INDEX chunks_by_page ON chunks (page);
 CREATE VIRTUAL TABLE words USING fts5 (name, body, tokenize="unicode61 tokenchars '_'");
 CREATE VIRTUAL TABLE sheets USING fts5 (name, signals, body, tokenize="unicode61 tokenchars '_'");
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """What ranking and showing need to know of a page."""
-
-    id: str
-    title: str
-    path: str
-    archs: tuple[str, ...]
-    languages: tuple[str, ...]
-    families: tuple[str, ...]
-    bottlenecks: tuple[str, ...]
-    kind: Kind = "page"
 
 
 def _card(row: tuple[Any, ...]) -> Card:

@@ -14,10 +14,9 @@ from rag import chroma, dense, ingest, lexical, model, own, recall
 from rag.choice import Choice, from_environment
 from rag.errors import LibraryError
 from rag.experience import Experience
-from rag.lexical import Card
 from rag.model import Embeds
 from rag.page import BOTTLENECKS, FAMILIES, serves_arch, serves_language
-from rag.passage import KINDS, Answer, Mode, Passage, Query, within
+from rag.passage import KINDS, Answer, Card, Mode, Passage, Query, within
 from rag.place import CORPUS
 from rag.plan import Situation, plan
 from rag.rank import DEPTH, Hits, Ranked, freshest, fused, rank

@@ -80,3 +80,17 @@ def within(passages: tuple[Passage, ...], budget: int) -> tuple[Passage, ...]:
         kept.append(replace(passage, text=clipped(passage.text, budget)))
         budget -= len(kept[-1].text)
     return tuple(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What ranking and showing need to know of a page."""
+
+    id: str
+    title: str
+    path: str
+    archs: tuple[str, ...]
+    languages: tuple[str, ...]
+    families: tuple[str, ...]
+    bottlenecks: tuple[str, ...]
+    kind: Kind = "page"

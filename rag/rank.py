@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rag.lexical import Card
-from rag.passage import Passage, Query
+from rag.passage import Card, Passage, Query
 
 DEPTH = 50
 """Pages taken from a channel."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rag.dense import DenseIndex
-from rag.lexical import Card, LexicalIndex
+from rag.lexical import LexicalIndex
 from rag.page import serves_arch, serves_language
-from rag.passage import Query
+from rag.passage import Card, Query
 from rag.rank import DEPTH, Hits
 
 CHUNKS = 3 * DEPTH

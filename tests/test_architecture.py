@@ -43,7 +43,7 @@ LAYERS = {
         {"surface", "evaluate", "describe", "environment", "profile", "disassemble", "sanitize", "verify"},
         {"rungs", "compiling"},
         {"collect"},
-        {"rig"},
+        {"problems"},
         {"preparation"},
         {"telling", "harness", "binaries", "inner_loops"},
         {"reports", "names"},

@@ -10,8 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ncu_server.stats import Resolution
-from ncu_server.targets.target import Probe, Target
+from ncu_server.targets.target import Probe, Resolution, Target
 
 # Timing with every core busy measures the neighbours; below four cores one is used, the same for both sides.
 MANY_CORES = 4

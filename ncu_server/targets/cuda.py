@@ -10,9 +10,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ncu_server import nvcc
-from ncu_server.stats import Resolution
-from ncu_server.targets.target import Probe, Target
+from ncu_server.targets import architecture
+from ncu_server.targets.target import Probe, Resolution, Target
 
 QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap,uuid", "--format=csv,noheader")
 BASELINES = ("eager", "compile", "max-autotune-no-cudagraphs", "max-autotune")
@@ -44,7 +43,7 @@ def probe() -> Probe:
 
 def environment(found: Probe) -> dict[str, str]:
     """Exactly one architecture, so that a build costs one pass; sm_90 is built as 9.0a to have wgmma."""
-    arch = nvcc.dotted(found.arch)
+    arch = architecture.dotted(found.arch)
     around = {"TVM_FFI_CUDA_ARCH_LIST": arch, "TORCH_CUDA_ARCH_LIST": arch}
     if found.compiler:
         home = toolkit(found.compiler)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ncu_server.stats import Resolution
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What timings on a device cannot tell apart.
+
+    `tie` is the half-width of the band around 1 in which a speed-up counts as a tie. `apart_us`: by how much a
+    call's time differs from process to process, as a standard deviation, which no repetition inside one process shows.
+    """
+
+    tie: float
+    apart_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from ncu_server import schema
 from ncu_server.casebook import HERE, Case, cases, catalogue
-from ncu_server.rig import Rig
+from ncu_server.problems import Workshop
 from ncu_server.selftest import judged
 
 # One of each family; the rest takes minutes.
@@ -33,9 +33,9 @@ NAMES = {case.name for case in ALL}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
+async def workshop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Workshop]:
     """One set of processes for all cases of this module."""
-    made = Rig(tmp_path_factory.mktemp("cache"))
+    made = Workshop(tmp_path_factory.mktemp("cache"))
     yield made
     await asyncio.to_thread(made.close)
 
@@ -54,8 +54,8 @@ def wanted() -> list[object]:
 
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(("case", "rules"), wanted())
-async def test_the_judge_says_what_a_sound_one_would(rig: Rig, case: Case, rules: schema.Rules) -> None:
-    outcome = await judged(rig, case, rules)
+async def test_the_judge_says_what_a_sound_one_would(workshop: Workshop, case: Case, rules: schema.Rules) -> None:
+    outcome = await judged(workshop, case, rules)
     assert outcome.fault is None, f"{outcome.row()}\n{outcome.log}"
 
 

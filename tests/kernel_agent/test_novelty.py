@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kernel_agent.novelty import ALIKE, ALIKE_OF_ONE_TECHNIQUE, alike, repeats, said, techniques
+from kernel_agent.novelty import repeats, said
+from kernel_agent.similarity import ALIKE, ALIKE_OF_ONE_TECHNIQUE, alike, techniques
 from kernel_agent.types import Idea
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ncu_server import race
 from ncu_server.evaluate import evaluate
-from ncu_server.rig import Rig
+from ncu_server.problems import Workshop
 from ncu_server.schema import EvaluateResult
 from ncu_server.timing import MAX_PAIRS
 from ncu_server.trial import Request
@@ -72,8 +72,8 @@ async def in_process(cache: Path, written: str, given: str) -> EvaluateResult:
     async def quiet(_: str) -> None:
         pass
 
-    with contextlib.closing(Rig(cache)) as rig:
-        return await evaluate(rig, Request(written, given, "cpu", (), False, 120.0), quiet)
+    with contextlib.closing(Workshop(cache)) as workshop:
+        return await evaluate(workshop, Request(written, given, "cpu", (), False, 120.0), quiet)
 
 
 NORM = """for (int64_t r = 0; r < n / c; ++r) {

@@ -11,7 +11,7 @@ import pytest_asyncio
 from ncu_server.build import Build, BuildFault
 from ncu_server.errors import Code, Refusal
 from ncu_server.evaluate import evaluate
-from ncu_server.rig import Rig
+from ncu_server.problems import Workshop
 from ncu_server.targets import TARGETS
 from ncu_server.trial import Request
 from tests.measuring import HONEST, QUICK, SCALE_ADD
@@ -31,10 +31,10 @@ def get_init_inputs():
 
 
 @pytest_asyncio.fixture
-async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+async def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Workshop]:
     """As on a GPU: compiling does not disturb."""
     monkeypatch.setitem(TARGETS, "cpu", replace(TARGETS["cpu"], builds_disturb=False))
-    made = Rig(tmp_path)
+    made = Workshop(tmp_path)
     yield made
     made.close()
 
@@ -43,56 +43,55 @@ async def quiet(_: str) -> None:
     pass
 
 
-def asked(rig: Rig, candidate: str, then: str) -> Request:
+def asked(workshop: Workshop, candidate: str, then: str) -> Request:
     assert "def get_init_inputs():\n" in SCALE_ADD
-    waiting = WAITS.format(place=rig.work) + then
+    waiting = WAITS.format(place=workshop.machine.work) + then
     return Request(candidate, SCALE_ADD.replace("def get_init_inputs():\n", waiting, 1), "cpu", (), False, 120.0)
 
 
 @pytest.mark.asyncio
-async def test_a_problem_is_prepared_while_its_first_candidate_is_built(rig: Rig) -> None:
-    result = await evaluate(rig, asked(rig, QUICK, ""), quiet)
+async def test_a_problem_is_prepared_while_its_first_candidate_is_built(workshop: Workshop) -> None:
+    result = await evaluate(workshop, asked(workshop, QUICK, ""), quiet)
     assert result.status == "passed", result.log
     assert result.stages.build_s > 0
-    again = await evaluate(rig, asked(rig, QUICK, ""), quiet)
+    again = await evaluate(workshop, asked(workshop, QUICK, ""), quiet)
     assert (again.status, again.stages.build_s) == ("passed", 0.0)
 
 
 @pytest.mark.asyncio
-async def test_a_problem_that_fails_ends_the_build_beside_it(rig: Rig) -> None:
+async def test_a_problem_that_fails_ends_the_build_beside_it(workshop: Workshop) -> None:
     endless = QUICK.replace("class ModelNew", "while True:\n    pass\n\n\nclass ModelNew", 1)
     with pytest.raises(Refusal) as refused:
-        await evaluate(rig, asked(rig, endless, "    raise ValueError('no such thing')\n"), quiet)
+        await evaluate(workshop, asked(workshop, endless, "    raise ValueError('no such thing')\n"), quiet)
     assert (refused.value.code, "no such thing" in str(refused.value)) == (Code.BAD_PROBLEM, True)
-    await rig.zygote(*rig.target("cpu")).cleared()
-    assert not [*rig.work.glob("build-*"), *rig.work.glob("builder-*")]
+    await workshop.machine.device("cpu").zygote.cleared()
+    assert not [*workshop.machine.work.glob("build-*"), *workshop.machine.work.glob("builder-*")]
 
 
 @pytest.mark.asyncio
-async def test_a_broken_session_stays_whole_for_those_who_still_wait_with_it(rig: Rig) -> None:
+async def test_a_broken_session_stays_whole_for_those_who_still_wait_with_it(workshop: Workshop) -> None:
     """They learn that it is lost, and begin anew; closed memory would look like a fault of the candidate."""
-    target, probe = rig.target("cpu")
-    async with rig.session(SCALE_ADD, target, probe) as waits:
+    device = workshop.machine.device("cpu")
+    async with workshop.problems.prepared(SCALE_ADD, device) as waits:
         (await waits.baseline("eager")).close()
-        async with rig.session(SCALE_ADD, target, probe) as anew:
+        async with workshop.problems.prepared(SCALE_ADD, device) as anew:
             assert anew is not waits and not anew.broken
             assert waits.arguments.fd >= 0
     assert waits.arguments.fd < 0
-    async with rig.session(SCALE_ADD, target, probe) as kept:
+    async with workshop.problems.prepared(SCALE_ADD, device) as kept:
         assert kept is anew
 
 
 @pytest.mark.asyncio
-async def test_a_build_that_is_cancelled_takes_nothing_from_another_of_the_same_source(rig: Rig) -> None:
-    target, probe = rig.target("cpu")
-    zygote = rig.zygote(target, probe)
+async def test_a_build_that_is_cancelled_takes_nothing_from_another_of_the_same_source(workshop: Workshop) -> None:
+    device = workshop.machine.device("cpu")
     begun = asyncio.Event()
 
     async def told(_: str) -> None:
         begun.set()
 
     def building() -> asyncio.Task[Build | BuildFault]:
-        return asyncio.create_task(rig.builds.get(zygote, target, HONEST, None, rig.lease(target), 60.0, told))
+        return asyncio.create_task(workshop.builds.get(device, HONEST, None, 60.0, told))
 
     one = building()
     await begun.wait()
@@ -100,13 +99,13 @@ async def test_a_build_that_is_cancelled_takes_nothing_from_another_of_the_same_
     one.cancel()
     await asyncio.wait([one])
     built = await other
-    await zygote.cleared()
+    await device.zygote.cleared()
     assert isinstance(built, Build)
     assert Path(built.libraries[0]["path"]).exists()
 
 
 @pytest.mark.asyncio
-async def test_a_library_that_no_build_made_is_none(rig: Rig) -> None:
+async def test_a_library_that_no_build_made_is_none(workshop: Workshop) -> None:
     """The candidate's code runs in the build's process, and can say anything there."""
     lie = """
 import sys
@@ -116,5 +115,5 @@ while frame:
         made.append({"kind": "tvm", "key": "k", "name": "n", "path": "/dev/zero"})
     frame = frame.f_back
 """
-    assert (result := await evaluate(rig, asked(rig, QUICK + lie, ""), quiet)).status == "build_error"
+    assert (result := await evaluate(workshop, asked(workshop, QUICK + lie, ""), quiet)).status == "build_error"
     assert "nonsense" in result.log

@@ -11,7 +11,7 @@ import torch
 from ncu_server.limit import floor_us, limit_us
 from ncu_server.race import AUDITS, audits
 from ncu_server.schema import Peaks
-from ncu_server.stats import Resolution
+from ncu_server.targets.target import Resolution
 from ncu_server.telemetry import CpuGauge
 from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Pace, Rotation, Samples, combined, computes_untold, longer_at_first
 from ncu_server.worker.devices import Cpu

@@ -9,15 +9,15 @@ import pytest_asyncio
 
 from ncu_server.errors import Refusal
 from ncu_server.evaluate import evaluate
-from ncu_server.rig import Rig
+from ncu_server.problems import Workshop
 from ncu_server.trial import Request
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
-    made = Rig(tmp_path_factory.mktemp("cache"))
+async def workshop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Workshop]:
+    made = Workshop(tmp_path_factory.mktemp("cache"))
     yield made
     await asyncio.to_thread(made.close)
 
@@ -29,12 +29,12 @@ class Said:
     notes: str
 
 
-async def said(rig: Rig, problem: str, candidate: str) -> Said:
+async def said(workshop: Workshop, problem: str, candidate: str) -> Said:
     async def quiet(_: str) -> None:
         pass
 
     try:
-        result = await evaluate(rig, Request(candidate, problem, "cpu", ("eager",), False, 120.0), quiet)
+        result = await evaluate(workshop, Request(candidate, problem, "cpu", ("eager",), False, 120.0), quiet)
     except Refusal as refusal:
         return Said("refused", str(refusal), "")
     return Said(result.status, result.log, " | ".join(result.notes))
@@ -105,17 +105,19 @@ LONG = pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "a relu below zero" else [LONG]) for name in CONSTANT]
 )
-async def test_a_right_kernel_passes_whatever_it_makes_of_nan_where_the_output_is_constant(rig: Rig, name: str) -> None:
+async def test_a_right_kernel_passes_whatever_it_makes_of_nan_where_the_output_is_constant(
+    workshop: Workshop, name: str
+) -> None:
     formula, body, forward, out = CONSTANT[name]
-    found = await said(rig, problem(f"return {formula}"), candidate(body, forward, out=out))
+    found = await said(workshop, problem(f"return {formula}"), candidate(body, forward, out=out))
     assert found.status == "passed", found.log
     assert "constant output" in found.notes
 
 
 @LONG
-async def test_a_kernel_that_reads_nothing_is_wrong_where_nan_shows_in_whatever_is_computed(rig: Rig) -> None:
+async def test_a_kernel_that_reads_nothing_is_wrong_where_nan_shows_in_whatever_is_computed(workshop: Workshop) -> None:
     given = problem("return torch.softmax(x, 1).mean(1, keepdim=True) + (x - x)")
-    found = await said(rig, given, candidate(each("1.f / c"), FORWARD))
+    found = await said(workshop, given, candidate(each("1.f / c"), FORWARD))
     assert (found.status, "the inputs are not read" in found.log) == ("wrong", True), found.log
 
 
@@ -130,10 +132,10 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("name", EMPTY)
-async def test_a_check_over_no_element_is_refused_in_one_sentence(rig: Rig, name: str) -> None:
+async def test_a_check_over_no_element_is_refused_in_one_sentence(workshop: Workshop, name: str) -> None:
     forward, inputs, sentence = EMPTY[name]
     given = problem(forward, inputs, "" if inputs == "[]" else "x")
-    found = await said(rig, given, candidate(each("0"), FORWARD))
+    found = await said(workshop, given, candidate(each("0"), FORWARD))
     assert (found.status, sentence in found.log) == ("refused", True), found.log
 
 
@@ -168,19 +170,19 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == "its own draw" else [LONG]) for n in DIFFERENT])
-async def test_the_parameter_that_makes_a_kernel_wrong_is_named_before_the_units(rig: Rig, name: str) -> None:
+async def test_the_parameter_that_makes_a_kernel_wrong_is_named_before_the_units(workshop: Workshop, name: str) -> None:
     init, forward, sentence = DIFFERENT[name]
-    found = await said(rig, LINEAR, candidate(PRODUCT, forward, init=init))
+    found = await said(workshop, LINEAR, candidate(PRODUCT, forward, init=init))
     assert found.status == "wrong"
     assert sentence in found.log and "the reference gives what the kernel gives" in found.log, found.log
     assert found.log.index(sentence) < found.log.index("units"), found.log
 
 
 @LONG
-async def test_parameters_that_are_only_packed_are_not_blamed_for_a_wrong_kernel(rig: Rig) -> None:
+async def test_parameters_that_are_only_packed_are_not_blamed_for_a_wrong_kernel(workshop: Workshop) -> None:
     init = "fc = nn.Linear(256, 64); self.w = fc.weight.detach().t().contiguous(); self.b = fc.bias.detach().clone()"
     forward = MULTIPLY.format("self.w.t().contiguous()", " + self.b")
-    found = await said(rig, LINEAR, candidate(PRODUCT.replace("s += ", "s += 1.01f * "), forward, init=init))
+    found = await said(workshop, LINEAR, candidate(PRODUCT.replace("s += ", "s += 1.01f * "), forward, init=init))
     assert (found.status, "parameters" in found.log) == ("wrong", False), found.log
 
 
@@ -201,22 +203,24 @@ BURNT = {
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == "an int" else [LONG]) for n in BURNT])
-async def test_a_plain_value_that_is_burnt_into_a_kernel_shows(rig: Rig, name: str) -> None:
+async def test_a_plain_value_that_is_burnt_into_a_kernel_shows(workshop: Workshop, name: str) -> None:
     forward, sentence = BURNT[name]
-    found = await said(rig, PLAIN, candidate(TANH, forward, GIVEN))
+    found = await said(workshop, PLAIN, candidate(TANH, forward, GIVEN))
     assert (found.status, sentence in found.log) == ("wrong", True), found.log
 
 
-async def test_a_kernel_that_reads_its_plain_values_passes_and_those_that_cannot_change_are_named(rig: Rig) -> None:
-    found = await said(rig, PLAIN, candidate(TANH, CALL.format(SIGN, "s * factor", "s * times"), GIVEN))
+async def test_a_kernel_that_reads_its_plain_values_passes_and_those_that_cannot_change_are_named(
+    workshop: Workshop,
+) -> None:
+    found = await said(workshop, PLAIN, candidate(TANH, CALL.format(SIGN, "s * factor", "s * times"), GIVEN))
     assert found.status == "passed", found.log
     assert "input 4 ('tanh': no number or flag)" in found.notes and "input 1" not in found.notes
 
 
 @LONG
-async def test_a_kernel_that_refuses_other_values_passes_and_the_verdict_says_so(rig: Rig) -> None:
+async def test_a_kernel_that_refuses_other_values_passes_and_the_verdict_says_so(workshop: Workshop) -> None:
     guard = "assert (factor, times, negate) == (0.5, 3, True), 'made for one value'"
-    found = await said(rig, PLAIN, candidate(TANH, CALL.format(guard, "-0.5", "-3.0"), GIVEN))
+    found = await said(workshop, PLAIN, candidate(TANH, CALL.format(guard, "-0.5", "-3.0"), GIVEN))
     assert found.status == "passed", found.log
     assert found.notes.count("the kernel refuses input") == 3 and "made for one value" in found.notes
 
@@ -229,24 +233,24 @@ KEYED = "{'x': torch.randn(256, 256), 'dim': 1, 'how': {'share': 0.5}}"
 @LONG
 @pytest.mark.parametrize(("share", "status"), [("how['share']", "passed"), ("0.5", "wrong")])
 async def test_a_dimension_stays_as_drawn_and_what_lies_in_a_dict_or_under_a_keyword_does_not(
-    rig: Rig, share: str, status: str
+    workshop: Workshop, share: str, status: str
 ) -> None:
     given = problem("return x - x.mean(dim, keepdim=True) * how['share']", KEYED, "x, dim, how")
     forward = f"out = torch.empty_like(x); kernel.run(x, x, out, {share}, 0.0); return out"
-    found = await said(rig, given, candidate(ROWS, forward, "x, dim, how"))
+    found = await said(workshop, given, candidate(ROWS, forward, "x, dim, how"))
     assert found.status == status, found.log
     words = "input dim (1: it chooses a dimension or a size)" if status == "passed" else "input how['share'], which"
     assert words in found.notes + found.log
 
 
-async def test_memory_that_is_never_written_is_said_to_be_the_judge_s(rig: Rig) -> None:
+async def test_memory_that_is_never_written_is_said_to_be_the_judge_s(workshop: Workshop) -> None:
     found = await said(
-        rig, problem("return x * 2"), candidate("for (int64_t i = 0; i < n / 2; ++i) o[i] = x[i] * 2;", FORWARD)
+        workshop, problem("return x * 2"), candidate("for (int64_t i = 0; i < n / 2; ++i) o[i] = x[i] * 2;", FORWARD)
     )
     assert (found.status, "100% of them are what the judge fills fresh memory with" in found.log) == ("wrong", True)
 
 
-async def test_a_reference_that_does_not_write_its_output_is_no_kernel_s_fault(rig: Rig) -> None:
+async def test_a_reference_that_does_not_write_its_output_is_no_kernel_s_fault(workshop: Workshop) -> None:
     given = problem("out = torch.empty_like(x); out[:4] = x[:4]; return out")
-    found = await said(rig, given, candidate(each("x[i]"), FORWARD))
+    found = await said(workshop, given, candidate(each("x[i]"), FORWARD))
     assert (found.status, "memory which is never written" in found.log) == ("refused", True), found.log

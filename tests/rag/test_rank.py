@@ -1,5 +1,4 @@
-from rag.lexical import Card
-from rag.passage import Query
+from rag.passage import Card, Query
 from rag.rank import rank
 
 CARDS = {
