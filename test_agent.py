@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from kernel_agent.cli import main
+from kernel_agent.cli.main import main
 
 EXAMPLE = Path(__file__).parent / "examples" / "rms_norm_residual.py"
 

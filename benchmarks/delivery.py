@@ -20,11 +20,11 @@ from typing import Any
 
 from benchmarks.serving import ROOT, keep, machine, table
 from benchmarks.versus_kernelbench import theirs
-from kernel_agent import tree
-from kernel_agent.bench import Bench
+from kernel_agent.bench.client import Bench
 from kernel_agent.delivery import BEST, delivered
-from kernel_agent.journal import read
-from kernel_agent.types import Check, Description, Evaluation, Problem
+from kernel_agent.run import tree
+from kernel_agent.run.journal import read
+from kernel_agent.run.types import Check, Description, Evaluation, Problem
 
 BINDINGS = ("tvm_ffi", "torch")
 BAR = 0.05

@@ -20,12 +20,12 @@ from tempfile import TemporaryDirectory
 
 from pydantic import TypeAdapter
 
-from kernel_agent import tree
-from kernel_agent.journal import Journal, read
-from kernel_agent.search import Search
+from kernel_agent.run import tree
+from kernel_agent.run.journal import Journal, read
+from kernel_agent.run.tree import Ideas, Judgement
+from kernel_agent.run.types import Evaluation, Idea, Trial, digest
+from kernel_agent.search.loop import Search
 from kernel_agent.settings import load_settings
-from kernel_agent.tree import Ideas, Judgement
-from kernel_agent.types import Evaluation, Idea, Trial, digest
 from tests.scripted_bench import verdict
 from tests.scripted_run import DESCRIPTION, PROBLEM, InProcessBench, ScriptedProposer
 

@@ -29,7 +29,7 @@ from mcp import Client, StdioServerParameters
 from benchmarks.diseases import DISEASES, Disease
 from benchmarks.serving import ROOT, keep, machine, table
 
-HIDDEN = "from ncu_server import ncu, server; ncu.find = lambda: None; server.main()"
+HIDDEN = "from ncu_server.profiler import ncu; from ncu_server import server; ncu.find = lambda: None; server.main()"
 SETS, BATCH = ("basic", "standard", "full"), 4
 NO_WALLS = "profiled without walls"
 PROGRAM = "import torch; x = torch.ones(1 << 20, device='cuda'); (x * 2).sum().item(); torch.cuda.synchronize()"
@@ -124,7 +124,7 @@ async def costs(client: Client) -> list[dict[str, Any]]:
 
 
 async def edges(client: Client, faults: Faults) -> None:
-    """What ncu itself says where it cannot do what is asked; to be held against the words that ncu_server.ncu knows."""
+    """What ncu itself says where it cannot do what is asked, beside the words that ncu_server.profiler.ncu knows."""
     healthy = DISEASES[0]
     program = [sys.executable, "-c", PROGRAM]
     answer = await call(client, "profile_kernel", command=program, detail="basic", timeout_s=120)

@@ -22,9 +22,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
-from rag import Library, Query, ingest
-from rag.place import CORPUS
-from rag.plan import Situation, families_of, operators_in
+from rag import Library, Query
+from rag.corpus_path import CORPUS
+from rag.index import build
+from rag.retrieval.plan import Situation, families_of, operators_in
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "retrieval.md"
@@ -189,7 +190,7 @@ def main() -> None:
     parser.add_argument("questions", nargs="*", type=Path, default=[HERE / "queries" / "questions.jsonl"])
     parser.add_argument("--profiles", nargs="*", type=Path, default=[HERE / "queries" / "profiles.jsonl"])
     parser.add_argument("--corpus", type=Path, default=CORPUS)
-    parser.add_argument("--cache", type=Path, default=ingest.default_cache())
+    parser.add_argument("--cache", type=Path, default=build.default_cache())
     parser.add_argument("--quick", action="store_true", help="the scores alone, no times")
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name} as well")
     args = parser.parse_args()

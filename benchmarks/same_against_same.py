@@ -20,11 +20,11 @@ from typing import Any
 
 from benchmarks.candidates import FAMILIES, candidate, problem
 from benchmarks.serving import ROOT, keep, machine, served, table
-from ncu_server import schema
-from ncu_server.build import Build
-from ncu_server.problems import Workshop
-from ncu_server.race import CANDIDATE, timed
-from ncu_server.trial import Request, Trial, opened
+from ncu_server.build.builds import Build
+from ncu_server.judge.benchmark import CANDIDATE, timed
+from ncu_server.judge.candidate import Request, Trial, opened
+from ncu_server.judge.problems import Workshop
+from ncu_server.wire import evaluation
 
 SPREAD, SHORT_US = 0.03, 50.0
 # expression, rows and columns of x, columns of y (its rows are x's columns where the two are multiplied)
@@ -67,7 +67,7 @@ class Trials:
     """One problem against itself, several times."""
 
     name: str
-    versus: list[schema.Versus]
+    versus: list[evaluation.Versus]
 
     @property
     def decided(self) -> int:
@@ -81,7 +81,7 @@ class Trials:
         return [self.name, f"{self.versus[0].timing.median_us:.1f}", medians, f"{widest:.2%}", decided]
 
 
-async def against_itself(workshop: Workshop, target_name: str, text: str) -> schema.Versus:
+async def against_itself(workshop: Workshop, target_name: str, text: str) -> evaluation.Versus:
     """The reference's own code in a candidate's place."""
     device = workshop.machine.device(target_name)
     twin = text + "\n\nModelNew = Model\n"
@@ -90,7 +90,7 @@ async def against_itself(workshop: Workshop, target_name: str, text: str) -> sch
         with tempfile.TemporaryDirectory(dir=device.work) as nothing_built:
             child = await session.candidate(nothing_built)
             with contextlib.closing(child):
-                built, stages = Build([], nothing_built, 0.0), schema.Stages()
+                built, stages = Build([], nothing_built, 0.0), evaluation.Stages()
                 trial = Trial(session, child, request, built, stages)
                 await opened(trial)
                 raced = await timed(trial)
@@ -113,7 +113,7 @@ class Repeats:
     """One kernel judged in fresh processes, several times; `statuses` of those that did not pass."""
 
     name: str
-    results: list[schema.EvaluateResult]
+    results: list[evaluation.EvaluateResult]
     statuses: list[str]
 
     @property
@@ -153,7 +153,7 @@ async def fresh(target: str, runs: int, shrink: int) -> list[Repeats]:
             text = problem(family, rows // shrink, 4096 // shrink)
             kernel = candidate(family, target, "light", 1)
             answers = [(await judge.judge(kernel, text, fresh=True)).result for _ in range(runs)]
-            results = [schema.EvaluateResult.model_validate(a) for a in answers]
+            results = [evaluation.EvaluateResult.model_validate(a) for a in answers]
             bad = [f"{r.status} {r.log[:200]}" for r in results if r.status != "passed"]
             passed = [r for r in results if r.status == "passed"]
             if not passed:

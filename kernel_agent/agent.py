@@ -11,23 +11,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_agent import tree
-from kernel_agent.advice import rules
-from kernel_agent.built import Kernel
-from kernel_agent.costs import budget_of, spent
 from kernel_agent.delivery import BEST, deliver, write
+from kernel_agent.delivery.best_kernel import Kernel
 from kernel_agent.errors import NotCovered, UsageError
-from kernel_agent.events import Notice, Observer, RunOpened, RunStarted, silent
-from kernel_agent.intake import taken
-from kernel_agent.journal import Journal
-from kernel_agent.problem import Given, Shapes, load_problem
+from kernel_agent.problem.from_python import taken
+from kernel_agent.problem.from_source import Given, Shapes, load_problem
+from kernel_agent.prompts.advice import rules
+from kernel_agent.run import tree
+from kernel_agent.run.events import Notice, Observer, RunOpened, RunStarted, silent
+from kernel_agent.run.journal import Journal
+from kernel_agent.run.spending import budget_of, spent
+from kernel_agent.run.types import Brief, Description, Evaluation, Idea, Interval, Problem, Trial
 from kernel_agent.settings import Settings, load_settings, provider_of, resumed
-from kernel_agent.types import Brief, Description, Evaluation, Idea, Interval, Problem, Trial
 
 if TYPE_CHECKING:
-    from kernel_agent.bench import Bench
-    from kernel_agent.llm import Model
-    from kernel_agent.protocols import Proposer
+    from kernel_agent.bench.client import Bench
+    from kernel_agent.interfaces import Proposer
+    from kernel_agent.llm.model import Model
 
 
 class KernelAgent:
@@ -105,7 +105,7 @@ class KernelAgent:
         """The settings of a new run, those of the cassette where it plays one, and a check of its problem."""
         if provider_of(self.settings) != "replay" or self.settings.cassette is None:
             return self.settings, lambda problem: problem
-        from kernel_agent import cassette
+        from kernel_agent.llm import cassette
 
         found = cassette.read(self.settings.cassette)
         return load_settings(**(found.settings | self._given)), found.fitting
@@ -134,14 +134,14 @@ class KernelAgent:
 
     @asynccontextmanager
     async def _hands(self, journal: Journal, settings: Settings) -> AsyncIterator[tuple[Model | None, Bench]]:
-        from kernel_agent.bench import Bench
+        from kernel_agent.bench.client import Bench
 
         self._budget = budget_of(journal, settings)
 
         async with AsyncExitStack() as stack:
             model = None
             if (provider := provider_of(settings)) != "templates":
-                from kernel_agent.providers import open_model
+                from kernel_agent.llm.providers import open_model
 
                 opened = open_model(provider, settings, journal, journal.directory, self._notice, self._budget)
                 model = await stack.enter_async_context(opened)
@@ -157,9 +157,9 @@ class KernelAgent:
     async def _run(
         self, journal: Journal, settings: Settings, model: Model | None, bench: Bench
     ) -> tuple[str, dict[str, Any]]:
-        from kernel_agent.memory import remembered
-        from kernel_agent.search import Search
-        from kernel_agent.shelf import opened
+        from kernel_agent.knowledge.library import opened
+        from kernel_agent.knowledge.lifecycle import remembered
+        from kernel_agent.search.loop import Search
 
         if not journal.described:
             if model is None:
@@ -276,11 +276,11 @@ async def found_target(bench: Bench) -> str:
 
 def _proposer(description: Description, model: Model | None, settings: Settings) -> Proposer:
     """Templates where there is no model; with one, templates that cover the module only seed its search."""
-    from kernel_agent.templates import Templates
+    from kernel_agent.proposers.templates import Templates
 
     if model is None:
         return Templates(description)
-    from kernel_agent.thinker import Thinker
+    from kernel_agent.proposers.model_proposer import Thinker
 
     thinker = Thinker(model, settings.helper_model is not None, settings.escalation_model is not None)
     try:
@@ -291,7 +291,7 @@ def _proposer(description: Description, model: Model | None, settings: Settings)
 
 def _covered(description: Description) -> None:
     """Raises NotCovered with what would help, before torch.compile is timed for a run that has nobody to write it."""
-    from kernel_agent.templates import Templates, nearest
+    from kernel_agent.proposers.templates import Templates, nearest
 
     try:
         Templates(description)
@@ -328,7 +328,7 @@ def _recorded(journal: Journal, settings: Settings) -> Iterator[None]:
     if settings.record is None:
         yield
         return
-    from kernel_agent import cassette
+    from kernel_agent.llm import cassette
 
     cassette.write(journal, settings.record)
     try:

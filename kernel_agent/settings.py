@@ -15,7 +15,7 @@ from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from kernel_agent.errors import MistypedSetting, UsageError, meant, nearest
-from rag import texts
+from rag import text_files
 
 PREFIX = "KERNEL_AGENT_"
 OTHERS = (
@@ -60,10 +60,10 @@ def dotenv(file: Path = Path(".env")) -> dict[str, str | None]:
     if not file.is_file():
         return {}
     try:
-        return dotenv_values(stream=io.StringIO(texts.read(file, otherwise="cp1252")))
+        return dotenv_values(stream=io.StringIO(text_files.read(file, otherwise="cp1252")))
     except OSError as fault:
         raise UsageError(f"{file.absolute()} cannot be read ({fault.strerror}).") from None
-    except texts.NotText as fault:
+    except text_files.NotText as fault:
         raise UsageError(f"{file.absolute()} {fault}.") from None
 
 

@@ -23,6 +23,10 @@ from typing import IO
 
 from ncu_server.errors import Code, Refusal
 
+PACKAGE = Path(__file__).resolve().parent
+ROOT = PACKAGE.parent
+"""What has to be on the path of whoever imports `ncu_server`."""
+
 PLAIN = re.compile(r"[A-Za-z0-9_./+=@-]{1,1024}")
 MIN_ROOM = 512 << 20
 LOCK = "lock"

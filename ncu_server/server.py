@@ -8,12 +8,14 @@ from pathlib import Path
 
 from mcp.server import MCPServer
 
-from ncu_server import examining_tools, judging_tools, places, profiling_tools, prompts, protocol, versions
-from ncu_server.problems import Workshop
-from ncu_server.reports import Reports
-from ncu_server.store import Store
-from ncu_server.surface import State, Surface
-from ncu_server.web import OneToken, authorization
+from ncu_server import places
+from ncu_server.build.store import Store
+from ncu_server.judge.problems import Workshop
+from ncu_server.machine import versions
+from ncu_server.profiler.reports import Reports
+from ncu_server.tools import examining, judging, profiling, prompts, protocol
+from ncu_server.tools.http import OneToken, authorization
+from ncu_server.tools.surface import State, Surface
 
 
 def make_server(cache: Path | None = None, token: OneToken | None = None) -> Surface:
@@ -42,9 +44,9 @@ def make_server(cache: Path | None = None, token: OneToken | None = None) -> Sur
         auth=authorization() if token else None,
         middleware=[protocol.named],
     )
-    judging_tools.add(mcp)
-    examining_tools.add(mcp)
-    profiling_tools.add(mcp)
+    judging.add(mcp)
+    examining.add(mcp)
+    profiling.add(mcp)
     prompts.add(mcp)
     return mcp
 

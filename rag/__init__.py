@@ -2,7 +2,7 @@
 
 from rag.errors import LibraryError
 from rag.library import Library
-from rag.passage import Answer, Passage, Query
-from rag.plan import Situation
+from rag.retrieval.passage import Answer, Passage, Query
+from rag.retrieval.plan import Situation
 
 __all__ = ["Answer", "Library", "LibraryError", "Passage", "Query", "Situation"]

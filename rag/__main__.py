@@ -9,13 +9,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rag import ingest, model, shipped
-from rag.choice import from_environment, variables
+from rag.corpus_path import CORPUS
+from rag.embeddings import model
+from rag.embeddings.config import from_environment, variables
 from rag.errors import LibraryError
+from rag.index import shipped_vectors
+from rag.index.build import check, default_cache, discard, grow, read, refresh, writer
+from rag.index.user_documents import Count, Record, Tags
 from rag.library import Library
-from rag.own import Count, Record, Tags
-from rag.passage import KINDS, SEARCHED, Passage, Query, clipped
-from rag.place import CORPUS
+from rag.retrieval.passage import KINDS, SEARCHED, Passage, Query, clipped
 
 SHOWN = 1600
 NAMED = 10
@@ -78,8 +80,8 @@ def _head(passage: Passage) -> str:
 
 def _add(cache: Path, args: argparse.Namespace) -> None:
     tags = Tags(tuple(args.arch), tuple(args.language), tuple(args.family))
-    ingest.check(tags)
-    with ingest.writer(cache, _tell):
+    check(tags)
+    with writer(cache, _tell):
         for path in args.paths:
             with contextlib.closing(Record(cache)) as record:
                 count, shown = Count(), time.monotonic()
@@ -113,11 +115,11 @@ def _grow(cache: Path, mode: str, embed: bool) -> None:
     with contextlib.ExitStack() as stack:
         if embedder is not None:
             stack.callback(embedder.close)
-        print(ingest.grow(cache, embedder, choice, _tell, embed))
+        print(grow(cache, embedder, choice, _tell, embed))
 
 
 def _remove(cache: Path, args: argparse.Namespace) -> None:
-    with ingest.writer(cache, _tell):
+    with writer(cache, _tell):
         for path in args.paths:
             with contextlib.closing(Record(cache)) as record:
                 print(f"{path}: {record.remove(path)} files forgotten")
@@ -137,7 +139,7 @@ def _list(cache: Path) -> None:
 
 
 def _status(cache: Path) -> None:
-    corpus = ingest.read()
+    corpus = read()
     choice = from_environment()
     built = (cache / "generations" / corpus.fingerprint / "index.sqlite").is_file()
     print(f"corpus      {len(corpus.files)} files in {CORPUS}")
@@ -160,27 +162,27 @@ def _vectors(cache: Path) -> None:
     if isinstance(embedder, str):
         raise LibraryError(f"no vectors can be made: {embedder}")
     with contextlib.closing(embedder):
-        count, new = ingest.refresh(cache, embedder, _tell)
-    path = shipped.file(CORPUS, embedder.model.id)
+        count, new = refresh(cache, embedder, _tell)
+    path = shipped_vectors.file(CORPUS, embedder.model.id)
     print(f"{count} vectors, {new} of them new, {path.stat().st_size / 1e6:.2f} MB in {path}")
 
 
 def _serve(cache: Path, args: argparse.Namespace) -> None:
-    from rag import protocol, serve  # the MCP library takes a second to load
+    from rag import mcp_server, protocol  # the MCP library takes a second to load
 
-    token = serve.required(variables().get(serve.TOKEN_VARIABLE)) if args.http else None
+    token = mcp_server.required(variables().get(mcp_server.TOKEN_VARIABLE)) if args.http else None
     with Library.open(cache, args.mode, _tell) as library:
-        server = serve.make_server(library, token)
+        server = mcp_server.make_server(library, token)
         if token is None:
             protocol.serve_stdio(server)
         else:
-            serve.serve_http(server, args.host, args.port, _tell)
+            mcp_server.serve_http(server, args.host, args.port, _tell)
 
 
 def _opened(cache: Path, args: argparse.Namespace) -> None:
     if args.command == "build":
-        ingest.discard(cache, ingest.read(), _tell, vectors=args.embed)
-        with ingest.writer(cache, _tell):
+        discard(cache, read(), _tell, vectors=args.embed)
+        with writer(cache, _tell):
             _grow(cache, args.mode, args.embed)
     with Library.open(cache, args.mode, _tell) as library:
         if args.command == "search":
@@ -197,7 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line. Returns 0, or 1 after one sentence on standard error."""
     args = _parser().parse_args(arguments)
     try:
-        cache: Path = args.cache or ingest.default_cache()
+        cache: Path = args.cache or default_cache()
         match args.command:
             case "status":
                 _status(cache)

@@ -10,19 +10,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from rag import chroma, dense, ingest, lexical, model, own, recall
-from rag.choice import Choice, from_environment
+from rag.corpus_path import CORPUS
+from rag.documents.page import BOTTLENECKS, FAMILIES, serves_arch, serves_language
+from rag.embeddings import model
+from rag.embeddings.config import Choice, from_environment
+from rag.embeddings.model import Embeds
 from rag.errors import LibraryError
-from rag.experience import Experience
-from rag.model import Embeds
-from rag.page import BOTTLENECKS, FAMILIES, serves_arch, serves_language
-from rag.passage import KINDS, Answer, Card, Mode, Passage, Query, within
-from rag.place import CORPUS
-from rag.plan import Situation, plan
-from rag.rank import DEPTH, Hits, Ranked, freshest, fused, rank
-from rag.recall import Recollection
-from rag.shelf import Shelf
-from rag.terms import spelt_out, words
+from rag.experience import ranking
+from rag.experience.ledger import Experience
+from rag.experience.ranking import Recollection
+from rag.index import build, chroma, dense, lexical, user_documents
+from rag.index.collection import Shelf
+from rag.index.terms import spelt_out, words
+from rag.retrieval.passage import KINDS, Answer, Card, Mode, Passage, Query, within
+from rag.retrieval.plan import Situation, plan
+from rag.retrieval.rank import DEPTH, Hits, Ranked, freshest, fused, rank
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +56,7 @@ class Library:
         cls,
         cache_dir: Path | None = None,
         mode: Literal["auto", "lexical", "hybrid"] = "auto",
-        progress: ingest.Progress | None = None,
+        progress: build.Progress | None = None,
         corpus: Path = CORPUS,
         choice: Choice | None = None,
     ) -> Library:
@@ -67,7 +69,7 @@ class Library:
         if mode not in ("auto", "lexical", "hybrid"):
             raise LibraryError(f"unknown retrieval mode {mode!r}: auto, lexical or hybrid")
         tell = progress or _log.info
-        cache = cache_dir or ingest.default_cache()
+        cache = cache_dir or build.default_cache()
         shelves = _open_shelves(cache, corpus, tell)
         if mode == "lexical":
             return cls(cache, shelves, None, "lexical retrieval was asked for", Choice(), must=False)
@@ -158,7 +160,7 @@ class Library:
     def _take_up_own(self) -> None:
         """Go over to the generation of the user's documents that serves now: `add` may have run in the meantime."""
         try:
-            now = own.served(self._cache)
+            now = user_documents.served(self._cache)
             if now in [shelf.index.path.parent for shelf in self._shelves[1:]] or (
                 now is None and not self._shelves[1:]
             ):
@@ -183,10 +185,10 @@ class Library:
             mode, reason = self.mode, self.mode_reason
             if known and self._embedder is not None:
                 try:
-                    near = recall.by_vectors(question, known, self._embedder, self._cache, self._choice)
+                    near = ranking.by_vectors(question, known, self._embedder, self._cache, self._choice)
                 except LibraryError as error:
                     mode, reason = "lexical", str(error)
-            return Recollection(mode, reason, recall.ranked(question, known, near))
+            return Recollection(mode, reason, ranking.ranked(question, known, near))
 
     def learn(self, known: Sequence[Experience]) -> None:
         """Put experiences into their collection, where there are vectors; else a later `recall` does.
@@ -195,7 +197,7 @@ class Library:
         """
         with self._lock:
             if known and self._embedder is not None:
-                recall.learn(known, self._embedder, self._cache, self._choice)
+                ranking.learn(known, self._embedder, self._cache, self._choice)
 
     def likeness(self, text: str, others: Sequence[str]) -> list[float]:
         """How like a text each of the others is in meaning: the cosine of their vectors; nothing without vectors.
@@ -292,10 +294,10 @@ class Library:
         self.close()
 
 
-def _open_shelves(cache: Path, corpus: Path, tell: ingest.Progress) -> list[Shelf]:
-    index = ingest.open_lexical(cache, ingest.read(corpus), tell)
+def _open_shelves(cache: Path, corpus: Path, tell: build.Progress) -> list[Shelf]:
+    index = build.open_lexical(cache, build.read(corpus), tell)
     try:
-        added = ingest.open_own(cache, tell)
+        added = build.open_own(cache, tell)
     except LibraryError:
         index.close()
         raise
@@ -314,14 +316,14 @@ def _passage(ranked: Ranked, shelf: Shelf) -> Passage:
 
 
 def _open_dense(
-    cache: Path, shelves: list[Shelf], tell: ingest.Progress, corpus: Path, choice: Choice
+    cache: Path, shelves: list[Shelf], tell: build.Progress, corpus: Path, choice: Choice
 ) -> tuple[Embeds | None, str]:
     embedder = model.start(choice)
     if isinstance(embedder, str):
         return None, embedder
     name = embedder.model.id
     try:
-        shelves[0].dense = ingest.open_dense(cache, shelves[0].index, embedder, choice, tell, corpus)
+        shelves[0].dense = build.open_dense(cache, shelves[0].index, embedder, choice, tell, corpus)
     except BaseException:  # also for Ctrl-C: the child must not outlive the failed opening
         embedder.close()
         raise

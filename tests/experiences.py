@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rag.experience import EAGER, Experience, Gain
+from rag.experience.ledger import EAGER, Experience, Gain
 
 ROW = Experience(
     id="row",

@@ -13,14 +13,12 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from kernel_agent import tree
-from kernel_agent.bench import Bench
+from kernel_agent.bench.client import Bench
 from kernel_agent.errors import Unprofiled
-from kernel_agent.events import Event, Progress, TrialJudged
-from kernel_agent.journal import Journal, begun
-from kernel_agent.search import Search
-from kernel_agent.settings import Settings, load_settings
-from kernel_agent.types import (
+from kernel_agent.run import tree
+from kernel_agent.run.events import Event, Progress, TrialJudged
+from kernel_agent.run.journal import Journal, begun
+from kernel_agent.run.types import (
     Brief,
     Check,
     Description,
@@ -33,6 +31,8 @@ from kernel_agent.types import (
     Trial,
     digest,
 )
+from kernel_agent.search.loop import Search
+from kernel_agent.settings import Settings, load_settings
 from tests.scripted_bench import COMPILE_US, EAGER_US, GRAPH, kernel_in, verdict
 
 ROOT = Path(__file__).parents[1]

@@ -15,72 +15,18 @@ CASES = ROOT / "ncu_server" / "cases"
 CARRIED = ROOT / "kernel_agent" / "delivery" / "carried"
 FILES = sorted(p for part in PARTS for p in (ROOT / part).rglob("*.py") if not {CASES, CARRIED} & {*p.parents})
 TREES = {p: ast.parse(p.read_text()) for p in FILES}
-# A module imports only from rows below its own; modules of one row never import one another.
-LAYERS = {
-    "kernel_agent": [
-        {"__main__"},
-        {"cli"},
-        {"verdict"},
-        {"doctor", "report", "flags", "curate"},
-        {"agent"},
-        {"search", "memory", "shelf"},
-        {"thinker", "templates", "bench", "providers", "experience"},
-        {"ensemble"},
-        {"endpoint", "manual", "cassette", "metered", "replies"},
-        {"llm", "query", "advice", "prompts", "excerpt", "sweep", "costs", "diagnosis", "connection", "environment"},
-        {"journal", "problem", "intake", "built", "evidence", "delivery"},
-        {"helpers", "budget", "prices", "novelty", "recorded", "selection", "together", "protocols", "briefing"},
-        {"tree", "syntax", "construct"},
-        {"settings", "events", "place"},
-        {"types"},
-        {"errors", "plain", "bandit", "environment"},
-    ],
-    "ncu_server": [
-        {"__main__"},
-        {"server", "selftest"},
-        {"profiling_tools", "judging_tools", "examining_tools", "prompts"},
-        {"counters"},
-        {"surface", "evaluate", "describe", "environment", "profile", "disassemble", "sanitize", "verify"},
-        {"rungs", "compiling"},
-        {"collect"},
-        {"problems"},
-        {"preparation"},
-        {"telling", "harness", "binaries", "inner_loops"},
-        {"reports", "names"},
-        {"leash"},
-        {"race", "checking"},
-        {"parameters"},
-        {"trial"},
-        {"baselines", "peaks"},
-        {"session", "build"},
-        {"timing", "case", "trusted"},
-        {"zygote"},
-        {"worker"},
-        {"versions"},
-        {"targets", "sandbox", "lease", "memory", "framing"},
-        {"walls"},
-        {"landlock", "seccomp", "watch", "tickets"},
-        {"casebook", "canaries", "web", "places", "protocol"},
-        {"telemetry", "limit", "authorship", "contrast"},
-        {"digest", "ncu", "nvcc", "listing", "toolkit"},
-        {"troubles"},
-        {"answers", "guard", "jitted", "elf", "compare", "stats", "schema", "errors", "store", "outline"},
-        {"metrics", "facts", "profiles", "reading", "told", "occupancy", "compiled", "sanitized", "syntax", "crash"},
-        {"plain_values"},
-    ],
-    "rag": [
-        {"__main__"},
-        {"serve"},
-        {"library"},
-        {"recall"},
-        {"ingest", "shelf"},
-        {"own", "model", "shipped", "rank"},
-        {"documents", "endpoint", "dense", "lexical"},
-        {"chunk", "embed", "chroma", "markup", "experience"},
-        {"choice", "plan", "page", "terms"},
-        {"folders"},
-        {"passage", "errors", "texts", "protocol", "place"},
-    ],
+# A file imports from its own wing and from wings below; a wing is a folder, or one of the files beside the folders.
+WINGS = {
+    "kernel_agent": (
+        "__main__ cli agent search proposers prompts replies delivery knowledge llm bench interfaces problem run settings "
+        "errors text"
+    ),
+    "ncu_server": (
+        "__main__ server tools selftest sanitizer profiler judge harness build worker machine sandbox places targets "
+        "rules wire errors"
+    ),
+    "rag": "__main__ mcp_server library experience index embeddings documents retrieval text_files folders corpus_path "
+    "protocol errors",
 }
 
 
@@ -122,11 +68,10 @@ def functions() -> list[tuple[int, str]]:
     ]
 
 
-def row(name: str) -> tuple[str, int] | None:
+def wing(name: str) -> tuple[str, str]:
+    """A module's part and wing; a part itself is the wing of its `__init__`."""
     part, _, rest = name.partition(".")
-    inner = rest.split(".")[0]
-    rows = LAYERS.get(part, [])
-    return next(((part, i) for i, names in enumerate(rows) if inner in names), None)
+    return part, rest.split(".")[0]
 
 
 def test_parts_import_in_one_direction() -> None:
@@ -143,18 +88,18 @@ def test_parts_import_in_one_direction() -> None:
 def test_imports_go_down_only() -> None:
     wrong = []
     for path in FILES:
-        here = row(module(path))
+        part, here = wing(module(path))
         for other in imports(path):
-            there = row(other)
-            inside = module(path).split(".")[:2] == other.split(".")[:2]
-            if here and there and here[0] == there[0] and not inside and here[1] >= there[1]:
+            its, there = wing(other)
+            order = WINGS[part].split()
+            if here and there and its == part and here != there and order.index(here) > order.index(there):
                 wrong.append(f"{module(path)} imports {other}")
     assert not wrong
 
 
-def test_every_module_has_its_row() -> None:
-    parts = [m for m in MODULES if m.split(".")[0] in LAYERS and "." in m]
-    assert not [m for m in parts if row(m) is None]
+def test_every_wing_has_its_place_and_says_what_it_is() -> None:
+    assert {name for m in MODULES if (name := wing(m)[1])} == {w for row in WINGS.values() for w in row.split()}
+    assert not [m for m, p in MODULES.items() if p.name == "__init__.py" and not ast.get_docstring(TREES[p])]
 
 
 def test_no_module_imports_itself_through_others() -> None:
@@ -173,7 +118,7 @@ def test_no_module_imports_itself_through_others() -> None:
 
 
 def test_both_servers_speak_the_protocol_alike() -> None:
-    assert (ROOT / "ncu_server" / "protocol.py").read_text() == (ROOT / "rag" / "protocol.py").read_text()
+    assert (ROOT / "ncu_server" / "tools" / "protocol.py").read_text() == (ROOT / "rag" / "protocol.py").read_text()
 
 
 def test_functions_and_files_are_short() -> None:
@@ -190,7 +135,7 @@ def test_torch_stays_in_the_workers() -> None:
         names += [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
         if any(n.split(".")[0] in ("torch", "sentence_transformers") for n in names):
             wrong.append(module(path))
-    assert [m for m in wrong if not m.startswith("ncu_server.worker")] in ([], ["rag.embed"])
+    assert [m for m in wrong if not m.startswith("ncu_server.worker")] in ([], ["rag.embeddings.local"])
 
 
 def test_broad_excepts_stand_only_at_the_edges() -> None:
@@ -202,7 +147,7 @@ def test_broad_excepts_stand_only_at_the_edges() -> None:
                 if name in ("everything", "Exception", "BaseException") and not _raises_again(node):
                     wrong.append(module(path))
     edges = {"roles", "profiled", "alone"}
-    assert set(wrong) <= {"ncu_server.surface", *(f"ncu_server.worker.{name}" for name in edges)}
+    assert set(wrong) <= {"ncu_server.tools.surface", *(f"ncu_server.worker.{name}" for name in edges)}
 
 
 def _raises_again(handler: ast.ExceptHandler) -> bool:
@@ -216,7 +161,7 @@ def test_names_say_what_a_thing_is() -> None:
     assert not [c for c in [*classes, *MODULES] if any(v.lower() in c.lower() for v in vague)]
 
 
-@pytest.mark.parametrize("name", ["kernel_agent.cli", "kernel_agent", "rag", "ncu_server.server"])
+@pytest.mark.parametrize("name", ["kernel_agent.cli.main", "kernel_agent", "rag", "ncu_server.server"])
 def test_importing_the_thinking_side_loads_no_torch(name: str) -> None:
     code = f"import sys, {name}; print([m for m in ('torch', 'chromadb', 'sentence_transformers') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
@@ -224,6 +169,6 @@ def test_importing_the_thinking_side_loads_no_torch(name: str) -> None:
 
 
 def test_importing_the_command_line_is_quick() -> None:
-    code = "import time; t = time.process_time(); import kernel_agent.cli; print(time.process_time() - t)"
+    code = "import time; t = time.process_time(); import kernel_agent.cli.main; print(time.process_time() - t)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert float(done.stdout) < 1.0

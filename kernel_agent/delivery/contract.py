@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from kernel_agent.types import JSON, Description
+from kernel_agent.run.types import JSON, Description
 
 Form = Any
 """A structure as JSON: None is a leaf, else `["list" | "tuple", [...]]` or `["dict", {...}]`."""

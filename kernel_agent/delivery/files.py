@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from kernel_agent import tree
 from kernel_agent.delivery.module import delivered
 from kernel_agent.delivery.sheet import Sheet, headed, page
 from kernel_agent.errors import Unavailable
-from kernel_agent.tree import Run
+from kernel_agent.run import tree
+from kernel_agent.run.tree import Run
 
 BEST, PAGE = "best_kernel.py", "VERIFICATION.md"
 

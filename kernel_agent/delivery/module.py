@@ -11,7 +11,7 @@ from typing import Any
 
 from kernel_agent.delivery.binding import bound
 from kernel_agent.delivery.contract import PLAIN, Contract, contract_of
-from kernel_agent.types import Description, Device, Problem, digest
+from kernel_agent.run.types import Description, Device, Problem, digest
 
 SUFFIXED = ("90", "100", "120")
 """Architectures that servers built for with the suffix `a` before they said so."""

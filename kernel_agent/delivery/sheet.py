@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_agent import plain
+from kernel_agent import text
 from kernel_agent.delivery.contract import contract_of
 from kernel_agent.delivery.module import takes
-from kernel_agent.tree import Run
-from kernel_agent.types import Check, Delivery, Evaluation, Interval, Trial, baseline_title
+from kernel_agent.run.tree import Run
+from kernel_agent.run.types import Check, Delivery, Evaluation, Interval, Trial, baseline_title
 
 WIDTH = 112
 NEEDS = {
@@ -51,12 +51,12 @@ class Sheet:
         return found if found and found.bind == self.bind else None
 
 
-def headed(text: str, sheet: Sheet) -> str:
+def headed(source: str, sheet: Sheet) -> str:
     """The delivered file under its sheet; imports from `__future__` may stand below comments."""
     by = " ".join(filter(None, ["KernelAgent", sheet.version]))
     rows = [f"A kernel for {sheet.run.problem.name}, found by {by}.", *_sentences(sheet)]
-    wrapped = [line for row in rows for line in textwrap.wrap(plain.line(row, 2000), WIDTH, subsequent_indent="    ")]
-    return "".join(f"# {line}\n" for line in wrapped) + "\n" + text
+    wrapped = [line for row in rows for line in textwrap.wrap(text.line(row, 2000), WIDTH, subsequent_indent="    ")]
+    return "".join(f"# {line}\n" for line in wrapped) + "\n" + source
 
 
 def page(sheet: Sheet) -> str:
@@ -67,7 +67,7 @@ def page(sheet: Sheet) -> str:
     rows += ["", "## The second judgement", "", "| what | value |", "|---|---|"]
     rows += [f"| {_cell(name)} | {_cell(value)} |" for name, value in facts.items()]
     if remarks := sheet.evaluation.log.strip():
-        rows += ["", "What the judge remarked:", "", *(f"    {row}" for row in plain.clean(remarks).splitlines())]
+        rows += ["", "What the judge remarked:", "", *(f"    {row}" for row in text.clean(remarks).splitlines())]
     rows += ["", "## The file by itself", "", *_tried_rows(sheet.delivery), "", "## To repeat it", ""]
     rows += [
         f"    python -m kernel_agent evaluate best_kernel.py --problem PROBLEM.py --target {sheet.run.problem.target}"
@@ -153,4 +153,4 @@ def _times(interval: Interval) -> str:
 
 
 def _cell(value: Any) -> str:
-    return plain.line(str(value), 300).replace("|", "\\|")
+    return text.line(str(value), 300).replace("|", "\\|")

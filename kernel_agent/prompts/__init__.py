@@ -6,9 +6,9 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from kernel_agent.plain import clean as clean
-from kernel_agent.plain import line as line
-from kernel_agent.types import digest
+from kernel_agent.run.types import digest
+from kernel_agent.text import clean as clean
+from kernel_agent.text import line as line
 
 HERE = Path(__file__).parent
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from kernel_agent.llm import Malformed
-from kernel_agent.plain import clean
+from kernel_agent.llm.model import Malformed
 from kernel_agent.replies.relaxed_json import Fault, values
 from kernel_agent.replies.text import ENTITY, plain, spoken
+from kernel_agent.text import clean
 
 ITEM = re.compile(r"^[ \t]*(?:\d+[.)]|[-*+])[ \t]+\S", re.MULTILINE)
 

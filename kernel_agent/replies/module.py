@@ -8,13 +8,13 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from kernel_agent.llm import Malformed
+from kernel_agent.llm.model import Malformed
 from kernel_agent.replies import patch
 from kernel_agent.replies.blocks import FOREIGN, Block, blocks
 from kernel_agent.replies.relaxed_json import values
 from kernel_agent.replies.source import Fault, Parsed, bound, defined, parsed, returns, unbound
 from kernel_agent.replies.text import plain, spoken
-from kernel_agent.types import Problem
+from kernel_agent.run.types import Problem
 
 NAME = "ModelNew"
 MENTION = re.compile(rf"^[ \t>]*(?:class[ \t]+)?{NAME}\b[ \t]*[(:=]", re.MULTILINE)

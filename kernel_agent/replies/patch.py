@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernel_agent.llm import Malformed
+from kernel_agent.llm.model import Malformed
 
 SEARCH = re.compile(r"<{5,} ?(?:SEARCH|ORIGINAL|HEAD)?\b.*")
 DIVIDER = re.compile(r"={5,}\s*")

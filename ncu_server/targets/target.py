@@ -42,10 +42,10 @@ class Probe:
 class Target:
     """One language on one device.
 
-    `device` names the class in ncu_server.worker.devices; `resolution` is what timings there cannot tell apart;
+    `device` names the class in ncu_server.worker.timing.devices; `resolution` is what timings there cannot tell apart;
     `builds_disturb` says that compiling must not overlap with timing; `baselines` are those that differ from each
     other there. `warms` says that a first call compiles, so that the build is a call.
-    `packages` are those on whose private parts its processes lean (see ncu_server.versions).
+    `packages` are those on whose private parts its processes lean (see ncu_server.machine.versions).
     `environment` holds for all processes of the target.
     """
 

@@ -1,0 +1,1 @@
+"""The workers: the only processes of ours that import torch."""

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from ncu_server.told import BEGUN, FILE, SPEC, TOLD
+from ncu_server.worker.building.modules import Arguments, build
 from ncu_server.worker.calls import Call, called
-from ncu_server.worker.modules import Arguments, build
+from ncu_server.worker.handoff import BEGUN, FILE, SPEC, TOLD
 from ncu_server.worker.problem import INPUTS, MISREAD, Problem
 from ncu_server.worker.tensors import flatten, mapped
 

@@ -16,13 +16,13 @@ from unittest.mock import patch
 
 import torch
 
-from ncu_server.jitted import KEPT_IN
-from ncu_server.worker import jit
+from ncu_server.rules.triton_cache import KEPT_IN
+from ncu_server.worker.building import triton_cache
+from ncu_server.worker.building.load_inline import Libraries
+from ncu_server.worker.building.modules import build, load
 from ncu_server.worker.calls import called
-from ncu_server.worker.devices import DEVICES
-from ncu_server.worker.libraries import Libraries
-from ncu_server.worker.modules import build, load
 from ncu_server.worker.tensors import Spec, arrived, read, unflatten
+from ncu_server.worker.timing.devices import DEVICES
 
 NICER = 10
 """How far a build stands back: what judges another candidate beside it holds the device."""
@@ -57,7 +57,7 @@ class Builder:
         place = Path(directory)
         place.mkdir(parents=True, exist_ok=True)
         os.environ["TVM_FFI_CACHE_DIR"] = os.environ["TORCH_EXTENSIONS_DIR"] = str(place)
-        jit.cache_in(place / KEPT_IN)
+        triton_cache.cache_in(place / KEPT_IN)
         with Libraries.recording(place) as built:
             self._module = load(source, "candidate", "ModelNew")
         return {"libraries": built, "classes": [n for n in ("ModelNew",) if hasattr(self._module, n)]}
@@ -77,7 +77,7 @@ class Builder:
 
         Says whether the calls came to their end. Raises what Triton's compiler raises and nothing else.
         """
-        with jit.untuned(), jit.CompilersWords() as compiler, torch.no_grad():
+        with triton_cache.untuned(), triton_cache.CompilersWords() as compiler, torch.no_grad():
             given = unflatten(arguments["structure"], read(fds[0], arguments))
             model = build(self._module.ModelNew, given, parameter_seed, device)
             for fd, spec in zip(fds[1:], inputs, strict=True):

@@ -11,19 +11,19 @@ from typing import Any
 
 import torch
 
-from ncu_server.worker import jit
+from ncu_server.worker.authorship.ctypes_audit import Opened
+from ncu_server.worker.authorship.instrument import Watch
+from ncu_server.worker.authorship.profile import concealed, dependence, joined, profiled
+from ncu_server.worker.authorship.tamper import Blinds, Intact
+from ncu_server.worker.building import triton_cache
+from ncu_server.worker.building.load_inline import Libraries
+from ncu_server.worker.building.modules import build, load
 from ncu_server.worker.calls import Call, called
-from ncu_server.worker.devices import DEVICES, Device
-from ncu_server.worker.intact import Blinds, Intact
-from ncu_server.worker.libraries import Libraries
-from ncu_server.worker.modules import build, load
-from ncu_server.worker.observe import changed, restore, seen, state
-from ncu_server.worker.opened import Opened
-from ncu_server.worker.parameters import held
-from ncu_server.worker.provenance import concealed, dependence, joined, profiled
-from ncu_server.worker.stage import Stage
+from ncu_server.worker.checking.effects import changed, restore, seen, state
+from ncu_server.worker.checking.parameters import held
 from ncu_server.worker.tensors import Spec, UnacceptableOutput, arrived, flatten, placed, read, unflatten, write
-from ncu_server.worker.watching import Watch
+from ncu_server.worker.timing.devices import DEVICES, Device
+from ncu_server.worker.timing.stage import Stage
 
 AGAIN, HELD_S, HELD_BYTES = 4, 0.1, 256 << 20  # calls whose outputs are held at once, and when that is enough
 
@@ -65,7 +65,7 @@ class Candidate:
         """
         self._device = DEVICES[device]()
         if kernels:
-            jit.only_read(Path(kernels))
+            triton_cache.only_read(Path(kernels))
         tensors = read(fds[0], arguments)
 
         def make() -> tuple[ModuleType, torch.nn.Module]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from ncu_server.worker.building.modules import Arguments
 from ncu_server.worker.calls import Call, called
-from ncu_server.worker.modules import Arguments
-from ncu_server.worker.observe import same
+from ncu_server.worker.checking.effects import same
 from ncu_server.worker.tensors import flatten
 
 # What a model raises that cannot be called in a mode that is not its own.

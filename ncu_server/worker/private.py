@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ncu_server import versions
+from ncu_server.machine import versions
 
 
 def _there(_: Any) -> bool:

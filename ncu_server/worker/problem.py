@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ncu_server.syntax import unused_by_others
+from ncu_server.rules.python_source import unused_by_others
+from ncu_server.worker.building.modules import Arguments, build, load, seeded
 from ncu_server.worker.calls import Call, called, readings
-from ncu_server.worker.modules import Arguments, build, load, seeded
 from ncu_server.worker.tensors import mapped
 
 INPUTS, ARGUMENTS = "get_inputs", "get_init_inputs"

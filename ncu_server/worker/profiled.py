@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from ncu_server.told import OUTPUT, RANGE, SPEC, TOLD, TRACE
-from ncu_server.worker import jit
+from ncu_server.worker.building import triton_cache
+from ncu_server.worker.building.load_inline import Libraries
+from ncu_server.worker.building.modules import Arguments, build, load
 from ncu_server.worker.calls import Call, called
-from ncu_server.worker.libraries import Libraries
-from ncu_server.worker.modules import Arguments, build, load
+from ncu_server.worker.handoff import OUTPUT, RANGE, SPEC, TOLD, TRACE
 from ncu_server.worker.problem import INPUTS, MISREAD, Problem
 from ncu_server.worker.tensors import mapped
 
@@ -63,7 +63,7 @@ def _caller(spec: dict[str, Any], candidate: dict[str, Any]) -> Callable[[], Any
     device = spec["device"]
     given, drawn = _arguments(spec["problem"], spec["seed"])
     if candidate["kernels"]:
-        jit.only_read(Path(candidate["kernels"]))
+        triton_cache.only_read(Path(candidate["kernels"]))
     with Libraries.loading(candidate["libraries"], {}):
         module = load(candidate["source"], "candidate", "ModelNew")
         arguments = mapped(given, lambda tensor: tensor)  # of the candidate's own classes

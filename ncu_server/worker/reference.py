@@ -11,21 +11,18 @@ from typing import Any
 
 import torch
 
-from ncu_server.compare import LAYOUT
-from ncu_server.worker import contract, inductor, trace
-from ncu_server.worker.budget import alike, degenerate, finite, stored, truth, units
+from ncu_server.rules.comparison import LAYOUT
+from ncu_server.worker import contract
+from ncu_server.worker.building.modules import Arguments, build
 from ncu_server.worker.calls import Call, called
+from ncu_server.worker.checking.effects import changed, restore, same, seen, state
+from ncu_server.worker.checking.float64 import SINGLE_TO_DOUBLE, Recast
+from ncu_server.worker.checking.holes import shows
+from ncu_server.worker.checking.parameters import Difference, differences, held, take
+from ncu_server.worker.checking.tolerance import alike, degenerate, finite, stored, truth, units
+from ncu_server.worker.checking.varied import chosen
 from ncu_server.worker.dense import Unjudgeable, named, require_dense
-from ncu_server.worker.devices import DEVICES, Device
-from ncu_server.worker.draws import MIX, Draw
-from ncu_server.worker.holes import shows
-from ncu_server.worker.inputs import far, holed, sharper, stretched
-from ncu_server.worker.modules import Arguments, build
-from ncu_server.worker.observe import changed, restore, same, seen, state
-from ncu_server.worker.parameters import Difference, differences, held, take
-from ncu_server.worker.precision import SINGLE_TO_DOUBLE, Recast
 from ncu_server.worker.problem import MISREAD, Problem
-from ncu_server.worker.stage import Stage
 from ncu_server.worker.tensors import (
     Spec,
     arrived,
@@ -40,7 +37,11 @@ from ncu_server.worker.tensors import (
     wide,
     write,
 )
-from ncu_server.worker.varied import chosen
+from ncu_server.worker.timing.devices import DEVICES, Device
+from ncu_server.worker.timing.input_sets import far, holed, sharper, stretched
+from ncu_server.worker.timing.mutation import MIX, Draw
+from ncu_server.worker.timing.stage import Stage
+from ncu_server.worker.tracing import graph, inductor
 
 TRIED, TRIED_S = (2, 100), 0.1  # changes of a problem's inputs that its model is tried with: so many, for so long
 # What a model raises that cannot do with another precision than its own.
@@ -157,8 +158,8 @@ class Reference:
         return (finite(tensors) or not _finite(made)) and degenerate(tensors, allowed) is None
 
     def work(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
-        """Shapes, parameters and counted work; see ncu_server.worker.trace."""
-        return trace.work(self._model, self._arguments(fds[0], inputs))
+        """Shapes, parameters and counted work; see ncu_server.worker.tracing.graph."""
+        return graph.work(self._model, self._arguments(fds[0], inputs))
 
     def contract(self, fds: list[int], inputs: Spec, kept: list[int]) -> dict[str, Any]:
         """What one call takes and gives; see ncu_server.worker.contract."""
@@ -167,7 +168,7 @@ class Reference:
 
     def graph(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
         """The traced graph; raises whatever torch.export raises for a model that cannot be traced."""
-        return trace.graph(self._model, self._arguments(fds[0], inputs))
+        return graph.graph(self._model, self._arguments(fds[0], inputs))
 
     def kernels(self, fds: list[int]) -> list[str]:
         """What torch.compile launches for this model, in order."""

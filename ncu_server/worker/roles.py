@@ -7,10 +7,10 @@ import socket
 import traceback
 from typing import Any
 
-from ncu_server.framing import receive, send
+from ncu_server.sandbox.framing import receive, send
 from ncu_server.worker.builder import Builder
 from ncu_server.worker.candidate import Candidate
-from ncu_server.worker.judge import Judge
+from ncu_server.worker.comparer import Judge
 from ncu_server.worker.reference import Reference
 
 ROLES: dict[str, type[Any]] = {

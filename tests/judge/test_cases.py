@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from ncu_server import schema
-from ncu_server.casebook import HERE, Case, cases, catalogue
-from ncu_server.problems import Workshop
-from ncu_server.selftest import judged
+from ncu_server.judge.problems import Workshop
+from ncu_server.selftest.cases import HERE, Case, cases, catalogue
+from ncu_server.selftest.run import judged
+from ncu_server.wire import evaluation
 
 # One of each family; the rest takes minutes.
 QUICK = {
@@ -54,7 +54,7 @@ def wanted() -> list[object]:
 
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(("case", "rules"), wanted())
-async def test_the_judge_says_what_a_sound_one_would(workshop: Workshop, case: Case, rules: schema.Rules) -> None:
+async def test_the_judge_says_what_a_sound_one_would(workshop: Workshop, case: Case, rules: evaluation.Rules) -> None:
     outcome = await judged(workshop, case, rules)
     assert outcome.fault is None, f"{outcome.row()}\n{outcome.log}"
 

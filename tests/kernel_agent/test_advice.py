@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from kernel_agent import KernelAgent
-from kernel_agent.advice import chosen, rules
 from kernel_agent.errors import UsageError
 from kernel_agent.prompts import TARGETS
+from kernel_agent.prompts.advice import chosen, rules
 
 OWN = '[[rule]]\noperators = "matmul|GEMM|^mm$"\ntargets = ["cuda"]\nadvice = "Ours are 128 wide."\n'
 

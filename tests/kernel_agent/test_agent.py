@@ -16,13 +16,13 @@ import pytest
 
 from kernel_agent import KernelAgent
 from kernel_agent.agent import Seeded
-from kernel_agent.briefing import brief
 from kernel_agent.errors import KernelAgentError, ServerError, Unavailable, UsageError
-from kernel_agent.events import Confirmed, Event, Notice, RunOpened, RunStarted, TrialJudged
-from kernel_agent.journal import FILE, begun, read
+from kernel_agent.run.events import Confirmed, Event, Notice, RunOpened, RunStarted, TrialJudged
+from kernel_agent.run.journal import FILE, begun, read
+from kernel_agent.run.tree import Run
+from kernel_agent.run.types import Brief, Idea
+from kernel_agent.search.briefing import brief
 from kernel_agent.settings import load_settings, provider_of, rows
-from kernel_agent.tree import Run
-from kernel_agent.types import Brief, Idea
 from tests.scripted_openai import Say, ScriptedOpenAI
 from tests.scripted_run import DESCRIPTION, PROBLEM, ROOT, ScriptedProposer, small_settings
 from tests.scripted_run import MODEL as CODE

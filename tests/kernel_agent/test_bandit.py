@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from kernel_agent.bandit import Pull, choice
+from kernel_agent.llm.bandit import Pull, choice
 
 MODELS = ("big", "small")
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.bench import Bench
+from kernel_agent.bench.client import Bench
 from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
-from kernel_agent.journal import LOG
-from kernel_agent.types import Evaluation, Problem, Status
+from kernel_agent.run.journal import LOG
+from kernel_agent.run.types import Evaluation, Problem, Status
 from tests.scripted_run import DESCRIPTION, PROBLEM, ROOT
 
 

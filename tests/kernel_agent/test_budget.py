@@ -14,15 +14,16 @@ from typing import Any
 
 import pytest
 
-from kernel_agent import KernelAgent, cassette
-from kernel_agent.budget import Budget, Charge, Clock, Limits
+from kernel_agent import KernelAgent
 from kernel_agent.errors import BudgetSpent, ProviderError, UsageError
-from kernel_agent.events import Confirmed, Event, Stopped
-from kernel_agent.journal import Journal, read
-from kernel_agent.prices import Price
-from kernel_agent.providers import PROVIDERS
+from kernel_agent.llm import cassette
+from kernel_agent.llm.prices import Price
+from kernel_agent.llm.providers import PROVIDERS
+from kernel_agent.run.budget import Budget, Charge, Clock, Limits
+from kernel_agent.run.events import Confirmed, Event, Stopped
+from kernel_agent.run.journal import Journal, read
+from kernel_agent.run.types import digest
 from kernel_agent.settings import rows
-from kernel_agent.types import digest
 from tests.kernel_agent.test_agent import CODE
 from tests.scripted_openai import Events, Refuse, Say, ScriptedOpenAI, Stall, Step
 from tests.scripted_run import LETTERS, ROOT

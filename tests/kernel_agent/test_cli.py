@@ -24,8 +24,8 @@ from typing import Any
 
 import pytest
 
-from kernel_agent.cli import main
-from kernel_agent.journal import Journal
+from kernel_agent.cli.main import main
+from kernel_agent.run.journal import Journal
 from kernel_agent.settings import is_key, rows
 from tests.scripted_openai import Refuse, Say, ScriptedOpenAI, Step
 from tests.scripted_run import BENCH, DESCRIPTION, MODEL, PROBLEM, ROOT, small_settings
@@ -347,7 +347,7 @@ def test_a_run_that_cannot_be_cancelled_in_time_says_how_to_go_on_before_it_ends
     with Journal.create(there / "kept") as journal:
         journal.begin(PROBLEM, small_settings())
     script = """
-import asyncio, os, pathlib, signal; from kernel_agent import cli
+import asyncio, os, pathlib, signal; from kernel_agent.cli import main as cli
 async def deaf():
     os.kill(os.getpid(), signal.SIGTERM)
     while True:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.cli import main
-from rag.experience import Ledger, as_line, default_ledger
+from kernel_agent.cli.main import main
+from rag.experience.ledger import Ledger, as_line, default_ledger
 from tests.experiences import ROW, experience
 
 SOME = (

@@ -17,7 +17,7 @@ from kernel_agent.delivery.binding import bound
 from kernel_agent.delivery.contract import Contract, contract_of
 from kernel_agent.delivery.module import carried, delivered
 from kernel_agent.errors import UsageError
-from kernel_agent.types import Description, Device, Problem
+from kernel_agent.run.types import Description, Device, Problem
 from tests.scripted_run import DESCRIPTION
 
 ROOT = Path(__file__).parents[2]

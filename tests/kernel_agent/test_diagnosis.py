@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kernel_agent.diagnosis import Answer, Compiled, Digest, Launch, Loop, Report, profile
+from kernel_agent.bench.profiles import Answer, Compiled, Digest, Launch, Loop, Report, profile
 
 
 def test_below_counters_the_profile_says_what_it_is_and_claims_no_bound() -> None:

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from kernel_agent import place as places
-from kernel_agent.ensemble import Pull, pulled, reward, turn
 from kernel_agent.errors import ProviderError, UsageError
-from kernel_agent.journal import Journal
-from kernel_agent.place import Place
-from kernel_agent.prices import Price
-from kernel_agent.providers import PROVIDERS
+from kernel_agent.llm import call_site as places
+from kernel_agent.llm.call_site import Place
+from kernel_agent.llm.ensemble import Pull, pulled, reward, turn
+from kernel_agent.llm.prices import Price
+from kernel_agent.llm.providers import PROVIDERS
+from kernel_agent.run.journal import Journal
+from kernel_agent.run.tree import Ideas, Judgement, Run
+from kernel_agent.run.types import Idea, Trial, digest
 from kernel_agent.settings import rows
-from kernel_agent.tree import Ideas, Judgement, Run
-from kernel_agent.types import Idea, Trial, digest
 from tests.kernel_agent.test_budget import run
 from tests.scripted_openai import Refuse, Say, ScriptedOpenAI, Step
 from tests.scripted_run import DESCRIPTION, LETTERS, PROBLEM, evaluation_of, small_settings

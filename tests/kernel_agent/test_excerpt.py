@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.excerpt import CHARACTERS, excerpt
+from kernel_agent.prompts.log_excerpt import CHARACTERS, excerpt
 
 LOGS = Path(__file__).parent / "logs"
 

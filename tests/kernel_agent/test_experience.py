@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from kernel_agent import briefing
-from kernel_agent.evidence import BUDGET, line, told
-from kernel_agent.experience import fits, fitting, learnt, question
-from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Recalled, Run
-from kernel_agent.types import Evaluation, Idea, Interval, Profile, Status, Timing, Trial, Versus
-from rag.experience import EAGER, Experience, Gain, as_line, read_line
+from kernel_agent.knowledge.extract import fits, fitting, learnt, question
+from kernel_agent.knowledge.render import BUDGET, line, told
+from kernel_agent.run.tree import Confirmation, Diagnosis, Ideas, Judgement, Recalled, Run
+from kernel_agent.run.types import Evaluation, Idea, Interval, Profile, Status, Timing, Trial, Versus
+from kernel_agent.search import briefing
+from rag.experience.ledger import EAGER, Experience, Gain, as_line, read_line
 from tests.experiences import ROW, experience
 from tests.scripted_run import DESCRIPTION, PROBLEM, small_settings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import ProblemError
-from kernel_agent.helpers import whole, with_helpers
+from kernel_agent.problem.helpers import whole, with_helpers
 
 SCALE = "ONE = 1.0\n"
 HELPER = """from __future__ import annotations

@@ -17,11 +17,11 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
-from kernel_agent.built import Kernel  # noqa: E402
-from kernel_agent.construct import constructed  # noqa: E402
+from kernel_agent.delivery.best_kernel import Kernel  # noqa: E402
 from kernel_agent.errors import ProblemError, UsageError  # noqa: E402
-from kernel_agent.intake import taken  # noqa: E402
-from kernel_agent.problem import load_problem  # noqa: E402
+from kernel_agent.problem.construct import constructed  # noqa: E402
+from kernel_agent.problem.from_python import taken  # noqa: E402
+from kernel_agent.problem.from_source import load_problem  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 SCALE = 0.5
@@ -280,9 +280,7 @@ def test_the_best_kernel_is_built_at_its_first_call(tmp_path: Path) -> None:
 
 
 def test_taking_text_loads_no_torch() -> None:
-    code = (
-        "import sys, kernel_agent.agent, kernel_agent.intake as i; i.taken('x = 1\\n'); print('torch' in sys.modules)"
-    )
+    code = "import sys, kernel_agent.problem.from_python as i; i.taken('x = 1\\n'); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "False\n", done.stderr
 

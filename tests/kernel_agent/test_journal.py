@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import KernelAgentError, ServerError, UsageError
-from kernel_agent.journal import FILE, LOG, MANUAL, Journal, read
-from kernel_agent.journal import begun as has_begun
-from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Run, Unwritten
-from kernel_agent.types import Evaluation, Idea, Profile, Status, Trial, digest
+from kernel_agent.run.journal import FILE, LOG, MANUAL, Journal, read
+from kernel_agent.run.journal import begun as has_begun
+from kernel_agent.run.tree import Confirmation, Diagnosis, Ideas, Judgement, Run, Unwritten
+from kernel_agent.run.types import Evaluation, Idea, Profile, Status, Trial, digest
 from tests.scripted_run import DESCRIPTION, PROBLEM, ROOT, evaluation_of, small_settings
 
 
@@ -104,7 +104,7 @@ def test_a_record_is_written_once(tmp_path: Path) -> None:
 def test_a_directory_in_use_is_refused_while_its_holder_lives_and_only_then(tmp_path: Path) -> None:
     begun(tmp_path).close()
     holder = f"""
-import sys; from pathlib import Path; from kernel_agent.journal import Journal
+import sys; from pathlib import Path; from kernel_agent.run.journal import Journal
 journal = Journal.open(Path({str(tmp_path)!r})); print("held", flush=True); sys.stdin.read()
 """
     with subprocess.Popen(
@@ -259,7 +259,9 @@ def test_a_run_is_shown_from_where_nothing_can_be_written_be_its_log_full_or_not
             shutil.copytree(tmp_path, tmp_path / "copy")
     place = tmp_path / "copy" if killed else tmp_path
     assert (place / f"{FILE}-wal").exists() == killed
-    look = f"import pathlib, kernel_agent.journal as j; print(len(j.read(pathlib.Path({str(place)!r})).evaluations))"
+    look = (
+        f"import pathlib, kernel_agent.run.journal as j; print(len(j.read(pathlib.Path({str(place)!r})).evaluations))"
+    )
     mount = f"mount --bind {place} {place} && mount -o remount,bind,ro {place} && exec {sys.executable} -c {look!r}"
     done = subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True, text=True, cwd=ROOT)
     if done.returncode == 1 and "unshare" in done.stderr:
@@ -270,7 +272,7 @@ def test_a_run_is_shown_from_where_nothing_can_be_written_be_its_log_full_or_not
 FULL = """
 import pathlib, sys
 from kernel_agent.errors import Unavailable
-from kernel_agent.journal import Journal
+from kernel_agent.run.journal import Journal
 from tests.kernel_agent.test_journal import begun, fill_all
 place = pathlib.Path(sys.argv[1])
 with begun(place / "run") as journal:

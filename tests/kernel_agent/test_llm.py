@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from kernel_agent.cassette import Replay
-from kernel_agent.endpoint import Endpoint, Extras
 from kernel_agent.errors import ProviderError, Unusable, UsageError, Waiting
-from kernel_agent.llm import Malformed, Model, Question, Talk, Usage
-from kernel_agent.manual import Manual
-from kernel_agent.providers import PROVIDERS, open_model
+from kernel_agent.llm.cassette import Replay
+from kernel_agent.llm.manual import Manual
+from kernel_agent.llm.model import Malformed, Model, Question, Talk, Usage
+from kernel_agent.llm.openai_compatible import Endpoint, Extras
+from kernel_agent.llm.providers import PROVIDERS, open_model
 from kernel_agent.settings import Settings, rows
 from tests.scripted_openai import Drop, Events, Later, Raw, Refuse, Say, ScriptedOpenAI, Stall, Step, Whole, chunks
 
@@ -241,7 +241,7 @@ async def test_a_text_in_parts_is_put_together_without_what_was_thought() -> Non
 
 
 async def test_a_stream_without_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernel_agent.endpoint.MOST_READ", 30)
+    monkeypatch.setattr("kernel_agent.llm.openai_compatible.MOST_READ", 30)
     with pytest.raises(ProviderError, match="answered without end"):
         await ask(Events((TOLD,) * 9))
 

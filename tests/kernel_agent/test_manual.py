@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.cassette import fingerprint, read
 from kernel_agent.errors import UsageError
+from kernel_agent.llm.cassette import fingerprint, read
 from kernel_agent.settings import rows
 from tests.scripted_run import BENCH, MODEL, ROOT
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.cassette import read as read_cassette
-from kernel_agent.journal import Journal
-from kernel_agent.journal import read as read_run
+from kernel_agent.llm.cassette import read as read_cassette
+from kernel_agent.run.journal import Journal
+from kernel_agent.run.journal import read as read_run
 from kernel_agent.settings import rows
-from rag.experience import Experience, Ledger
+from rag.experience.ledger import Experience, Ledger
 from tests.experiences import experience
 from tests.scripted_run import BENCH, MODEL, ROOT
 

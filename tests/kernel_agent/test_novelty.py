@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from kernel_agent.novelty import repeats, said
-from kernel_agent.similarity import ALIKE, ALIKE_OF_ONE_TECHNIQUE, alike, techniques
-from kernel_agent.types import Idea
+from kernel_agent.knowledge.similarity import ALIKE, ALIKE_OF_ONE_TECHNIQUE, alike, techniques
+from kernel_agent.run.types import Idea
+from kernel_agent.search.novelty import repeats, said
 
 
 def idea(title: str, transformation: str = "") -> Idea:

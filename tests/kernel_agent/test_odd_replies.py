@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from kernel_agent.llm import Malformed
+from kernel_agent.llm.model import Malformed
 from kernel_agent.replies import read_ideas, read_module
-from kernel_agent.types import Problem
+from kernel_agent.run.types import Problem
 from tests.kernel_agent.odd_replies import IDEAS, MODULES, OTHER, PROBLEM, Odd, OddIdeas
 
 GIVEN = Problem("twice", PROBLEM, "cpu")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernel_agent.prices import GEMINI, PRICES, Price, price_of, read_prices
-from kernel_agent.providers import PROVIDERS
+from kernel_agent.llm.prices import GEMINI, PRICES, Price, price_of, read_prices
+from kernel_agent.llm.providers import PROVIDERS
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kernel_agent.errors import ProblemError
-from kernel_agent.problem import load_problem
+from kernel_agent.problem.from_source import load_problem
 
 EXAMPLE = (Path(__file__).parents[2] / "examples" / "rms_norm_residual.py").read_text()
 

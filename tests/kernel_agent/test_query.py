@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 
-from kernel_agent.query import situation
-from kernel_agent.types import Brief, Description, Device, Idea, Outcome, Problem, Profile, Status, Trial
-from rag.page import LANGUAGES
+from kernel_agent.knowledge.situation import situation
+from kernel_agent.run.types import Brief, Description, Device, Idea, Outcome, Problem, Profile, Status, Trial
+from rag.documents.page import LANGUAGES
 
 
 def brief(target: str, source: str = "") -> Brief:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from kernel_agent.cli.report import account, line
 from kernel_agent.errors import ProviderError, Unavailable
-from kernel_agent.events import Event, NothingWritten, Notice, Stopped
-from kernel_agent.journal import Journal
-from kernel_agent.report import account, line
-from kernel_agent.types import digest
+from kernel_agent.run.events import Event, NothingWritten, Notice, Stopped
+from kernel_agent.run.journal import Journal
+from kernel_agent.run.types import digest
 from tests.kernel_agent.test_budget import Mind, alone, run  # noqa: F401  alone: a fixture of every test
 from tests.scripted_openai import Later, Refuse, Say, ScriptedOpenAI, Step
 from tests.scripted_run import LETTERS

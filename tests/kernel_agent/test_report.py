@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kernel_agent import report
-from kernel_agent.events import (
+from kernel_agent.cli import report
+from kernel_agent.run.events import (
     Confirmed,
     Confirming,
     Event,
@@ -23,9 +23,8 @@ from kernel_agent.events import (
     TrialJudged,
     TrialStarted,
 )
-from kernel_agent.settings import Settings
-from kernel_agent.tree import Confirmation, Diagnosis, Ideas, Judgement, Run
-from kernel_agent.types import (
+from kernel_agent.run.tree import Confirmation, Diagnosis, Ideas, Judgement, Run
+from kernel_agent.run.types import (
     Description,
     Device,
     Evaluation,
@@ -38,6 +37,7 @@ from kernel_agent.types import (
     Trial,
     Versus,
 )
+from kernel_agent.settings import Settings
 
 EAGER = Timing(1000.0, 990.0, 1010.0, 40)
 PROBLEM = Problem("softmax", "class Model: ...", "cpu")

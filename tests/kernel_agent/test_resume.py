@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kernel_agent.journal import read
-from kernel_agent.types import Evaluation, digest
+from kernel_agent.run.journal import read
+from kernel_agent.run.types import Evaluation, digest
 from tests.scripted_run import ROOT
 
 

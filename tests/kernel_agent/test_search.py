@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent import briefing, selection, tree
 from kernel_agent.errors import BudgetSpent, ServerError
-from kernel_agent.events import (
+from kernel_agent.knowledge.situation import situation
+from kernel_agent.run import tree
+from kernel_agent.run.events import (
     Confirmed,
     Event,
     IdeaRecorded,
@@ -22,10 +23,10 @@ from kernel_agent.events import (
     TrialJudged,
     TrialStarted,
 )
-from kernel_agent.journal import Journal, read
-from kernel_agent.query import situation
-from kernel_agent.search import Search
-from kernel_agent.types import Brief, Evaluation, Idea, Problem, Profile, Trial
+from kernel_agent.run.journal import Journal, read
+from kernel_agent.run.types import Brief, Evaluation, Idea, Problem, Profile, Trial
+from kernel_agent.search import briefing, selection
+from kernel_agent.search.loop import Search
 from rag import Answer, Library, Passage, Situation
 from tests.scripted_bench import kernel_in
 from tests.scripted_run import DESCRIPTION, PROBLEM, InProcessBench, ScriptedProposer, evaluation_of, small_settings

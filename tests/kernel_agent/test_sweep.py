@@ -7,9 +7,9 @@ from itertools import product
 import pytest
 from pydantic import TypeAdapter
 
-from kernel_agent.recorded import text_of
-from kernel_agent.sweep import Value, Values, following, rungs, tunables, with_values
-from kernel_agent.types import Trial
+from kernel_agent.run.rows import text_of
+from kernel_agent.run.types import Trial
+from kernel_agent.search.tuning import Value, Values, following, rungs, tunables, with_values
 
 SOURCE = '''import torch
 

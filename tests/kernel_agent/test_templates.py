@@ -21,11 +21,11 @@ import pytest
 import tvm_ffi.libinfo
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.templates import Templates
-from kernel_agent.templates.strides import broadcast, compose, normal, split
-from kernel_agent.tree import own_title
-from kernel_agent.types import Brief, Description, Device, Idea, Outcome, Problem, Status, Trial
-from rag.page import parse
+from kernel_agent.proposers.templates import Templates
+from kernel_agent.proposers.templates.strides import broadcast, compose, normal, split
+from kernel_agent.run.tree import own_title
+from kernel_agent.run.types import Brief, Description, Device, Idea, Outcome, Problem, Status, Trial
+from rag.documents.page import parse
 
 HERE = Path(__file__).parent / "templates"
 KERNELS = Path(__file__).parents[2] / "corpus" / "kernels"

@@ -9,13 +9,14 @@ import warnings
 from pathlib import Path
 
 import pytest
-
 import rag.texts
-from kernel_agent import advice, cassette
+
 from kernel_agent.errors import MistypedSetting, UsageError
-from kernel_agent.intake import taken
+from kernel_agent.llm import cassette
+from kernel_agent.problem.from_python import taken
+from kernel_agent.prompts import advice
 from kernel_agent.settings import load_settings, mistyped
-from rag import texts
+from rag import text_files
 from tests.experiences import experience
 from tests.measuring import ROOT
 
@@ -37,15 +38,15 @@ LATIN = TEXT.encode("latin-1")
 
 @pytest.mark.parametrize("saved", SAVED)
 def test_a_text_is_the_same_however_it_was_saved(saved: str) -> None:
-    assert texts.decoded(SAVED[saved]) == rag.texts.decoded(SAVED[saved]) == TEXT
+    assert text_files.decoded(SAVED[saved]) == rag.text_files.decoded(SAVED[saved]) == TEXT
 
 
 @pytest.mark.parametrize("line", [1, 2])
 def test_a_source_is_read_in_the_encoding_that_it_declares(line: int) -> None:
     source = "\n" * (line - 1) + "# -*- coding: latin-1 -*-\nNAME = 'Jürgen'\n"
-    assert texts.decoded(source.encode("latin-1")) == source
-    with pytest.raises(texts.NotText, match="declares the encoding klingon"):
-        texts.decoded(source.replace("latin-1", "klingon").encode())
+    assert text_files.decoded(source.encode("latin-1")) == source
+    with pytest.raises(text_files.NotText, match="declares the encoding klingon"):
+        text_files.decoded(source.replace("latin-1", "klingon").encode())
 
 
 @pytest.mark.parametrize(
@@ -59,13 +60,13 @@ def test_a_source_is_read_in_the_encoding_that_it_declares(line: int) -> None:
     ],
 )
 def test_what_is_no_text_is_refused_with_its_place(data: bytes, words: str) -> None:
-    for reader in (texts, rag.texts):
+    for reader in (text_files, rag.text_files):
         with pytest.raises(reader.NotText, match=words):
             reader.decoded(data)
 
 
 def test_what_may_be_in_another_encoding_is_read_in_it() -> None:
-    assert texts.decoded(LATIN, otherwise="cp1252") == TEXT
+    assert text_files.decoded(LATIN, otherwise="cp1252") == TEXT
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_each_that_is_no_text_is_refused_by_its_name(folder: Path) -> None:
 
 
 def test_standard_input_is_read_as_a_file_is(folder: Path) -> None:
-    from rag.experience import as_line
+    from rag.experience.ledger import as_line
 
     row = as_line(experience())
     for data in (f"{row}\r\n".encode("utf-16"), f"\ufeff{row}\n".encode()):

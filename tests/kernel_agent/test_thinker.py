@@ -20,16 +20,15 @@ from jinja2 import nodes
 from pydantic import TypeAdapter
 
 from kernel_agent import prompts
-from kernel_agent.endpoint import Endpoint
 from kernel_agent.errors import ProviderError, UsageError
-from kernel_agent.llm import Malformed, Model
-from kernel_agent.prompts.facts import TRIED, facts, operators
-from kernel_agent.providers import open_model
-from kernel_agent.recorded import text_of
+from kernel_agent.llm.model import Malformed, Model
+from kernel_agent.llm.openai_compatible import Endpoint
+from kernel_agent.llm.providers import open_model
+from kernel_agent.prompts.brief import TRIED, facts, operators
+from kernel_agent.proposers.model_proposer import REPAIRS, Thinker
 from kernel_agent.replies import read_ideas, read_module
-from kernel_agent.settings import load_settings
-from kernel_agent.thinker import REPAIRS, Thinker
-from kernel_agent.types import (
+from kernel_agent.run.rows import text_of
+from kernel_agent.run.types import (
     Brief,
     Description,
     Device,
@@ -45,6 +44,7 @@ from kernel_agent.types import (
     Trial,
     Versus,
 )
+from kernel_agent.settings import load_settings
 from rag import Passage
 from tests.experiences import experience
 from tests.scripted_openai import Say, ScriptedOpenAI, Step

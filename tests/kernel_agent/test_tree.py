@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from kernel_agent import briefing, novelty, selection, tree
-from kernel_agent.tree import Confirmation, Ideas, Judgement, Record, Run
-from kernel_agent.types import Idea, Interval, Status, Trial, digest
+from kernel_agent.run import tree
+from kernel_agent.run.tree import Confirmation, Ideas, Judgement, Record, Run
+from kernel_agent.run.types import Idea, Interval, Status, Trial, digest
+from kernel_agent.search import briefing, novelty, selection
 from tests.scripted_run import DESCRIPTION, PROBLEM, evaluation_of, small_settings
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from kernel_agent.bench import understood
-from kernel_agent.types import Problem, Verdict
-from kernel_agent.verdict import lines
+from kernel_agent.bench.client import understood
+from kernel_agent.cli.evaluate import lines
+from kernel_agent.run.types import Problem, Verdict
 from tests.measuring import HONEST, ROOT, SCALE_ADD
 
 MODULE = (

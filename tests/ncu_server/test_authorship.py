@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from ncu_server.authorship import Ownership, attribute, settle, unsettled, vendors
-from ncu_server.worker.provenance import dependence, joined
-from ncu_server.worker.watching import Own, Watch
+from ncu_server.rules.authorship import Ownership, attribute, settle, unsettled, vendors
+from ncu_server.worker.authorship.instrument import Own, Watch
+from ncu_server.worker.authorship.profile import dependence, joined
 
 OWN = Ownership("", images=(b"..\0_ZN2my4gemmEPKf\0_Z4k_mmPKfS0_\0plain\0",))
 

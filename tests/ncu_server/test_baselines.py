@@ -1,12 +1,12 @@
 """What is made of PyTorch's own times."""
 
-from ncu_server import schema
-from ncu_server.baselines import narrower, uncertain
+from ncu_server.judge.baselines import narrower, uncertain
+from ncu_server.wire import evaluation
 
 
-def row(name: str, low: float, high: float) -> schema.BaselineResult:
-    timing = schema.Timing(median_us=100.0, low_us=low, high_us=high, samples=6, cache="cold", warm_us=90.0)
-    return schema.BaselineResult(name=name, timing=timing, speedup=None, kernels=[])
+def row(name: str, low: float, high: float) -> evaluation.BaselineResult:
+    timing = evaluation.Timing(median_us=100.0, low_us=low, high_us=high, samples=6, cache="cold", warm_us=90.0)
+    return evaluation.BaselineResult(name=name, timing=timing, speedup=None, kernels=[])
 
 
 def test_a_time_that_may_be_anything_is_said_to_be_uncertain_and_the_better_of_two_sittings_is_kept_whole() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ncu_server.framing import receive, send
-from ncu_server.zygote import ChildFault, Zygote
+from ncu_server.sandbox.forkserver import ChildFault, Zygote
+from ncu_server.sandbox.framing import receive, send
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

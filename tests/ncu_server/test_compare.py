@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from ncu_server import answers
-from ncu_server.compare import BOUND, largest, ordered, structure_fault, value_fault
+from ncu_server.judge import replies
+from ncu_server.rules.comparison import BOUND, largest, ordered, structure_fault, value_fault
 
 TENSOR = {"tensor": 0}
 SHAPE = [{"name": "output 0", "shape": [2, 3], "dtype": "float32", "bytes": 24}]
@@ -94,15 +94,15 @@ def test_plain_numbers_agree_but_for_the_rounding_of_float32(want: float, have: 
 )
 def test_a_tree_that_is_none_is_nonsense(structure: Any) -> None:
     place = {"shape": [1], "dtype": "float32", "strides": [1], "offset": 0, "bytes": 4}
-    with pytest.raises(answers.Malformed):
-        answers.spec({"structure": structure, "tensors": [place], "bytes": 64})
+    with pytest.raises(replies.Malformed):
+        replies.spec({"structure": structure, "tensors": [place], "bytes": 64})
 
 
 def test_a_tensor_that_begins_within_an_element_is_nonsense() -> None:
     place = {"shape": [1], "dtype": "float32", "strides": [1], "offset": 64, "bytes": 4}
-    assert answers.spec({"structure": TENSOR, "tensors": [place], "bytes": 128})
-    with pytest.raises(answers.Malformed):
-        answers.spec({"structure": TENSOR, "tensors": [place | {"offset": 66}], "bytes": 128})
+    assert replies.spec({"structure": TENSOR, "tensors": [place], "bytes": 128})
+    with pytest.raises(replies.Malformed):
+        replies.spec({"structure": TENSOR, "tensors": [place | {"offset": 66}], "bytes": 128})
 
 
 def test_a_value_outside_the_bound_is_described() -> None:
@@ -120,16 +120,17 @@ def test_a_value_outside_the_bound_is_described() -> None:
 
 def test_the_judge_sees_where_values_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    from ncu_server.worker import budget, judge
+    from ncu_server.worker import comparer
+    from ncu_server.worker.checking import tolerance
 
-    monkeypatch.setattr(judge, "CHUNK", 7)
+    monkeypatch.setattr(comparer, "CHUNK", 7)
     want = torch.ones(4, 10)
     have = want.clone()
     have[1:3, 8:] = 0.0
     have[2, 9] = torch.nan
-    micro = budget.Units(grain=0.0, levels=[[1e308, 1e-6]])
-    found = judge._compare(want, have.reshape(-1), micro, 64.0)
+    micro = tolerance.Units(grain=0.0, levels=[[1e308, 1e-6]])
+    found = comparer._compare(want, have.reshape(-1), micro, 64.0)
     assert found["span"] == [[1, 2], [8, 9]] and (found["outside"], found["zeros"], found["nans"]) == (4, 3, 1)
-    assert judge._compare(want, want.reshape(-1), micro, 64.0)["span"] is None
-    scalar = judge._compare(torch.tensor(1.0), torch.tensor([2.0]), micro, 64.0)
+    assert comparer._compare(want, want.reshape(-1), micro, 64.0)["span"] is None
+    scalar = comparer._compare(torch.tensor(1.0), torch.tensor([2.0]), micro, 64.0)
     assert scalar["outside"] == 1 and scalar["span"] == []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ncu_server import nvcc
+from ncu_server.build import nvcc
 from tests.measuring import SCALE_ADD, Server, descendants, opened, server_parameters
 from tests.ncu_server.kernels import BROKEN, CANDIDATE, SPILLS
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from ncu_server import race
-from ncu_server.evaluate import evaluate
-from ncu_server.problems import Workshop
-from ncu_server.schema import EvaluateResult
-from ncu_server.timing import MAX_PAIRS
-from ncu_server.trial import Request
+from ncu_server.judge import benchmark
+from ncu_server.judge.candidate import Request
+from ncu_server.judge.evaluate import evaluate
+from ncu_server.judge.interleave import MAX_PAIRS
+from ncu_server.judge.problems import Workshop
+from ncu_server.wire.evaluation import EvaluateResult
 from tests.measuring import Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -293,7 +293,7 @@ async def test_a_timed_call_is_held_to_the_error_that_its_own_values_allow(
     given = problem(init, f"{change}return x.sum(1)", "pairs()")
     given += f"\ndef pairs():\n    {WHOLE}\n    return [torch.cat([a, -a], 1)]\n"
     forward = f"{change}out = torch.empty(x.shape[0]); kernel.run(x, x, out); return out"
-    monkeypatch.setattr(race, "audits", lambda: frozenset(range(MAX_PAIRS)))
+    monkeypatch.setattr(benchmark, "audits", lambda: frozenset(range(MAX_PAIRS)))
     found = await in_process(tmp_path, candidate(init, SUMS, forward), given)
     assert found.status == "passed", found.log
 

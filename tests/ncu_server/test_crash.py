@@ -2,7 +2,7 @@
 
 import pytest
 
-from ncu_server.crash import FRAMES, innermost
+from ncu_server.sandbox.crash import FRAMES, innermost
 from tests.measuring import QUICK, ROOT, SCALE_ADD, Server
 
 STACK = """!!!!!!! Segfault encountered !!!!!!!

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from ncu_server.worker.devices import SURE, Calls, Cuda
+from ncu_server.worker.timing.devices import SURE, Calls, Cuda
 from tests.measuring import SCALE_ADD, Server
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.gpu]

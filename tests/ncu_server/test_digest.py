@@ -2,10 +2,10 @@
 
 import pytest
 
-from ncu_server.digest import digest, plain
-from ncu_server.facts import KernelFacts, LineFact, RuleFact
-from ncu_server.profiles import Profiled, ProfileResult, Report
-from ncu_server.telling import TOKENS, brief, tokens
+from ncu_server.profiler.digest import digest, plain
+from ncu_server.profiler.facts import KernelFacts, LineFact, RuleFact
+from ncu_server.profiler.render import TOKENS, brief, tokens
+from ncu_server.wire.profiling import Profiled, ProfileResult, Report
 from tests.nsight import LAUNCHES, launch
 
 

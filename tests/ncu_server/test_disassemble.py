@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from ncu_server import listing, toolkit
+from ncu_server.build import sass
 from ncu_server.errors import Refusal
+from ncu_server.machine import toolkit
 from tests.measuring import Server
 from tests.ncu_server.kernels import CANDIDATE, SPILLS, TENSOR
 
@@ -122,4 +123,4 @@ async def test_opcodes_of_hopper_and_blackwell_have_a_class() -> None:
         "@!P0 SYNCS.ARRIVE R1",
         "UTCHMMA gdesc",
     ]
-    assert listing.mix_of_sass(lines).classes == {"tensor": 3, "async copy": 1, "barrier": 1}
+    assert sass.mix_of_sass(lines).classes == {"tensor": 3, "async copy": 1, "barrier": 1}

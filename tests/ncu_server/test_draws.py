@@ -5,9 +5,9 @@ import os
 import pytest
 import torch
 
-from ncu_server.worker.draws import LEAST, PIECE, Draw, Factors, filled, wanders
-from ncu_server.worker.inputs import ordered, sharper, symmetric
 from ncu_server.worker.tensors import write
+from ncu_server.worker.timing.input_sets import ordered, sharper, symmetric
+from ncu_server.worker.timing.mutation import LEAST, PIECE, Draw, Factors, filled, wanders
 
 FACTORS = Factors(10_000, "cpu")
 
@@ -95,7 +95,7 @@ def test_a_tensor_longer_than_its_factors_gets_each_piece_from_another_place() -
 
 
 def test_of_a_giant_but_every_nth_value_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ncu_server.worker.draws.BASE_BYTES", 10_000)
+    monkeypatch.setattr("ncu_server.worker.timing.mutation.BASE_BYTES", 10_000)
     first = random(100, 100)
     draw, (held,) = drawn(first)
     draw.fill([held], 8)

@@ -8,7 +8,9 @@ from tests.measuring import HONEST, SCALE_ADD, Server
 
 torch = pytest.importorskip("torch")
 
-from ncu_server.worker import budget, inputs, judge, tensors  # noqa: E402
+from ncu_server.worker import comparer, tensors  # noqa: E402
+from ncu_server.worker.checking import tolerance  # noqa: E402
+from ncu_server.worker.timing import input_sets  # noqa: E402
 
 NARROW = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]
 COMPLEX = ["complex64", "complex128"]
@@ -23,7 +25,7 @@ def drawn(dtype: str) -> "torch.Tensor":
 @pytest.mark.parametrize("dtype", [*NARROW, *COMPLEX, "bfloat16"])
 def test_floats_of_every_width_and_complex_numbers_are_sharpened_within_their_range(dtype: str) -> None:
     before = drawn(dtype)
-    (after,) = inputs.sharper([before], torch.Generator().manual_seed(2))
+    (after,) = input_sets.sharper([before], torch.Generator().manual_seed(2))
     was, now = (tensors.real(t).float() for t in (before, after))
     assert after.dtype == before.dtype and after.shape == before.shape
     assert now.abs().max() <= was.abs().max() and now.abs().mean() < 0.5 * was.abs().mean()
@@ -31,15 +33,15 @@ def test_floats_of_every_width_and_complex_numbers_are_sharpened_within_their_ra
 
 @pytest.mark.parametrize("dtype", [*NARROW, *COMPLEX])
 def test_inputs_out_of_the_drawn_range_and_without_numbers_can_be_made_of_them(dtype: str) -> None:
-    (far,) = inputs.stretched([drawn(dtype)])
-    assert tensors.real(far).float().abs().max() > 16 and budget.finite([tensors.real(far)])
-    (holed,) = inputs.holed([drawn(dtype)], torch.Generator().manual_seed(3))
-    assert not budget.finite([tensors.real(holed)])
+    (far,) = input_sets.stretched([drawn(dtype)])
+    assert tensors.real(far).float().abs().max() > 16 and tolerance.finite([tensors.real(far)])
+    (holed,) = input_sets.holed([drawn(dtype)], torch.Generator().manual_seed(3))
+    assert not tolerance.finite([tensors.real(holed)])
 
 
 def test_only_floats_of_both_signs_go_far_beyond_what_was_drawn() -> None:
     signed, positive, whole = torch.tensor([-1.0, 2.0]), torch.tensor([0.25, 1.0]), torch.tensor([-3, 3])
-    far = inputs.far([signed, positive, whole, drawn("float8_e5m2"), signed], [4])
+    far = input_sets.far([signed, positive, whole, drawn("float8_e5m2"), signed], [4])
     assert far is not None
     assert far[0].tolist() == [-32.0, 64.0] and torch.equal(far[4], signed)
     assert torch.equal(far[1], positive) and torch.equal(far[2], whole)
@@ -47,23 +49,23 @@ def test_only_floats_of_both_signs_go_far_beyond_what_was_drawn() -> None:
 
 
 def test_where_nothing_goes_far_or_only_to_infinity_there_is_no_such_set() -> None:
-    assert inputs.far([torch.tensor([0.25, 1.0]), torch.tensor([-3, 3])], []) is None
-    assert inputs.far([torch.tensor([-1.0, 2.0])], [0]) is None
-    assert inputs.far([torch.tensor([-1.0, 3000.0]).half()], []) is None
-    assert inputs.far([torch.tensor([-1.0, -torch.inf, 2.0])], []) is None
+    assert input_sets.far([torch.tensor([0.25, 1.0]), torch.tensor([-3, 3])], []) is None
+    assert input_sets.far([torch.tensor([-1.0, 2.0])], [0]) is None
+    assert input_sets.far([torch.tensor([-1.0, 3000.0]).half()], []) is None
+    assert input_sets.far([torch.tensor([-1.0, -torch.inf, 2.0])], []) is None
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64", "bool", "int8"])
 def test_integers_stay_as_drawn(dtype: str) -> None:
     before = (torch.arange(64) % 7).to(getattr(torch, dtype))
-    assert torch.equal(inputs.sharper([before], torch.Generator())[0], before)
+    assert torch.equal(input_sets.sharper([before], torch.Generator())[0], before)
 
 
 @pytest.mark.parametrize("dtype", NARROW)
 def test_floats_of_one_byte_have_an_error_budget(dtype: str) -> None:
     got = drawn(dtype)
-    assert budget.finite([got])
-    units = budget.units(got, budget.truth(got, got.double()))
+    assert tolerance.finite([got])
+    units = tolerance.units(got, tolerance.truth(got, got.double()))
     assert units is not None and units["levels"][0][1] > 0
 
 
@@ -81,7 +83,7 @@ def compared(want: "torch.Tensor", have: "torch.Tensor") -> list[dict[str, objec
     fds = [os.memfd_create(name) for name in ("want", "have")]
     specs = [tensors.write(fd, [tensor]) for fd, tensor in zip(fds, (want, have), strict=True)]
     try:
-        return judge.Judge().compare(fds, specs[0], specs[1], [{"grain": 0.0, "levels": [[1e308, 1e-6]]}], 64.0)
+        return comparer.Judge().compare(fds, specs[0], specs[1], [{"grain": 0.0, "levels": [[1e308, 1e-6]]}], 64.0)
     finally:
         for fd in fds:
             os.close(fd)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ncu_server.elf import asked
+from ncu_server.rules.elf import asked
 
 
 @pytest.fixture(scope="module")

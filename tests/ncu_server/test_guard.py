@@ -1,6 +1,6 @@
 import pytest
 
-from ncu_server.guard import LEADS, read
+from ncu_server.rules.lint import LEADS, read
 from tests.measuring import HONEST
 
 
@@ -93,7 +93,7 @@ def test_a_builder_imported_under_another_name_counts() -> None:
         "setattr(torch, 'isclose', None)",
         "import torch.profiler as p\np.profile = None",
         "del torch.cuda.synchronize",
-        "import ncu_server.worker.stage as s\ns.refresh = None",
+        "import ncu_server.worker.timing.stage as s\ns.refresh = None",
         "import sys\nBase = [m.Model for m in sys.modules.values() if hasattr(m, 'Model')][0]",
         "import sys\nBase = getattr(sys.modules['problem'], 'Model')",
         "from problem import Model",

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from ncu_server.worker.holes import shows
-from ncu_server.worker.inputs import holed
+from ncu_server.worker.checking.holes import shows
+from ncu_server.worker.timing.input_sets import holed
 
 GENERATOR = torch.Generator().manual_seed(5)
 DRAWN = torch.randn(16, 32, generator=GENERATOR)

@@ -2,7 +2,7 @@ from types import ModuleType
 
 import pytest
 
-from ncu_server.worker.inductor import launched, launches
+from ncu_server.worker.tracing.inductor import launched, launches
 
 # As torch 2.11 writes it for CUDA, shortened.
 CODE = """

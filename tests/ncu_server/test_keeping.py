@@ -14,12 +14,12 @@ from ncu_server.worker.tensors import flatten
 PRELUDE = """
 import sys
 from pathlib import Path
-from ncu_server.worker import keeping
+from ncu_server.worker.timing import allocator
 import torch
 def faults(): return int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[7])
 def resident(): return int(Path("/proc/self/status").read_text().split("VmRSS:")[1].split()[0]) >> 10
-keeping.settle_malloc()
-said = keeping.install(Path(sys.argv[1]))
+allocator.settle_malloc()
+said = allocator.install(Path(sys.argv[1]))
 """
 
 
@@ -49,7 +49,7 @@ def test_memory_is_given_back_when_it_is_released(tmp_path: Path) -> None:
 del_me = torch.ones(16 << 20)
 del del_me
 held = resident()
-keeping.release()
+allocator.release()
 print(held - resident() >= 60)
 """
     assert run(tmp_path, code) == "True"
@@ -59,10 +59,10 @@ def test_memory_that_was_used_before_is_filled_too(tmp_path: Path) -> None:
     code = """
 x = torch.ones(4 << 20)
 del x
-keeping.fill(True)
+allocator.fill(True)
 filled = torch.empty(4 << 20)
 small = torch.empty(1000)
-keeping.fill(False)
+allocator.fill(False)
 print(bool((filled != 1).all()), bool((small != 1).all()), bool((torch.zeros(4 << 20) == 0).all()))
 """
     assert run(tmp_path, code) == "True True True"

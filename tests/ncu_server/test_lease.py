@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from ncu_server.lease import Lease
+from ncu_server.machine.lease import Lease
 
 
 async def hold(lease: Lease, kind: str, name: str, log: list[str], gate: asyncio.Event) -> None:

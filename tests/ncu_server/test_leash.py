@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ncu_server.leash import Leash
-from ncu_server.walls import Walls
+from ncu_server.sandbox.policy import Walls
+from ncu_server.sandbox.supervisor import Leash
 from tests.measuring import descendants
 
 LEAVES = "import os, time, sys\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(1000)\n"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from ncu_server.worker.modules import observable_parameters
+from ncu_server.worker.building.modules import observable_parameters
 
 
 @pytest.mark.parametrize(

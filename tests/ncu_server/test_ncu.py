@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ncu_server.errors import Code, Refusal
-from ncu_server.ncu import Heard, Selection, command
+from ncu_server.profiler.ncu import Heard, Selection, command
 
 TALK = b"""==PROF== Connected to process 77 (/usr/bin/python3.11)
 the program's own line

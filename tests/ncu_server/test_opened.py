@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 import tvm_ffi
 
-from ncu_server.worker.opened import Opened
+from ncu_server.worker.authorship.ctypes_audit import Opened
 
 BUILT, OTHER = Path(tvm_ffi.core.__file__), Path(torch._C.__file__)
 

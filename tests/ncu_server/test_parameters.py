@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from ncu_server.worker.parameters import Difference, differences, held, take
+from ncu_server.worker.checking.parameters import Difference, differences, held, take
 
 
 def layers() -> torch.nn.Sequential:

@@ -5,9 +5,9 @@ import random
 import pytest
 import torch
 
-from ncu_server.plain_values import Kept, change, kept_note, others, plain_values, replaced
+from ncu_server.judge.plain_values import Kept, change, kept_note, others, plain_values, replaced
+from ncu_server.worker.checking.varied import differs, recorded, refused
 from ncu_server.worker.tensors import flatten, unflatten
-from ncu_server.worker.varied import differs, recorded, refused
 
 CALL = ([torch.ones(2), 0.5, [3, {"a": True}]], {"mode": "relu", "bias": None, "as": torch.float16})
 

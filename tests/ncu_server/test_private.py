@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from ncu_server import versions
 from ncu_server.errors import Code, Refusal
+from ncu_server.machine import versions
+from ncu_server.sandbox.forkserver import Zygote
 from ncu_server.targets import TARGETS, Probe
 from ncu_server.worker import private
-from ncu_server.zygote import Zygote
 from tests.measuring import QUICK, ROOT, SCALE_ADD, opened, server_parameters
 from tests.ncu_server.test_triton import needs_triton
 

@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 from mcp import MCPError
 
-from ncu_server import harness
-from ncu_server.build import Build
-from ncu_server.leash import Leash
-from ncu_server.told import TRACE, read
+from ncu_server.build.builds import Build
+from ncu_server.harness import process
+from ncu_server.sandbox.supervisor import Leash
+from ncu_server.worker.handoff import TRACE, read
 from tests.measuring import QUICK, SCALE_ADD, Server, descendants, opened
 from tests.nsight import parameters
 
@@ -246,8 +246,8 @@ async def test_the_process_that_is_profiled_loads_and_calls_each_candidate(tmp_p
     good = "import torch\nclass ModelNew(torch.nn.Module):\n    def __init__(self, s):\n        super().__init__()\n"
     good += "    def forward(self, x, y):\n        return x + y\n"
     sources = [good, good.replace("x + y", "x @ 'no'"), good]
-    jobs = [harness.Job(i, source, Build([], str(tmp_path), 0.0)) for i, source in enumerate(sources)]
-    line = harness.prepare(tmp_path / "run", SCALE_ADD, harness.none("cpu"), jobs, warms=False, timeline=True)
+    jobs = [process.Job(i, source, Build([], str(tmp_path), 0.0)) for i, source in enumerate(sources)]
+    line = process.prepare(tmp_path / "run", SCALE_ADD, process.none("cpu"), jobs, warms=False, timeline=True)
     ended = await Leash(tmp_path / "run").run(line, 120, merged=True)
     said = read(tmp_path / "run")
     assert (ended.code, said.done, set(said.faults)) == (0, {0, 2}, {1})
@@ -286,11 +286,11 @@ async def test_a_candidate_that_a_profiler_started_names_its_threads_and_reaches
 ) -> None:
     place, outside = tmp_path / "run", tmp_path / "outside"
     Path(f"{outside}-read").touch()
-    jobs = [harness.Job(0, REACHING.replace("OUTSIDE", str(outside)), Build([], str(tmp_path / "built"), 0.0))]
+    jobs = [process.Job(0, REACHING.replace("OUTSIDE", str(outside)), Build([], str(tmp_path / "built"), 0.0))]
     (tmp_path / "built").mkdir()
-    line = harness.prepare(place, SCALE_ADD, harness.inside("cpu", jobs), jobs, warms=False)
+    line = process.prepare(place, SCALE_ADD, process.inside("cpu", jobs), jobs, warms=False)
     profiler = ["sh", "-c", '"$@"; exit $?', "profiler"]
-    await Leash(place, harness.outside("cpu"), harness.environment(os.environ, place)).run([*profiler, *line], 120)
+    await Leash(place, process.outside("cpu"), process.environment(os.environ, place)).run([*profiler, *line], 120)
     said = read(place)
     assert said.done == {0}, said
     assert set(said.output.splitlines()) == {"reached: yes yes no no"}

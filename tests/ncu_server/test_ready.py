@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from ncu_server.build import Build, BuildFault
+from ncu_server.build.builds import Build, BuildFault
 from ncu_server.errors import Code, Refusal
-from ncu_server.evaluate import evaluate
-from ncu_server.problems import Workshop
+from ncu_server.judge.candidate import Request
+from ncu_server.judge.evaluate import evaluate
+from ncu_server.judge.problems import Workshop
 from ncu_server.targets import TARGETS
-from ncu_server.trial import Request
 from tests.measuring import HONEST, QUICK, SCALE_ADD
 
 # A problem that is not ready before some build has begun.

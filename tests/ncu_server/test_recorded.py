@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.diseases import DISEASES, Disease
-from ncu_server.digest import digest
-from ncu_server.reports import opened
-from ncu_server.telling import longest
+from ncu_server.profiler.digest import digest
+from ncu_server.profiler.render import longest
+from ncu_server.profiler.reports import opened
 
 RECORDED = Path(__file__).parent.parent / "nsight" / "recorded"
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from ncu_server.compare import structure_fault
+from ncu_server.rules.comparison import structure_fault
 from ncu_server.worker.tensors import UnacceptableOutput, flatten, unflatten
 
 SOURCE = """

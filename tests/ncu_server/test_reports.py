@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ncu_server import contrast
-from ncu_server.digest import digest
 from ncu_server.errors import Code, Refusal
-from ncu_server.facts import KernelFacts
-from ncu_server.reports import About, Reports
-from ncu_server.telling import counters, told
+from ncu_server.profiler import compare
+from ncu_server.profiler.digest import digest
+from ncu_server.profiler.facts import KernelFacts
+from ncu_server.profiler.render import counters, told
+from ncu_server.profiler.reports import About, Reports
 from tests.nsight import launch
 
 
@@ -82,19 +82,19 @@ def test_counters_are_found_by_part_and_by_pattern_a_page_at_a_time(tmp_path: Pa
 def test_a_comparison_says_in_words_what_was_cured_and_what_it_cost() -> None:
     before = launch("uncoalesced_sm_90")
     after = launch("healthy_sm_90", duration=100_000.0, global_sectors=1e6, global_ideal=1e6)
-    found = contrast.compare(before, after, ("a", "b"))
+    found = compare.compare(before, after, ("a", "b"))
     assert "2.85 times as fast" in found.says[0]
     assert found.says[1].startswith("bound by memory before, now near the limit")
     assert any(words.startswith("cured: ") and "uncoalesced" in words for words in found.says)
     assert any(change.what == "sectors of global accesses" for change in found.changes)
-    back = contrast.compare(after, before, ("b", "a"))
+    back = compare.compare(after, before, ("b", "a"))
     assert "slower" in back.says[0] and any(words.startswith("new trouble: ") for words in back.says)
 
 
 def test_launches_on_different_devices_are_not_comparable_and_the_same_is_the_same() -> None:
-    other = contrast.compare(launch("healthy_sm_90"), launch("spills_sm_86"), ("a", "b"))
+    other = compare.compare(launch("healthy_sm_90"), launch("spills_sm_86"), ("a", "b"))
     assert not other.comparable and "different devices" in other.notes[0]
-    same = contrast.compare(launch("spills_sm_86"), launch("spills_sm_86"), ("a", "a"))
+    same = compare.compare(launch("spills_sm_86"), launch("spills_sm_86"), ("a", "a"))
     assert same.comparable and not same.changes and "as long as before" in same.says[0]
 
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from ncu_server.binaries import mixes_in, usage_in
-from ncu_server.metrics import found
-from ncu_server.occupancy import own_shared, possible_pct
-from ncu_server.rungs import launches_in, timed
+from ncu_server.build.occupancy import own_shared, possible_pct
+from ncu_server.profiler.fallbacks import launches_in, timed
+from ncu_server.profiler.metrics import found
+from ncu_server.profiler.static_cuda import mixes_in, usage_in
 from tests.nsight import LAUNCHES
 
 USAGE = """

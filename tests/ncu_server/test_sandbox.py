@@ -320,7 +320,7 @@ async def test_the_environment_and_the_verdict_name_the_walls(server: Server) ->
 
 WITHOUT_LANDLOCK = """
 import errno, sys
-from ncu_server import landlock, seccomp, server
+from ncu_server.sandbox import landlock, seccomp; from ncu_server import server
 seccomp.no_new_privileges()
 refuse = (seccomp.RETURN, 0, 0, seccomp.ERRNO | errno.ENOSYS)
 seccomp.load([(seccomp.LOAD, 0, 0, 0), (seccomp.EQUAL, 0, 1, landlock.CREATE_RULESET), refuse,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from ncu_server.sanitized import grouped, records
+from ncu_server.sanitizer.records import grouped, records
 from tests.measuring import QUICK, SCALE_ADD, Server, descendants, opened, server_parameters
 from tests.ncu_server.kernels import CANDIDATE
 from tests.nsight import parameters

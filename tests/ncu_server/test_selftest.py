@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ncu_server.canaries import Canaries
-from ncu_server.casebook import cases
+from ncu_server.selftest.canaries import Canaries
+from ncu_server.selftest.cases import cases
 from tests.measuring import ROOT, SCALE_ADD
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -9,7 +9,7 @@ import torch
 import torch.utils.cpp_extension as extension
 from torch.utils._cpp_extension_versioner import ExtensionVersioner
 
-from ncu_server.worker import slim
+from ncu_server.worker.building import slim_headers
 
 SOURCE = """
 torch::Tensor run(torch::Tensor x) {
@@ -35,12 +35,12 @@ LOGS = {
 
 @pytest.mark.parametrize("log", LOGS)
 def test_only_errors_that_slim_headers_cannot_cause_end_the_build(log: str) -> None:
-    assert slim._own_fault(log) is LOGS[log]
+    assert slim_headers._own_fault(log) is LOGS[log]
 
 
 def test_each_slim_header_shadows_one_of_torch() -> None:
     whole = [Path(p) for p in extension.include_paths()]
-    names = [p.relative_to(slim.HEADERS) for p in slim.HEADERS.rglob("*.h")]
+    names = [p.relative_to(slim_headers.HEADERS) for p in slim_headers.HEADERS.rglob("*.h")]
     assert names and not [n for n in names if not any((w / n).exists() for w in whole)]
 
 
@@ -52,7 +52,7 @@ class Builds:
         self.__signature__ = inspect.signature(extension.load_inline)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.took.append("slim" if str(slim.HEADERS) in kwargs.get("extra_include_paths", []) else "whole")
+        self.took.append("slim" if str(slim_headers.HEADERS) in kwargs.get("extra_include_paths", []) else "whole")
         return extension.load_inline(*args, **kwargs)
 
 
@@ -78,8 +78,8 @@ def test_whole_headers_are_taken_where_slim_ones_do_not_do(
     given: dict[str, Any] = {"name": "twice", "cpp_sources": sources, "functions": ["run"]}
     if raised:
         with pytest.raises(RuntimeError, match=raised):
-            slim.load_inline(builds, tmp_path, **given)
+            slim_headers.load_inline(builds, tmp_path, **given)
     else:
-        module = slim.load_inline(builds, tmp_path, **given)
+        module = slim_headers.load_inline(builds, tmp_path, **given)
         assert module.__name__ == "twice" and module.run(torch.ones(4)).numel()
     assert builds.took == took and len(sources) == 1

@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from ncu_server.stats import Interval, median_interval, paired, verdict
+from ncu_server.judge.stats import Interval, median_interval, paired, verdict
 
 
 def test_the_interval_covers_the_true_median_about_95_times_in_100() -> None:

@@ -10,9 +10,9 @@ import pytest
 from mcp import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult
 
-from ncu_server import surface
-from ncu_server.outline import lines
-from ncu_server.store import Store
+from ncu_server.build.store import Store
+from ncu_server.judge.graph_text import lines
+from ncu_server.tools import surface
 from tests.measuring import QUICK, SCALE_ADD, Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

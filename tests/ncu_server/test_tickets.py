@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from ncu_server.tickets import ROOT_VARIABLE, Tickets
+from ncu_server.machine.tickets import ROOT_VARIABLE, Tickets
 from tests.measuring import HONEST, ROOT, SCALE_ADD, Server, server_parameters
 
 HOLD = """
 import asyncio, sys
-from ncu_server.tickets import Tickets
+from ncu_server.machine.tickets import Tickets
 async def main():
     async with Tickets("device").held(sys.argv[1] == "alone"):
         print("held", flush=True)
@@ -130,7 +130,7 @@ async def test_another_user_waits_in_the_same_queue(monkeypatch: pytest.MonkeyPa
             python
             for python in pythons
             if subprocess.run(
-                [*drop, python, "-c", "import ncu_server.tickets"], cwd=ROOT, capture_output=True
+                [*drop, python, "-c", "import ncu_server.machine.tickets"], cwd=ROOT, capture_output=True
             ).returncode
             == 0
         ),

@@ -8,17 +8,26 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from ncu_server.limit import floor_us, limit_us
-from ncu_server.race import AUDITS, audits
-from ncu_server.schema import Peaks
+from ncu_server.judge.benchmark import AUDITS, audits
+from ncu_server.judge.interleave import (
+    MAX_PAIRS,
+    MIN_PAIRS,
+    Pace,
+    Rotation,
+    Samples,
+    combined,
+    computes_untold,
+    longer_at_first,
+)
+from ncu_server.judge.roofline import floor_us, limit_us
+from ncu_server.judge.telemetry import CpuGauge
 from ncu_server.targets.target import Resolution
-from ncu_server.telemetry import CpuGauge
-from ncu_server.timing import MAX_PAIRS, MIN_PAIRS, Pace, Rotation, Samples, combined, computes_untold, longer_at_first
-from ncu_server.worker.devices import Cpu
-from ncu_server.worker.observe import State
-from ncu_server.worker.stage import Stage
+from ncu_server.wire.evaluation import Peaks
+from ncu_server.worker.checking.effects import State
 from ncu_server.worker.tensors import read, write
-from ncu_server.worker.trace import work
+from ncu_server.worker.timing.devices import Cpu
+from ncu_server.worker.timing.stage import Stage
+from ncu_server.worker.tracing.graph import work
 from tests.measuring import HONEST, SCALE_ADD, Server
 
 served = pytest.mark.asyncio(loop_scope="session")

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from ncu_server import guard, jitted
-from ncu_server.authorship import Ownership
-from ncu_server.build import Build, BuildFault, Builds
-from ncu_server.jitted import Jitted
-from ncu_server.lease import Lease
-from ncu_server.memory import Practice, Shared
+from ncu_server.build.builds import Build, BuildFault, Builds
+from ncu_server.machine.lease import Lease
+from ncu_server.rules import lint, triton_cache
+from ncu_server.rules.authorship import Ownership
+from ncu_server.rules.triton_cache import Jitted
+from ncu_server.sandbox.forkserver import ChildDied, ChildFault, Zygote
+from ncu_server.sandbox.shared_memory import Practice, Shared
 from ncu_server.targets import TARGETS, Probe, triton
-from ncu_server.zygote import ChildDied, ChildFault, Zygote
 from tests.measuring import SCALE_ADD, Server
 
 KERNEL = """
@@ -173,7 +173,7 @@ def test_the_guard_takes_triton_for_a_kernel() -> None:
         TUNED,
         KERNEL.replace("triton, triton.language as tl", "triton\nfrom triton import language as tl"),
     ):
-        reading = guard.read(source)
+        reading = lint.read(source)
         assert (reading.rejected, reading.syntax, reading.leads) == (None, None, ())
 
 
@@ -296,7 +296,7 @@ async def test_what_the_build_compiled_is_all_that_the_walled_run_needs(tmp_path
         assert isinstance(built, Build), built
         left = files(built.kernels)
         assert sum(name.endswith(".cubin") for name in left) == (1 if "autotune" not in source else 4)
-        assert jitted.read(Path(built.kernels)) == Jitted(frozenset({"scale_add"}))
+        assert triton_cache.read(Path(built.kernels)) == Jitted(frozenset({"scale_add"}))
         await there.run(source, built)
         assert files(built.kernels) == left
         assert await there.build(source) == replace(built, seconds=0.0)
@@ -388,12 +388,12 @@ def test_a_cache_full_of_nonsense_names_no_kernel(tmp_path: Path) -> None:
         (tmp_path / name / "k.source").write_text("tt.func public @k(")
     (tmp_path / "bytes").mkdir()
     (tmp_path / "bytes" / "k.json").write_bytes(b"\xff")
-    assert jitted.read(tmp_path) == Jitted()
+    assert triton_cache.read(tmp_path) == Jitted()
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "k.json").write_text(json.dumps({"name": "k"}))
     (tmp_path / "bare" / "k.source").write_text("tt.func public @k(")
-    assert jitted.read(tmp_path) == Jitted(foreign=frozenset({"k"}))
-    assert jitted.read(tmp_path / "absent") == Jitted()
+    assert triton_cache.read(tmp_path) == Jitted(foreign=frozenset({"k"}))
+    assert triton_cache.read(tmp_path / "absent") == Jitted()
 
 
 def test_the_probe_names_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from ncu_server.compare import BOUND
-from ncu_server.worker import budget, judge
+from ncu_server.rules.comparison import BOUND
+from ncu_server.worker import comparer
+from ncu_server.worker.checking import tolerance
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
@@ -17,15 +18,15 @@ def noise(*shape: int) -> torch.Tensor:
 
 def worst(exact: torch.Tensor, have: torch.Tensor, dtype: torch.dtype) -> float:
     """The largest error in units where the reference rounds the exact values to `dtype`."""
-    return float(budget.errors(exact, have, budget.units(exact.to(dtype), exact)).max())
+    return float(tolerance.errors(exact, have, tolerance.units(exact.to(dtype), exact)).max())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rounding_once_passes_at_every_size(dtype: torch.dtype) -> None:
     outputs = (noise(4096), torch.exp(2 * noise(4096)), torch.cat([noise(999), 1e4 * noise(99)]), noise(1), noise(8, 0))
     for exact in outputs:
-        units = budget.units(exact.to(dtype), exact)
-        assert bool((budget.errors(exact, exact.to(dtype).double(), units) <= BOUND / 4).all())
+        units = tolerance.units(exact.to(dtype), exact)
+        assert bool((tolerance.errors(exact, exact.to(dtype).double(), units) <= BOUND / 4).all())
 
 
 @pytest.mark.parametrize("dtype", DTYPES[1:])
@@ -65,10 +66,10 @@ def test_a_part_in_half_precision_fails_beside_a_large_one() -> None:
 def test_noise_of_additions_around_zero_passes() -> None:
     a, b = noise(256, 1024).float(), noise(1024, 256).float()
     exact = a.double() @ b.double()
-    units = budget.units(a @ b, exact)
+    units = tolerance.units(a @ b, exact)
     assert units is not None and len(units["levels"]) == 1
     other = sum(a[:, i : i + 64] @ b[i : i + 64] for i in range(0, 1024, 64))
-    assert float(budget.errors(exact, other, units).max()) < 8
+    assert float(tolerance.errors(exact, other, units).max()) < 8
 
 
 def test_zeros_keep_to_the_whole() -> None:
@@ -79,10 +80,10 @@ def test_zeros_keep_to_the_whole() -> None:
 
 def test_a_number_of_too_large_a_part_is_infinitely_far_off() -> None:
     exact = torch.tensor([1.0, math.inf, math.nan], dtype=torch.float64)
-    units = budget.units(exact.float(), exact)
+    units = tolerance.units(exact.float(), exact)
     have = torch.tensor([1.0, 1e30, 0.0], dtype=torch.float64)
-    assert budget.errors(exact, have, units).isinf().tolist() == [False, True, True]
-    assert float(budget.errors(exact, exact, units).max()) == 0
+    assert tolerance.errors(exact, have, units).isinf().tolist() == [False, True, True]
+    assert float(tolerance.errors(exact, exact, units).max()) == 0
 
 
 def test_zeros_for_a_few_small_rows_fail() -> None:
@@ -99,11 +100,11 @@ def test_what_is_small_by_cancellation_beside_small_rows_is_held_to_the_whole() 
     exact[:5, 0] = 1e-6
     have = exact.clone()
     have[:5, 0] = 1e-6 * exact[5:10, 0]  # off by what rounds the large ones
-    units = budget.units(exact.float(), exact)
-    assert float(budget.errors(exact, have, units).max()) > BOUND
-    assert judge._compare(exact, have.reshape(-1), units, BOUND)["outside"] == 0
+    units = tolerance.units(exact.float(), exact)
+    assert float(tolerance.errors(exact, have, units).max()) > BOUND
+    assert comparer._compare(exact, have.reshape(-1), units, BOUND)["outside"] == 0
     have[500:510] = 0
-    assert judge._compare(exact, have.reshape(-1), units, BOUND)["outside"] > 5000
+    assert comparer._compare(exact, have.reshape(-1), units, BOUND)["outside"] > 5000
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
@@ -116,7 +117,7 @@ def test_numbers_whose_squares_no_float64_holds_have_units_of_their_size(scale: 
 
 def test_float64_may_be_added_up_in_another_order_and_not_in_float32() -> None:
     exact = noise(1 << 12).cumsum(0)
-    units = budget.units(exact, exact)
+    units = tolerance.units(exact, exact)
     blocks = torch.cat([exact[:64], (exact[63] + (exact[64:] - exact[63]))])
-    assert float(budget.errors(exact, blocks + 500 * 2.0**-52 * exact, units).max()) < BOUND
-    assert float(budget.errors(exact, exact.float().double(), units).max()) > BOUND
+    assert float(tolerance.errors(exact, blocks + 500 * 2.0**-52 * exact, units).max()) < BOUND
+    assert float(tolerance.errors(exact, exact.float().double(), units).max()) > BOUND

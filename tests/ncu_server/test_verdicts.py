@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 
 from ncu_server.errors import Refusal
-from ncu_server.evaluate import evaluate
-from ncu_server.problems import Workshop
-from ncu_server.trial import Request
+from ncu_server.judge.candidate import Request
+from ncu_server.judge.evaluate import evaluate
+from ncu_server.judge.problems import Workshop
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -18,9 +18,9 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
 
 from kernel_agent import KernelAgent
-from kernel_agent.bench import Bench
+from kernel_agent.bench.client import Bench
 from kernel_agent.errors import ServerError
-from kernel_agent.types import Problem, Status
+from kernel_agent.run.types import Problem, Status
 from tests.measuring import QUICK, ROOT, SCALE_ADD, Server, descendants, server_parameters
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

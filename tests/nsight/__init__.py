@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mcp import StdioServerParameters
 
-from ncu_server.facts import KernelFacts, LineFact
+from ncu_server.profiler.facts import KernelFacts, LineFact
 from tests.measuring import server_parameters
 
 HERE = Path(__file__).parent
@@ -18,7 +18,7 @@ LAUNCHES: dict[str, dict[str, float | str]] = json.loads((HERE / "bin" / "launch
 
 def launch(which: str, lines: list[LineFact] | None = None, **changed: float | str | None) -> KernelFacts:
     """A recorded launch; metrics given by our own name of a row are changed, or left out where they are None."""
-    from ncu_server.metrics import ROWS
+    from ncu_server.profiler.metrics import ROWS
 
     known = dict(LAUNCHES[which])
     for row, value in changed.items():

@@ -17,10 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from rag import Library, LibraryError, Query, chroma, recall
-from rag.choice import Choice, from_environment
-from rag.embed import missing, packaged_model
-from rag.model import why_not
+from rag import Library, LibraryError, Query
+from rag.embeddings.config import Choice, from_environment
+from rag.embeddings.local import missing, packaged_model
+from rag.embeddings.model import why_not
+from rag.experience import ranking
+from rag.index import chroma
 from tests.experiences import experience
 
 pytestmark = pytest.mark.skipif(missing("chromadb", "openai") is not None, reason="chromadb or openai is not installed")
@@ -298,7 +300,7 @@ def test_experience_on_a_team_s_server_has_a_collection_that_grows_and_forgets(
     chosen, cache = choice(endpoint, chroma_url=address), tmp_path / "cache"
 
     def held() -> list[str]:
-        with contextlib.closing(chroma.Store(recall.place(cache, "", chosen))) as store:
+        with contextlib.closing(chroma.Store(ranking.place(cache, "", chosen))) as store:
             (own,) = (name for name in store.names() if name.startswith("experience-"))
             return sorted(store.get(own).get()["ids"])
 
@@ -308,7 +310,7 @@ def test_experience_on_a_team_s_server_has_a_collection_that_grows_and_forgets(
         found = library.recall("amax", [experience("mine")])
     assert [one.id for one in found.experiences] == ["mine"], "what others have put there is not answered"
     assert found.mode == "hybrid" and held() == ["mine", "theirs"]
-    recall.forget(["theirs"], cache)
+    ranking.forget(["theirs"], cache)
     assert held() == ["mine"]
     assert not list(cache.rglob("chroma*"))
 

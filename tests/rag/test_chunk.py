@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rag.chunk import CAP, chunks, functions, tokens
-from rag.documents import UnreadableError, read
-from rag.page import Page
-from rag.plan import plain_error
-from rag.terms import words
+from rag.documents.chunk import CAP, chunks, functions, tokens
+from rag.documents.page import Page
+from rag.documents.readers import UnreadableError, read
+from rag.index.terms import words
+from rag.retrieval.plan import plain_error
 
 CUDA = """// What it does.
 #include <cuda.h>

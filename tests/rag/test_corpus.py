@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from rag import dense, ingest, shipped
-from rag.chunk import CAP, chunks, tokens
-from rag.embed import PACKAGE, packaged_model
-from rag.page import Page, parse, problems
-from rag.place import CORPUS
+from rag.corpus_path import CORPUS
+from rag.documents.chunk import CAP, chunks, tokens
+from rag.documents.page import Page, parse, problems
+from rag.embeddings.local import PACKAGE, packaged_model
+from rag.index import build, dense, shipped_vectors
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INCLUDE = re.compile(r"^#include .*\n", re.MULTILINE)
@@ -54,7 +54,7 @@ __device__ unsigned long long __ballot(int);
 
 @pytest.fixture(scope="module")
 def pages() -> list[Page]:
-    return [parse(path, data.decode()) for path, data in sorted(ingest.read().files.items())]
+    return [parse(path, data.decode()) for path, data in sorted(build.read().files.items())]
 
 
 def docs(pages: list[Page]) -> list[Page]:
@@ -112,7 +112,7 @@ def test_the_shipped_vectors_can_be_read_and_what_lacks_one_is_only_told(pages: 
     if isinstance(found, str):
         pytest.skip(found)
     texts = {dense.key(c.embedded): f"{page.path}: {c.heading}" for page in pages for c in chunks(page)}
-    held = shipped.read(shipped.file(CORPUS, found.id), texts)
+    held = shipped_vectors.read(shipped_vectors.file(CORPUS, found.id), texts)
     missing = sorted(set(texts) - set(held))
     if missing:
         print(f"{len(missing)} of {len(texts)} chunks are embedded at first use; `python -m rag vectors` mends it:")

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from rag import LibraryError
-from rag.experience import Gain, Held, Ledger, as_line, counted, default_ledger, read_line
+from rag.experience.ledger import Gain, Held, Ledger, as_line, counted, default_ledger, read_line
 from tests.experiences import ROW, experience
 
 Python = Callable[[str], list[str]]
 WRITES = """
 import sys
 from pathlib import Path
-from rag.experience import Ledger
+from rag.experience.ledger import Ledger
 from tests.experiences import experience
 ledger, name, runs, each = Ledger(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 for number in range(runs):
@@ -173,7 +173,7 @@ def test_two_processes_that_write_at_once_lose_nothing(ledger: Ledger, python: P
 HALFWAY = """
 import sys
 from pathlib import Path
-from rag.experience import Ledger
+from rag.experience.ledger import Ledger
 from tests.experiences import experience
 def halfway():
     for number in range(4000):

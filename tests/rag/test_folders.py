@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rag import LibraryError, folders, ingest
-from rag.experience import Ledger, default_ledger
+from rag import LibraryError, folders
+from rag.experience.ledger import Ledger, default_ledger
+from rag.index import build
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def test_what_cannot_be_written_is_passed_over_for_a_folder_of_the_users_own(
     found, why = folders.cache()
     assert found.parent == temporary and stat.S_IMODE(found.stat().st_mode) == 0o700
     assert why == f"{tmp_path}/file/.cache cannot be written"
-    assert ingest.default_cache().is_relative_to(found)
+    assert build.default_cache().is_relative_to(found)
     found.chmod(0o777)
     with pytest.raises(
         LibraryError, match=r"cannot be written, and .* in the hands of other users: set XDG_CACHE_HOME"

@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag import Library, Query, chroma, dense, ingest, lexical
-from rag.choice import Choice
-from rag.embed import EmbeddingModel, missing
-from rag.lexical import LexicalIndex
-from rag.own import Record, Tags
-from rag.page import Page
-from rag.shelf import Shelf
+from rag import Library, Query
+from rag.documents.page import Page
+from rag.embeddings.config import Choice
+from rag.embeddings.local import EmbeddingModel, missing
+from rag.index import build, chroma, dense, lexical
+from rag.index.collection import Shelf
+from rag.index.lexical import LexicalIndex
+from rag.index.user_documents import Record, Tags
 
 Python = Callable[[str], list[str]]
 needs_chroma = pytest.mark.skipif(missing("chromadb") is not None, reason="chromadb is not installed")
@@ -45,10 +46,10 @@ class Hashes:
 def grown(cache: Path, documents: Path, embedder: Hashes | None) -> list[str]:
     """Add and index; what was said."""
     said: list[str] = []
-    with ingest.writer(cache, said.append):
+    with build.writer(cache, said.append):
         with contextlib.closing(Record(cache)) as record:
             list(record.add(documents, Tags()))
-        said.append(ingest.grow(cache, embedder, Choice(), said.append, embed=True))
+        said.append(build.grow(cache, embedder, Choice(), said.append, embed=True))
     return said
 
 
@@ -192,7 +193,7 @@ def test_an_open_library_goes_over_to_what_was_added_or_removed_since(tmp_path: 
 
     cache, documents = tmp_path / "cache", tmp_path / "documents"
     with Library(cache, [], Hashes(), "", Choice(), must=True) as library:
-        library._shelves = [Shelf(ingest.open_lexical(cache, ingest.read(corpus), print))]
+        library._shelves = [Shelf(build.open_lexical(cache, build.read(corpus), print))]
         assert found("heron") == set()
         grown(cache, write(documents, 1), Hashes())
         assert found("heron") == {"0.md"}

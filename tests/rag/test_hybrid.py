@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag import Library, LibraryError, Query, dense, ingest, shipped
-from rag.choice import Choice
-from rag.chunk import chunks
-from rag.embed import Embedder, EmbeddingModel, packaged_model
+from rag import Library, LibraryError, Query
+from rag.documents.chunk import chunks
+from rag.embeddings.config import Choice
+from rag.embeddings.local import Embedder, EmbeddingModel, packaged_model
+from rag.index import build, dense, shipped_vectors
 
 Python = Callable[[str], list[str]]
 Writer = Callable[[Path], Path]
@@ -82,8 +83,8 @@ def test_hybrid_answers_without_a_network_and_without_torch_in_the_parent(
 def test_an_unchanged_corpus_costs_no_embedding(copy: tuple[Path, Path], embedder: Embedder) -> None:
     cache, corpus = copy
     said: list[str] = []
-    index = ingest.open_lexical(cache, ingest.read(corpus), said.append)
-    ingest.open_dense(cache, index, embedder, Choice(), said.append, None).close()
+    index = build.open_lexical(cache, build.read(corpus), said.append)
+    build.open_dense(cache, index, embedder, Choice(), said.append, None).close()
     index.close()
     assert (embedder.count, said) == (0, [])
 
@@ -92,17 +93,17 @@ def test_an_unchanged_corpus_costs_no_embedding(copy: tuple[Path, Path], embedde
 def test_a_first_run_embeds_only_what_the_corpus_ships_no_vector_of(
     corpus: Path, tmp_path: Path, embedder: Embedder
 ) -> None:
-    assert ingest.refresh(tmp_path / "one", embedder, print, corpus) == (8, 8)
-    assert ingest.refresh(tmp_path / "one", embedder, print, corpus) == (8, 0)
+    assert build.refresh(tmp_path / "one", embedder, print, corpus) == (8, 8)
+    assert build.refresh(tmp_path / "one", embedder, print, corpus) == (8, 0)
     page = corpus / "docs/wgmma.md"
     page.write_text(page.read_text() + "\n## Fence\nOrder register accesses before the first product.\n")
     embedder.count = 0
     said: list[str] = []
-    index = ingest.open_lexical(tmp_path / "two", ingest.read(corpus), said.append)
-    ingest.open_dense(tmp_path / "two", index, embedder, Choice(), said.append, corpus).close()
+    index = build.open_lexical(tmp_path / "two", build.read(corpus), said.append)
+    build.open_dense(tmp_path / "two", index, embedder, Choice(), said.append, corpus).close()
     index.close()
     assert (embedder.count, said[-1]) == (1, "embedded 1 chunks, 8 were known")
-    assert ingest.refresh(tmp_path / "two", embedder, print, corpus) == (9, 1)
+    assert build.refresh(tmp_path / "two", embedder, print, corpus) == (9, 1)
     assert embedder.count == 1
 
 
@@ -111,28 +112,28 @@ def test_broken_shipped_vectors_cost_time_and_are_named(
     copy: tuple[Path, Path], tmp_path: Path, embedder: Embedder
 ) -> None:
     cache, corpus = copy
-    path = shipped.file(corpus, embedder.model.id)
+    path = shipped_vectors.file(corpus, embedder.model.id)
     path.parent.mkdir()
     path.write_bytes(b"PK no archive")
     (cache / "vectors.sqlite").unlink()
     said: list[str] = []
-    index = ingest.open_lexical(tmp_path / "new", ingest.read(corpus), said.append)
-    ingest.open_dense(tmp_path / "new", index, embedder, Choice(), said.append, corpus).close()
+    index = build.open_lexical(tmp_path / "new", build.read(corpus), said.append)
+    build.open_dense(tmp_path / "new", index, embedder, Choice(), said.append, corpus).close()
     index.close()
     assert any(line.startswith(f"the shipped vectors {path} are broken") for line in said)
     assert said[-1] == "embedded 8 chunks, 0 were known"
-    assert ingest.refresh(tmp_path / "new", embedder, said.append, corpus) == (8, 8)
+    assert build.refresh(tmp_path / "new", embedder, said.append, corpus) == (8, 8)
 
 
 @pytest.mark.long
 def test_shipped_vectors_are_the_model_s_own_but_for_rounding_and_rounding_is_stable(
     corpus: Path, tmp_path: Path, embedder: Embedder
 ) -> None:
-    ingest.refresh(tmp_path, embedder, print, corpus)
-    texts = {dense.key(c.embedded): c.embedded for p in ingest.read(corpus).pages() for c in chunks(p)}
-    path = shipped.file(corpus, embedder.model.id)
-    written, kept = path.read_bytes(), shipped.read(path, texts)
-    ingest.refresh(tmp_path / "other", embedder, print, corpus)
+    build.refresh(tmp_path, embedder, print, corpus)
+    texts = {dense.key(c.embedded): c.embedded for p in build.read(corpus).pages() for c in chunks(p)}
+    path = shipped_vectors.file(corpus, embedder.model.id)
+    written, kept = path.read_bytes(), shipped_vectors.read(path, texts)
+    build.refresh(tmp_path / "other", embedder, print, corpus)
     assert path.read_bytes() == written
     for key, text in texts.items():
         one, two = (np.frombuffer(vector, "<f4") for vector in (kept[key], embedder.embed([text])[0]))
@@ -144,8 +145,8 @@ def test_a_broken_vector_index_is_rebuilt_from_the_cached_vectors(copy: tuple[Pa
     [store] = (cache / "generations").glob("*/chroma-*")
     (store / "chroma.sqlite3").write_bytes(b"x" * 5000)
     said: list[str] = []
-    index = ingest.open_lexical(cache, ingest.read(corpus), said.append)
-    ingest.open_dense(cache, index, embedder, Choice(), said.append, None).close()
+    index = build.open_lexical(cache, build.read(corpus), said.append)
+    build.open_dense(cache, index, embedder, Choice(), said.append, None).close()
     index.close()
     assert said[0].startswith("the vector index ") and said[0].endswith("rebuilding it")
     assert said[1:] == ["embedded 0 chunks, 8 were known"]
@@ -209,7 +210,7 @@ def test_a_model_that_does_not_load_is_an_error_that_says_why(tmp_path: Path) ->
 
 def test_the_child_dies_with_its_parent(python: Python) -> None:
     code = (
-        "from rag.embed import Embedder, packaged_model\n"
+        "from rag.embeddings.local import Embedder, packaged_model\n"
         "child = Embedder(packaged_model()); print(child.pid, flush=True); sys.stdin.readline()"
     )
     with subprocess.Popen(python(code), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rag import Library, LibraryError, Query, ingest
+from rag import Library, LibraryError, Query
+from rag.index import build
 
 Python = Callable[[str], list[str]]
 
@@ -71,7 +72,7 @@ def test_an_index_whose_fault_shows_only_in_a_search_is_an_error_and_build_remak
         pytest.raises(LibraryError, match=r"is broken .* `python -m rag build` remakes it"),
     ):
         library.search(Query("matrix product"))
-    ingest.discard(tmp_path, ingest.read(corpus), print)
+    build.discard(tmp_path, build.read(corpus), print)
     assert opened(tmp_path, corpus) == ["indexing 4 pages", "indexed 4 pages in 8 chunks"]
 
 
@@ -106,7 +107,7 @@ def test_after_kill_9_in_the_middle_of_a_build_the_next_opening_works(
 
 def test_a_build_waits_for_the_other_writer_and_says_so(corpus: Path, tmp_path: Path, python: Python) -> None:
     code = OPEN.format(cache=str(tmp_path), corpus=str(corpus), pause="")
-    with ingest.writer(tmp_path, print):
+    with build.writer(tmp_path, print):
         process = subprocess.Popen(python(code), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert process.stdin and process.stdout
         process.stdin.write("\n")
@@ -124,16 +125,16 @@ def test_a_file_without_front_matter_stops_the_build_with_its_name(corpus: Path,
 def test_a_file_that_is_there_twice_counts_once(corpus: Path) -> None:
     (corpus / "kernels/norm").mkdir()
     (corpus / "kernels/norm/level_01.cpp").write_bytes((corpus / "kernels/softmax/level_01.cpp").read_bytes())
-    assert [page.path for page in ingest.read(corpus).pages() if page.is_code] == ["kernels/norm/level_01.cpp"]
+    assert [page.path for page in build.read(corpus).pages() if page.is_code] == ["kernels/norm/level_01.cpp"]
 
 
 def test_twin_ids_and_binary_files_stop_the_build(corpus: Path) -> None:
     (corpus / "docs/twin.md").write_text((corpus / "docs/wgmma.md").read_text() + "\nMore.\n")
     with pytest.raises(LibraryError, match=r"^docs/wgmma\.md: the id 'wgmma' is already that of docs/twin\.md"):
-        ingest.read(corpus).pages()
+        build.read(corpus).pages()
     (corpus / "docs/twin.md").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(LibraryError, match=r"^docs/twin\.md is not text"):
-        ingest.read(corpus).pages()
+        build.read(corpus).pages()
 
 
 def test_no_corpus_and_no_place_for_the_index_are_errors_in_words(corpus: Path, tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from rag import lexical
+from rag.documents.page import Page
 from rag.errors import LibraryError
-from rag.lexical import LexicalIndex
-from rag.page import Page
-from rag.terms import words
+from rag.index import lexical
+from rag.index.lexical import LexicalIndex
+from rag.index.terms import words
 
 
 def build(path: Path, *pages: Page) -> LexicalIndex:
@@ -75,7 +75,7 @@ TOGETHER = """
 import sys, threading
 from pathlib import Path
 from rag.errors import LibraryError
-from rag.lexical import LexicalIndex
+from rag.index.lexical import LexicalIndex
 
 index, odd = LexicalIndex(Path(sys.argv[1])), []
 

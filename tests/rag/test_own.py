@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from rag import Library, LibraryError, Query, ingest
-from rag import documents as readers
-from rag.choice import Choice
-from rag.own import Count, Record, Tags
+from rag import Library, LibraryError, Query
+from rag.documents import readers
+from rag.embeddings.config import Choice
+from rag.index import build
+from rag.index.user_documents import Count, Record, Tags
 
 Python = Callable[[str], list[str]]
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,12 +50,12 @@ def documents(tmp_path: Path) -> Path:
 def added(cache: Path, *paths: Path, tags: Tags | None = None) -> Count:
     """Add by words alone and index; the count of the last path."""
     count = Count()
-    with ingest.writer(cache, print):
+    with build.writer(cache, print):
         for path in paths:
             with contextlib.closing(Record(cache)) as record:
                 for count, _ in record.add(path, tags or Tags()):  # noqa: B007
                     pass
-        ingest.grow(cache, None, Choice(), print, embed=False)
+        build.grow(cache, None, Choice(), print, embed=False)
     return count
 
 
@@ -105,10 +106,10 @@ def test_what_is_unchanged_is_kept_and_changes_serve_after_the_swap(
 def test_removed_documents_are_found_no_more_and_the_files_stay(documents: Path, corpus: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     added(cache, documents)
-    with ingest.writer(cache, print):
+    with build.writer(cache, print):
         with contextlib.closing(Record(cache)) as record:
             assert record.remove(documents / "notes.md") == 1
-        ingest.grow(cache, None, Choice(), print, embed=False)
+        build.grow(cache, None, Choice(), print, embed=False)
     assert found(cache, corpus, "swallow") == []
     assert found(cache, corpus, "ostrich")
     with contextlib.closing(Record(cache)) as record:
@@ -125,7 +126,7 @@ def test_tags_of_an_addition_are_hard_filters(documents: Path, corpus: Path, tmp
     assert found(cache, corpus, "swallow", arch="sm_90")
     assert found(cache, corpus, "swallow", arch="sm_80") == []
     with pytest.raises(LibraryError, match="'hopper'"):
-        ingest.check(Tags(archs=("hopper",)))
+        build.check(Tags(archs=("hopper",)))
 
 
 def test_what_cannot_be_read_is_skipped_and_counted_by_reason(documents: Path, corpus: Path, tmp_path: Path) -> None:
@@ -251,16 +252,17 @@ def test_killed_while_indexing_the_old_index_serves_and_the_next_addition_goes_o
     added(cache, documents)
     (documents / "new.md").write_text("# New\nA cormorant.\n")
     code = (
-        "import contextlib; from pathlib import Path; from rag import ingest; from rag.choice import Choice\n"
-        "from rag.own import Record, Tags\n"
+        "import contextlib\nfrom pathlib import Path\nfrom rag.index import build\n"
+        "from rag.embeddings.config import Choice\n"
+        "from rag.index.user_documents import Record, Tags\n"
         f"cache = Path({str(cache)!r})\n"
         "def progress(line):\n"
         "    print(line, flush=True)\n"
         "    sys.stdin.readline()\n"
-        "with ingest.writer(cache, progress):\n"
+        "with build.writer(cache, progress):\n"
         "    with contextlib.closing(Record(cache)) as record:\n"
         f"        list(record.add(Path({str(documents)!r}), Tags()))\n"
-        "    ingest.grow(cache, None, Choice(), progress, embed=False)"
+        "    build.grow(cache, None, Choice(), progress, embed=False)"
     )
     with subprocess.Popen(python(code), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout

@@ -1,7 +1,7 @@
 import pytest
 
+from rag.documents.page import parse, problems, serves_arch, serves_language
 from rag.errors import LibraryError
-from rag.page import parse, problems, serves_arch, serves_language
 
 FRONT = "id: a\ntitle: A page\narchs: [sm_80+]\nbottlenecks: dram-bw\n"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rag import Library, Situation
-from rag.passage import Passage, within
-from rag.place import CORPUS
-from rag.plan import bottlenecks_in, families_of, operators_in, plain_error, plan
+from rag.corpus_path import CORPUS
+from rag.retrieval.passage import Passage, within
+from rag.retrieval.plan import bottlenecks_in, families_of, operators_in, plain_error, plan
 
 LOG = """/tmp/build/k.cu(41): error: identifier "__shfl_down" is undefined
 /tmp/build/k.cu(57): error: identifier "__shfl_down" is undefined

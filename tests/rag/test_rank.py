@@ -1,5 +1,5 @@
-from rag.passage import Card, Query
-from rag.rank import rank
+from rag.retrieval.passage import Card, Query
+from rag.retrieval.rank import rank
 
 CARDS = {
     "p": Card("p", "P", "p.md", (), (), ("norm",), ("dram-bw",)),

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rag import Library, Query
-from rag.embed import packaged_model
-from rag.recall import by_words, forget, told
+from rag.embeddings.local import packaged_model
+from rag.experience.ranking import by_words, forget, told
 from tests.experiences import experience
 
 KNOWN = (
@@ -72,9 +72,9 @@ def library(opened: Library, home: Path) -> Library:
 
 def texts(home: Path) -> list[str]:
     """What the collection of experience holds."""
-    from rag import dense
-    from rag.choice import Choice
-    from rag.recall import place
+    from rag.embeddings.config import Choice
+    from rag.experience.ranking import place
+    from rag.index import dense
 
     found = packaged_model()
     assert not isinstance(found, str)

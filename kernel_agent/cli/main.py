@@ -1,0 +1,382 @@
+"""The command line: run, resume, show, evaluate, experience, doctor."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from kernel_agent.cli.flags import given, input_shapes, parsed
+from kernel_agent.errors import (
+    BudgetSpent,
+    KernelAgentError,
+    MistypedSetting,
+    ProblemError,
+    Unavailable,
+    UsageError,
+    Waiting,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kernel_agent.run.events import Event, Observer
+
+INTERRUPTED = 130
+NOT_PASSED = 6
+GRACE_S = 5.0
+"""Seconds a run has to end its children after Ctrl-C."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code.
+
+    0 done, 2 usage, 3 not covered, 4 unavailable, 5 budget, 6 a kernel that did not pass, 130 stopped.
+    """
+    watched = Watched()
+    with _notices():
+        return _ended(argv, watched)
+
+
+@contextlib.contextmanager
+def _notices() -> Iterator[None]:
+    """A mistyped setting is named on stderr as a notice, in one line."""
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, MistypedSetting):
+            _say(f"notice: {message}")
+        else:
+            usual(message, category, *place, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", MistypedSetting)
+        usual, warnings.showwarning = warnings.showwarning, show
+        yield
+
+
+def _ended(argv: Sequence[str] | None, watched: Watched) -> int:
+    try:
+        arguments = parsed(argv)
+        commands: dict[str, Callable[[argparse.Namespace, Watched], int]] = {
+            "run": _run,
+            "resume": _resume,
+            "show": _show,
+            "evaluate": _evaluate,
+            "experience": _experience,
+            "doctor": _doctor,
+        }
+        return commands[arguments.command](arguments, watched)
+    except Waiting as wait:
+        for prompt in wait.prompts:
+            print(prompt)
+        _say(f"waiting for {len(wait.prompts)} replies: answer each prompt in the .reply.md beside it")
+        _say(watched.stopped())
+        return wait.exit_code
+    except KernelAgentError as fault:
+        _say(f"error: {_in_flags(fault)}")
+        if (on := watched.going_on()) and not isinstance(fault, UsageError):
+            _say(f"What is recorded is kept; {on}")
+        return fault.exit_code
+    except ImportError as missing:
+        _say(f"error: {_unmet(missing)}")
+        return Unavailable.exit_code
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        _say(watched.stopped())
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read us has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _in_flags(fault: KernelAgentError) -> str:
+    """The fault in the words of the command line."""
+    if not isinstance(fault, ProblemError):
+        return str(fault)
+    return str(fault).replace("give input_shapes", "give --input-shapes 64x1024").replace(" input_", " --input-")
+
+
+def _unmet(missing: ImportError) -> str:
+    package = (missing.name or "that is needed").partition(".")[0]
+    state = "is missing in" if isinstance(missing, ModuleNotFoundError) else f"({missing}) is of no use to"
+    return f"The package {package} {state} this Python; activate .venv or pip install -r requirements.txt."
+
+
+class Watched:
+    """Passes events on and remembers where the run is kept."""
+
+    def __init__(self) -> None:
+        self.directory: Path | None = None
+        self.retrieval: str | None = None
+        self.spent: str | None = None
+
+    def to(self, observer: Observer) -> Observer:
+        from kernel_agent.run.events import RunOpened, RunStarted, Stopped
+
+        def observe(event: Event) -> None:
+            if isinstance(event, RunOpened):
+                self.directory = event.directory
+            if isinstance(event, RunStarted):
+                self.retrieval = event.retrieval_mode
+            if isinstance(event, Stopped) and event.spent:
+                self.spent = event.reason
+            observer(event)
+
+        return observe
+
+    def going_on(self) -> str | None:
+        """How to go on with the run, where there is something to go on with."""
+        if self.directory is None:
+            return None
+        from kernel_agent.run.journal import begun
+
+        if not begun(self.directory):
+            return None
+        return f"go on with: python -m kernel_agent resume {shlex.quote(str(self.directory))}"
+
+    def stopped(self) -> str:
+        """The last word of a run that was stopped."""
+        on = self.going_on()
+        return f"stopped; {on}" if on else "stopped"
+
+
+def _run(arguments: argparse.Namespace, watched: Watched) -> int:
+    if arguments.file.suffix == ".ipynb":
+        script = f"jupyter nbconvert --to script {shlex.quote(str(arguments.file))}"
+        raise UsageError(f"{arguments.file} is a notebook: save the cell with the module as a .py file, or `{script}`.")
+    code = _whole(arguments.file, arguments.helpers)
+    with _display() as observer:
+        agent = _agent(arguments, watched.to(observer))
+        work = agent.generate_kernel(
+            code, input_shapes(arguments), name=arguments.file.stem, run_directory=arguments.run_directory
+        )
+        _until_done(work, watched)
+    return _account(watched)
+
+
+def _resume(arguments: argparse.Namespace, watched: Watched) -> int:
+    with _display() as observer:
+        _until_done(_agent(arguments, watched.to(observer)).resume(arguments.directory), watched)
+    return _account(watched)
+
+
+def _show(arguments: argparse.Namespace, watched: Watched) -> int:
+    if arguments.rewrite:
+        from kernel_agent.delivery import deliver
+        from kernel_agent.run.journal import read
+
+        run = read(arguments.directory)
+        deliver(run, arguments.directory, arguments.bind or run.settings.bind)
+    elif arguments.bind:
+        raise UsageError("--bind of `show` goes with --rewrite.")
+    _print_account(arguments.directory, _retrieval(arguments.directory / "results.json"))
+    return 0
+
+
+def _retrieval(results: Path) -> str | None:
+    try:
+        found = json.loads(results.read_text("utf-8")) if results.is_file() else {}
+    except (OSError, ValueError, RecursionError):
+        return f"not known, {results} cannot be read"
+    return str(found["retrieval"]) if isinstance(found, dict) and "retrieval" in found else None
+
+
+def _doctor(arguments: argparse.Namespace, watched: Watched) -> int:
+    from kernel_agent.cli.doctor import examine, lines
+    from kernel_agent.settings import load_settings
+
+    settings = load_settings(**given(arguments))
+
+    async def work() -> bool:
+        able = False
+        async for check in examine(settings):
+            able = able or (check.name == "target cpu" and check.ok is True)
+            for row in lines(check):
+                print(row, flush=True)
+        return able
+
+    return 0 if _until_done(work(), watched) else Unavailable.exit_code
+
+
+def _experience(arguments: argparse.Namespace, watched: Watched) -> int:
+    from kernel_agent.cli import experience
+    from kernel_agent.cli.flags import FILTERS
+
+    chosen = {name: value for name in FILTERS if (value := getattr(arguments, name, None)) is not None}
+    match arguments.action:
+        case "list":
+            rows = experience.listed(chosen)
+        case "export":
+            rows = experience.exported(chosen, arguments.file)
+        case "import":
+            rows = experience.imported(_source(arguments.file, stdin=True), str(arguments.file))
+        case _:
+            rows = experience.forgotten(chosen, arguments.everything)
+    for row in rows:
+        print(row)
+    return 0
+
+
+def _evaluate(arguments: argparse.Namespace, watched: Watched) -> int:
+    from kernel_agent.bench.client import understood
+    from kernel_agent.cli.evaluate import judge, lines
+    from kernel_agent.problem.from_source import load_problem
+    from kernel_agent.run.types import Status, Verdict
+    from kernel_agent.settings import load_settings
+
+    settings = load_settings(**given(arguments))
+    problem = load_problem(
+        _whole(arguments.problem, arguments.helpers),
+        arguments.problem.stem,
+        settings.target or "",
+        input_shapes(arguments),
+    )
+    candidate = _source(arguments.candidate, stdin=True)
+    with _stage() as say:
+        judging = judge(settings, problem, candidate, arguments.baselines, arguments.rules, say)
+        problem, answer = _until_done(judging, watched)
+    verdict = understood(Verdict, answer)
+    for row in [json.dumps(answer, indent=2)] if arguments.json else lines(verdict, problem):
+        print(row)
+    return 0 if verdict.status is Status.PASSED else NOT_PASSED
+
+
+def _whole(file: Path, helpers: Sequence[Path]) -> str:
+    """A problem's text with the files that it imports."""
+    from kernel_agent.problem.helpers import whole
+
+    return whole(_source(file), file, {str(path): _source(path) for path in helpers})
+
+
+def _source(file: Path, stdin: bool = False) -> str:
+    from rag.text_files import NotText, decoded
+
+    piped = stdin and str(file) == "-"
+    try:
+        return decoded(sys.stdin.buffer.read() if piped else file.read_bytes())
+    except FileNotFoundError:
+        raise UsageError(f"There is no file {file}.") from None
+    except IsADirectoryError:
+        raise UsageError(f"{file} is a folder, and this takes one file: name the file in it.{_held(file)}") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read ({error.strerror}).") from None
+    except NotText as fault:
+        raise UsageError(f"{'Standard input' if piped else file} {fault}.") from None
+
+
+def _held(folder: Path) -> str:
+    """What somebody who named a folder may have meant."""
+    if (folder / "journal.sqlite").is_file():
+        return f" To go on with the run in it: python -m kernel_agent resume {shlex.quote(str(folder))}"
+    files = sorted(path.name for path in folder.glob("*.py"))[:5]
+    return f" It holds {', '.join(files)}." if files else ""
+
+
+def _agent(arguments: argparse.Namespace, observer: Observer) -> Any:
+    from kernel_agent.agent import KernelAgent
+
+    return KernelAgent(observe=observer, **given(arguments))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    terminal = Console(highlight=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, width=160, no_color=True)
+
+
+@contextlib.contextmanager
+def _stage() -> Iterator[Callable[[str], None]]:
+    """Shows on stderr, where that is a terminal, what is being done; stdout is for the verdict alone."""
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    with console.status("starting") as status:
+        yield status.update
+
+
+@contextlib.contextmanager
+def _display() -> Iterator[Observer]:
+    from kernel_agent.cli.report import Lines, Screen
+
+    console = _console()
+    if not console.is_terminal:
+        yield Lines(lambda text: print(text, flush=True))
+        return
+    with Screen(console) as screen:
+        yield screen
+
+
+def _account(watched: Watched) -> int:
+    assert watched.directory is not None, "a run that ends has started"
+    _print_account(watched.directory, watched.retrieval)
+    if watched.spent is None:
+        return 0
+    _say(f"{watched.spent} What is above is the best so far.")
+    return BudgetSpent.exit_code
+
+
+def _print_account(directory: Path, retrieval: str | None) -> None:
+    from rich.text import Text
+
+    from kernel_agent.cli.report import account
+    from kernel_agent.run.journal import read
+
+    console = _console()
+    for part in account(read(directory), directory, retrieval):
+        console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print(text, file=sys.stderr, flush=True)
+
+
+def _until_done(work: Coroutine[Any, Any, Any], watched: Watched) -> Any:
+    """Run the coroutine. The first Ctrl-C (SIGTERM, SIGHUP) cancels it, a second one ends the process at once.
+
+    Where cancelling takes longer than GRACE_S the process ends too: the server's child sees its pipe close and goes.
+    """
+
+    async def cancellable() -> Any:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None, "this coroutine runs as a task"
+        calls = 0
+
+        def stop(*_: object) -> None:
+            nonlocal calls
+            calls += 1
+            if calls > 1:
+                end()
+            _say("\nstopping; Ctrl-C again to stop at once")
+            late.start()
+            loop.call_soon_threadsafe(task.cancel)
+
+        for number in before:
+            signal.signal(number, stop)
+        return await work
+
+    def end() -> NoReturn:
+        _say(watched.stopped())
+        os._exit(INTERRUPTED)
+
+    late = threading.Timer(GRACE_S, end)
+    late.daemon = True
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    if before[signal.SIGHUP] is signal.SIG_IGN:  # nohup
+        del before[signal.SIGHUP]
+    try:
+        return asyncio.run(cancellable())
+    finally:
+        late.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)

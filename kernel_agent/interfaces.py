@@ -1,0 +1,63 @@
+"""Whom the search asks: who proposes, who measures, and what is known of writing kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from kernel_agent.run.types import Brief, Check, Evaluation, Idea, Problem, Profile, Trial
+from rag import Answer, Situation
+
+
+class Proposer(Protocol):
+    """Who has ideas and writes code. Given the same brief, a proposer proposes the same."""
+
+    async def ideas(self, brief: Brief, count: int) -> list[Idea]:
+        """At most `count` transformations of the brief's parent; fewer where it has no more."""
+
+    async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
+        """One complete candidate module for the idea."""
+
+    async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+        """The failed trial's module mended, or None where there is nothing to try."""
+
+    async def escalate(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
+        """The same from whoever gets the last try, once repairs are spent; None where there is nobody."""
+
+
+class Bench(Protocol):
+    """Who measures. Faults of the kernel are evaluations; faults of the bench are exceptions."""
+
+    async def evaluate(
+        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+    ) -> Evaluation:
+        """Judge a candidate: build it, check it, time it against eager PyTorch."""
+
+    async def confirm(
+        self,
+        problem: Problem,
+        source: str,
+        baselines: Iterable[str],
+        on_progress: Callable[[str], None] | None = None,
+    ) -> Evaluation:
+        """Judge it again with new secret inputs in fresh processes, against the baselines (`eager` among them)."""
+
+    async def verify(
+        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+    ) -> tuple[Check, ...]:
+        """Try a file by itself: whether it builds, agrees with the original, and works as a module has to."""
+
+    async def profile(
+        self, problem: Problem, sources: Sequence[str], on_progress: Callable[[str], None] | None = None
+    ) -> list[Profile]:
+        """What a profiler says of each candidate. Raises Unprofiled where there is none for this target."""
+
+
+class Library(Protocol):
+    """What is known of writing kernels."""
+
+    def consult(self, situation: Situation) -> Answer:
+        """The passages for a kernel under work; called in a thread."""
+
+    def likeness(self, text: str, others: Sequence[str]) -> Sequence[float]:
+        """How like a text each of the others is in meaning, 0 to 1; nothing without vectors. Called in a thread."""

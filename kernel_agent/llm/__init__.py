@@ -1,0 +1,1 @@
+"""Language models: providers, what a call costs, and what of it is recorded."""

@@ -1,0 +1,100 @@
+"""A person, or another agent, is the model: questions and answers are files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from kernel_agent.errors import ProviderError, Waiting
+from kernel_agent.llm.model import Question, Reply
+from rag import text_files
+
+
+class Manual:
+    """Each question is a file NNN.prompt.md in `folder`; its answer is awaited in NNN.reply.md beside it.
+
+    A question asked before keeps its number, also where the run went on elsewhere and the words differ a little: it is
+    known by its words, else by its place in the run. Without `wait`, a question that has no answer yet raises Waiting.
+    `say` hears where to look.
+    """
+
+    remedy = "correct the reply's file"
+
+    def __init__(
+        self, folder: Path, say: Callable[[str], None] | None = None, poll_s: float = 0.5, wait: bool = True
+    ) -> None:
+        self._folder = folder
+        self._say = say or (lambda _: None)
+        self._poll_s = poll_s
+        self._wait = wait
+
+    async def answer(self, question: Question) -> Reply:
+        prompt = self._written(question)
+        reply = prompt.with_name(prompt.name.replace(".prompt.", ".reply."))
+        if _size(reply) == 0:
+            if not self._wait:
+                raise Waiting([str(prompt)])
+            self._say(f"waiting for {reply}: answer {prompt.name} there")
+        seen = -1
+        while True:
+            size = _size(reply)
+            if size and size == seen:  # still for one poll: whoever writes it has finished
+                return Reply(_read(reply), "manual")
+            seen = size
+            await asyncio.sleep(self._poll_s)
+
+    def _written(self, question: Question) -> Path:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            asked = sorted(path for path in self._folder.glob("*.prompt.md") if path.name.split(".")[0].isdecimal())
+            marks = {path: _mark(path) for path in asked}
+            for same in ("key", "place"):
+                told = getattr(question, same)
+                if found := next((path for path, mark in marks.items() if told and mark.get(same) == told), None):
+                    return found
+            number = max((int(path.name.split(".")[0]) for path in asked), default=0) + 1
+            path = self._folder / f"{number:03}.prompt.md"
+            half = path.with_suffix(".half")  # whoever watches the folder sees whole prompts
+            half.write_text(_text(question), "utf-8")
+            half.replace(path)
+        except OSError as error:
+            raise ProviderError(f"No prompt can be written in {self._folder} ({error.strerror}).") from None
+        return path
+
+    async def close(self) -> None:
+        pass
+
+
+def _text(question: Question) -> str:
+    mark = json.dumps({"key": question.key, "role": question.role, "place": question.place})
+    mark = mark.replace("--", "-\\u002d")  # which would end the comment
+    return f"<!-- {mark} -->\n" + "".join(f"\n# {speaker}\n\n{said}\n" for speaker, said in question.talk)
+
+
+def _mark(prompt: Path) -> dict[str, str]:
+    with prompt.open(encoding="utf-8", errors="replace") as file:
+        found = re.fullmatch(r"<!-- (\{.*\}) -->\n", file.readline())
+    try:
+        mark = json.loads(found[1]) if found else {}
+    except ValueError:
+        return {}
+    return mark if isinstance(mark, dict) else {}
+
+
+def _size(reply: Path) -> int:
+    try:
+        return reply.stat().st_size
+    except OSError:  # not there, or not any more: an editor puts a new file in its place
+        return 0
+
+
+def _read(reply: Path) -> str:
+    try:
+        return text_files.read(reply, otherwise="cp1252")
+    except OSError as error:
+        raise ProviderError(f"The reply {reply} cannot be read ({error.strerror}).") from None
+    except text_files.NotText as fault:
+        raise ProviderError(f"The reply {reply} {fault}.") from None

@@ -1,0 +1,154 @@
+"""Who can be the model, and how its settings make one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_agent.errors import ProviderError, UsageError
+from kernel_agent.llm.cassette import Replay, read
+from kernel_agent.llm.ensemble import Ensemble, Past
+from kernel_agent.llm.manual import Manual
+from kernel_agent.llm.metered import Metered, counted, metered, most_reply
+from kernel_agent.llm.model import Answers, Model, Question, Reply, Role
+from kernel_agent.llm.openai_compatible import Endpoint, Extras
+from kernel_agent.run.budget import Budget
+from kernel_agent.run.journal import MANUAL
+from kernel_agent.settings import Settings, models_of, variable_of
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai/"
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Who can be the model: its OpenAI-compatible address, the settings with its key, the model where none is named.
+
+    No address: --base-url must give it. `limit_name` is what it calls the most tokens of a reply.
+    """
+
+    name: str
+    base_url: str | None = None
+    keys: tuple[str, ...] = ()
+    model: str | None = None
+    needs_key: bool = True
+    limit_name: str = "max_tokens"
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    row.name: row
+    for row in (
+        Provider(
+            "openai",
+            "https://api.openai.com/v1",
+            ("openai_api_key",),
+            "gpt-6.1-sol",
+            limit_name="max_completion_tokens",
+        ),
+        Provider("gemini", GEMINI_URL, ("gemini_api_key",), "gemini-3.8-flash"),
+        Provider("anthropic", "https://api.anthropic.com/v1/", ("anthropic_api_key",), "claude-sonnet-5-5"),
+        Provider("openrouter", "https://openrouter.ai/api/v1", ("openrouter_api_key",)),
+        Provider("ollama", "http://localhost:11434/v1", needs_key=False),
+        Provider("vllm", "http://localhost:8000/v1", ("gateway_api_key",), needs_key=False),
+        Provider("custom", None, ("gateway_api_key", "openai_api_key"), needs_key=False),
+        Provider("manual", needs_key=False),
+        Provider("replay", needs_key=False),
+    )
+}
+
+
+def open_model(
+    provider: str,
+    settings: Settings,
+    calls: Past,
+    run_dir: Path,
+    say: Callable[[str], None] | None = None,
+    budget: Budget | None = None,
+) -> Model:
+    """The model of a run by its provider's name (a row of PROVIDERS; `auto` is settled by the caller).
+
+    Raises UsageError for an unknown provider or a missing model name or address, ProviderError for a missing key.
+    """
+    row = PROVIDERS.get(provider)
+    if row is None:
+        raise UsageError(f"There is no provider {provider}: choose one of {', '.join(PROVIDERS)}.")
+    if provider == "manual":
+        return Model(Manual(run_dir / MANUAL, say, wait=settings.wait), calls)
+    if provider == "replay":
+        return Model(Replay(read(settings.cassette).calls if settings.cassette else ()), calls)
+    by_role: dict[Role, str | None] = {
+        "ideas": settings.ideas_model,
+        "code": settings.code_model,
+        "helper": settings.helper_model,
+        "escalation": settings.escalation_model,
+    }
+    budget = budget or Budget()
+
+    def answers(names: str | None) -> Answers:
+        models = {name: _endpoint(row, name, settings, say, budget) for name in models_of(names) or ("",)}
+        return Ensemble(models, calls) if len(models) > 1 else next(iter(models.values()))
+
+    named = {role: answers(names) for role, names in by_role.items() if names}
+    if "code" in named:
+        named["repair"] = named["code"]
+    general = None if {"ideas", "code"} <= set(named) else answers(settings.model_name)
+    return Model(ByRole(general or named["code"], named), calls, settings.max_concurrent_calls, say)
+
+
+class ByRole:
+    """Asks a role's own endpoint or ensemble where it has one, else the general one."""
+
+    def __init__(self, general: Answers, by_role: Mapping[Role, Answers]) -> None:
+        self._general, self._by_role = general, by_role
+        self.remedy = general.remedy
+
+    async def answer(self, question: Question) -> Reply:
+        asked = self._by_role.get(question.role, self._general) if question.role else self._general
+        return await asked.answer(question)
+
+    async def close(self) -> None:
+        for answers in {id(one): one for one in (self._general, *self._by_role.values())}.values():
+            await answers.close()
+
+
+def _endpoint(
+    row: Provider, name: str | None, settings: Settings, say: Callable[[str], None] | None, budget: Budget
+) -> Metered:
+    """The endpoint of a model by its name, `PROVIDER:NAME` where it is another provider's."""
+    url = settings.base_url
+    if name and (other := PROVIDERS.get(name.partition(":")[0])) and other is not row and ":" in name:
+        row, name, url = other, name.partition(":")[2], None
+    name = name or row.model
+    if name is None:
+        raise UsageError(f"Provider {row.name} needs the name of a model: give --model-name.")
+    url = url or row.base_url
+    if url is None:
+        raise UsageError(f"Provider {row.name} has no address of its own: give --base-url.")
+    bounded = counted(settings)
+    extras = Extras(settings.temperature, most_reply(settings), settings.reasoning_effort, row.limit_name, bounded)
+    endpoint = Endpoint(
+        row.name,
+        name,
+        url,
+        key=_key(row, settings),
+        timeout_s=settings.call_timeout_s,
+        extras=extras,
+        say=say,
+    )
+    return metered(endpoint, name, settings, budget)
+
+
+def _key(row: Provider, settings: Settings) -> str | None:
+    """The first of the provider's keys that is set; None where it needs none."""
+    for name in row.keys:
+        secret: SecretStr | None = getattr(settings, name)
+        if key := secret.get_secret_value().strip() if secret else "":
+            return key
+    if row.needs_key:
+        variable = variable_of(row.keys[0])
+        raise ProviderError(f"Provider {row.name} needs a key: set {variable} in the environment or in .env.")
+    return None

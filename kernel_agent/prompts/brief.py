@@ -1,0 +1,288 @@
+"""What a prompt says of a brief, in words and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from difflib import unified_diff
+from math import prod
+from statistics import median
+from typing import Any
+
+from kernel_agent.knowledge.render import told
+from kernel_agent.prompts import line
+from kernel_agent.run.types import JSON, Brief, Description, Evaluation, Idea, Outcome, Profile, Timing, baseline_title
+
+HOT_LINES, RULES, LAUNCHES = 6, 3, 8
+GIST = 240
+"""Characters of how an earlier idea was to be carried out."""
+
+TRIED, TITLES = 26_000, 9_000
+"""Characters of all that was tried, and of these kept for what is told by its title alone."""
+
+SHORTER = 0.6
+"""Share of a source up to which its difference from another stands for it."""
+
+FASTEST = 8
+"""Earlier ideas that are told whole because nothing was faster."""
+
+NEAR = 0.3
+"""Share of a time left to the limit below which a profiler's rules promise more than there is."""
+
+KERNELS = 60
+"""Kernels of torch.compile, and rows of a graph, that are named."""
+
+RATE = "of the operations at TF32's rate (bfloat16's for narrow inputs); float32 of split operands takes longer"
+"""What a limit by operations counts on a GPU."""
+
+SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
+
+
+def facts(brief: Brief) -> dict[str, object]:
+    """The names that brief.md.j2 and the targets' texts use."""
+    known, device = brief.description, brief.description.device
+    evaluation, idea = brief.parent_evaluation, brief.parent_idea
+    return {
+        "target": brief.problem.target,
+        "arch": device.arch,
+        "threads": device.threads,
+        "device": line(_device(known), 800),
+        "problem": brief.problem.source,
+        "operators": operators(known.graph) if known.graph else "",
+        "graph_error": known.graph_error,
+        "facts": list(_work(known)),
+        "compiled": "\n".join(_first([line(name) for name in known.compiled])),
+        "notes": "\n".join(line(note) for note in known.notes),
+        "parent_title": idea and idea.title + _written(brief, idea),
+        "parent_source": brief.parent.source,
+        "parent_time": _parent_time(brief),
+        "parent_measured": _measured(evaluation, known) if evaluation else "nothing yet",
+        "parent_profile": "\n".join(_profile(brief.parent_profile, _left(brief))) if brief.parent_profile else "",
+        "mate": brief.mate
+        and {
+            "title": brief.mate.idea.title,
+            **_beside(brief.mate.trial.source, brief.parent.source),
+            "measured": _measured(brief.mate.evaluation, known),
+        },
+        "outcomes": _outcomes(brief),
+        "promises": _promises(brief),
+        "advice": brief.advice,
+        "passages": [
+            {"label": f"{p.slot}: {': '.join(filter(None, (p.title, p.heading)))} ({p.source})", "text": p.text}
+            for p in brief.passages
+        ],
+        "retrieval_mode": brief.retrieval_mode,
+        "experience": told(brief.experiences),
+    }
+
+
+def _device(known: Description) -> str:
+    device = known.device
+    copy = f", {device.copy_gbps:,.0f} GB/s measured for a copy (read + write)" if device.copy_gbps else ""
+    threads = f", {device.threads} thread{'s' if device.threads != 1 else ''}" if device.target == "cpu" else ""
+    return f"{device.name}, {device.arch}{threads}{copy}{''.join(f'; {feature}' for feature in device.features)}"
+
+
+def _written(brief: Brief, idea: Idea) -> str:
+    by = ", as a template writes it" if idea.change is not None else ""
+    swept = ", ".join(f"{name}={value}" for name, value in brief.parent.tuned)
+    return by + (f", now with {swept}" if swept else "")
+
+
+def _parent_time(brief: Brief) -> str:
+    known, evaluation = brief.description, brief.parent_evaluation
+    timing = evaluation.timing if evaluation and evaluation.timing else known.baselines["eager"]
+    name = "as measured" if brief.parent_idea else "eager PyTorch"
+    return f"{name} at {timing.median_us:,.1f} us"
+
+
+def _beside(source: str, parent: str) -> dict[str, str]:
+    """The other parent's source, or what of it is not the first parent's where that says it in far fewer words."""
+    rows = unified_diff(parent.splitlines(), source.splitlines(), "the parent", "the other parent", n=2, lineterm="")
+    if len(change := "\n".join(rows)) > SHORTER * len(source):
+        return {"label": "the other parent's source, a complete candidate", "source": source}
+    return {"label": "the other parent's source, as a unified diff from the parent's above", "source": change}
+
+
+def _work(known: Description) -> Iterator[str]:
+    yield f"counted work: {_amount(known.flops)}FLOP; inputs, parameters and outputs once: {_amount(known.bytes)}B"
+    if known.limit_us:
+        yield f"limit from these and the device's measured peaks: {known.limit_us:,.1f} us, {_of(known)}"
+    if known.bytes_us and _by_operations(known):
+        yield f"the bytes alone would take {known.bytes_us:,.1f} us"
+    for name, timing in known.baselines.items():
+        yield f"{baseline_title(name)}: {_time(timing, known)}"
+    fastest = min(known.baselines, key=lambda name: known.baselines[name].median_us)
+    yield f"to beat: {baseline_title(fastest)}, {known.baselines[fastest].median_us:,.1f} us"
+
+
+def _by_operations(known: Description) -> bool:
+    return bool(known.bytes_us and known.limit_us and known.bytes_us < 0.9 * known.limit_us)
+
+
+def _of(known: Description) -> str:
+    """What the limit counts, and what is within reach."""
+    if not _by_operations(known):
+        return "at the rate of a copy; streaming kernels reach 85 to 95 % of it"
+    return "of the operations" if known.device.target == "cpu" else RATE
+
+
+def _time(timing: Timing, known: Description) -> str:
+    return f"{timing.median_us:,.1f} us [{timing.low_us:,.1f}, {timing.high_us:,.1f}]{_share(timing.median_us, known)}"
+
+
+def _share(time_us: float, known: Description) -> str:
+    """How far a time is from the limit, which exact algebra can pass where operations make it."""
+    if known.limit_us and known.bytes_us and time_us < known.limit_us:
+        return f", less than the operations as counted allow; the bytes alone would take {known.bytes_us:,.1f} us"
+    reached = known.reached(time_us)
+    return f", {100 * reached:.0f} % of the limit reached" if reached else ""
+
+
+def _measured(evaluation: Evaluation, known: Description) -> str:
+    if evaluation.timing is None:
+        return evaluation.status.replace("_", " ")
+    parts = [_time(evaluation.timing, known)]
+    for versus in evaluation.versus:
+        speedup = versus.speedup
+        parts.append(f"{speedup.median:.2f}x {versus.baseline} [{speedup.low:.2f}, {speedup.high:.2f}]")
+    if evaluation.error is not None:
+        parts.append(f"error {evaluation.error:.3g} of the 64 allowed")
+    return ", ".join(parts)
+
+
+def _left(brief: Brief) -> float | None:
+    """The share of the parent's time that a kernel at the limit would not take."""
+    timing = brief.parent_evaluation and brief.parent_evaluation.timing
+    reached = brief.description.reached(timing.median_us) if timing else None
+    return 1 - reached if reached and reached < 1 else None
+
+
+def _profile(seen: Profile, left: float | None) -> Iterator[str]:
+    """What limits the parent, as far as the profiler could tell."""
+    yield f"bound: {line(seen.bound)}, {line(seen.why)} (from {seen.rung})"
+    groups = (("wrong", seen.findings), ("warps wait", seen.stalls), ("hot", seen.hot_lines[:HOT_LINES]))
+    for name, rows in (*groups, ("rule", seen.rules[:RULES]), ("launch", seen.launches[:LAUNCHES])):
+        for row in rows:
+            yield f"{name}: {line(row, 400)}"
+    if seen.rules and left is not None and left < NEAR:
+        yield f"whatever the rules estimate, {100 * left:.0f} % of the time is all that lies between this and the limit"
+    if seen.metrics:
+        yield f"numbers: {line('; '.join(seen.metrics), 900)}"
+
+
+def _outcomes(brief: Brief) -> str:
+    """What was tried, a line each, in at most TRIED characters: what does not fit is told by its title, then counted.
+
+    This round's own ideas come first, as none may repeat them, then what led to the parent and what was fastest, then
+    the latest; it is told in the order in which it was tried.
+    """
+    tried = [(one, "led to the parent") for one in brief.lessons]
+    tried += [(one, "tried beside it") for one in brief.siblings]
+    fastest = sorted(range(len(tried)), key=lambda at: -(tried[at][0].speedup or 0.0))[:FASTEST]
+    telling = {*range(len(brief.lessons)), *fastest}
+    told: dict[int, str] = {}
+    left = TRIED
+    for at in sorted(range(len(tried)), key=lambda at: (tried[at][0].status is not None, at not in telling, -at)):
+        one, where = tried[at]
+        row = f"{_outcome(one)} ({where})"
+        if len(row) >= left - TITLES:
+            row = f"{_outcome(one if one.status is None else replace(one, gist='', remark=''))} ({where})"
+        if len(row) < left:
+            told[at] = row
+            left -= len(row) + 1
+    missing = len(tried) - len(told)
+    return "\n".join([*(told[at] for at in sorted(told)), *([f"... and {missing} more"] if missing else [])])
+
+
+def outcomes(found: Iterable[Outcome]) -> str:
+    """One line each: what was found, then what was tried."""
+    return "\n".join(map(_outcome, found))
+
+
+def _outcome(one: Outcome) -> str:
+    tried = "refused" if one.remark else "being tried"
+    status = tried if one.status is None else one.status.replace("_", " ")
+    found = status if one.speedup is None else f"{_factor(one.speedup)} eager"
+    if one.gain is not None:
+        found += f" and {_factor(one.gain)} its parent"
+    if one.speedup is not None and one.predicted:
+        found += f", which promised {_factor(one.predicted)}"
+    remark = f"; {line(one.remark)}" if one.remark else ""
+    gist = f"; it was: {line(one.gist, GIST)}" if one.gist else ""
+    return f"{found}: {line(one.title)}{remark}{gist}"
+
+
+def _promises(brief: Brief) -> str:
+    """How the gains over a kernel that were predicted in this run compare with those that were measured."""
+    told = ((one.predicted, one.gain) for one in (*brief.lessons, *brief.siblings))
+    checked = [(promise, gain) for promise, gain in told if promise and gain]
+    if not checked:
+        return ""
+    kept = sum(gain >= promise for promise, gain in checked)
+    promised, measured = (median(one) for one in zip(*checked, strict=True))
+    return (
+        f"of {len(checked)} predictions that were put to the test {kept} came true; "
+        f"the median promised {_factor(promised)} and {_factor(measured)} was measured"
+    )
+
+
+def _factor(value: float) -> str:
+    return f"{value:.2f}x" if 0.1 <= value < 1e6 else f"{value:.2g}x"
+
+
+def _amount(value: float) -> str:
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g} "
+
+
+def _first(rows: Sequence[str], limit: int = KERNELS) -> Sequence[str]:
+    return rows if len(rows) <= limit else (*rows[:limit], f"... and {len(rows) - limit} more")
+
+
+def operators(graph: JSON, limit: int = KERNELS) -> str:
+    """One line an operator: name, operator, arguments, result, and the bytes it reads and writes run alone."""
+    specs: dict[str, Sequence[JSON]] = {}
+    given = []
+    for row in (*graph["inputs"], *graph["parameters"]):
+        if "shape" in row:
+            specs[row.get("node", row["name"])] = (row,)
+            given.append(f"{row.get('node', row['name'])}: {row.get('kind', 'input')} {_spec(row)}")
+    rows = [*_first(given, limit)]
+    for node in graph["nodes"][:limit]:
+        specs[node["name"]] = node["outputs"]
+        read = {name for arg in (*node["args"], *node["kwargs"].values()) for name in _names(arg)}
+        moved = sum(_bytes(spec) for name in (*read, node["name"]) for spec in specs.get(name, ()))
+        arguments = [_argument(arg) for arg in node["args"]]
+        arguments += [f"{key}={_argument(arg)}" for key, arg in node["kwargs"].items()]
+        made = ", ".join(_spec(spec) for spec in node["outputs"])
+        rows.append(line(f"{node['name']} = {node['op']}({', '.join(arguments)}) -> {made}; {_amount(moved)}B", 1000))
+    if len(graph["nodes"]) > limit:
+        rows.append(f"... and {len(graph['nodes']) - limit} more")
+    return "\n".join([*rows, f"returns {', '.join(_first([*map(str, graph['outputs'])], limit))}"])
+
+
+def _spec(spec: JSON) -> str:
+    return f"{spec['dtype']}{spec['shape']}"
+
+
+def _bytes(spec: JSON) -> int:
+    return prod(spec["shape"]) * SIZES.get(spec["dtype"], 1)
+
+
+def _names(arg: Any) -> Iterator[str]:
+    if isinstance(arg, dict) and "node" in arg:
+        yield arg["node"]
+    elif isinstance(arg, list):
+        for inner in arg:
+            yield from _names(inner)
+
+
+def _argument(arg: Any) -> str:
+    if isinstance(arg, dict):
+        return str(next(iter(arg.values()), ""))
+    if isinstance(arg, list):
+        return f"[{', '.join(map(_argument, arg))}]"
+    return str(arg)

@@ -1,0 +1,1 @@
+"""Who proposes ideas and writes kernels: a model, or templates."""

@@ -1,0 +1,201 @@
+"""Row programs in CUDA C++, written into the kernels of corpus/kernels/*/level_02.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from textwrap import indent
+
+from kernel_agent.proposers.templates.express import (
+    contiguous,
+    expression,
+    fill,
+    helpers,
+    index,
+    leaf_name,
+    operand,
+    summed,
+    text,
+)
+from kernel_agent.proposers.templates.program import Program, Read
+from kernel_agent.proposers.templates.schedule import Pass, reads
+from kernel_agent.proposers.templates.writer import START, TYPES, Writer
+
+
+def emit(program: Program, genes: Mapping[str, object]) -> str:
+    """The whole CUDA source; it exports `run`, which takes the program's leaves and then its outputs."""
+    writer = _CudaWriter(program, genes, "everything" if genes.get("row") == "registers" else "nothing")
+    work = indent(writer.rows() if program.folds else writer.points(), "    ")
+    end = ["launch(t, out0.device());"]
+    places = {"shape": writer.shape(), "tensors": writer.tensors(), "work": work, "run": writer.run(end)}
+    places["math"] = helpers("math/level_01.cu", "".join(places.values()), writer.types())
+    return fill(text(f"{program.family}/level_02.cu"), places)
+
+
+def flags(genes: Mapping[str, object]) -> tuple[str, ...]:
+    """Compiler flags; line numbers let a profiler name the source."""
+    return ("-O3", "-lineinfo")
+
+
+def vector(program: Program, wanted: int) -> int:
+    """The most elements, at most `wanted`, that every row and every contiguous leaf can be cut into."""
+    sizes = [program.columns]
+    for i, (rows, _) in program.places.items():
+        term = program.terms[i]
+        if isinstance(term, Read) and contiguous(program, i):
+            sizes += [term.offset, *(stride for _, stride in rows)]
+    while any(size % wanted for size in sizes):
+        wanted //= 2
+    return wanted
+
+
+class _CudaWriter(Writer):
+    @property
+    def held(self) -> bool:
+        """Whether a row stays in registers from pass to pass."""
+        return self.genes.get("row") == "registers"
+
+    def shape(self) -> str:
+        p, genes = self.program, self.genes
+        macros = [("THREADS", genes["threads"])]
+        macros.append(("ROWS_PER_BLOCK", genes["together"]) if p.folds else ("UNROLL", genes["unroll"]))
+        lines = [f"#ifndef {name}\n#define {name} {value}\n#endif" for name, value in macros]
+        lines.append(f"constexpr int64_t ROWS = {p.rows}, COLUMNS = {p.columns};")
+        lines.append(f"constexpr int VECTOR = {vector(p, int(str(genes['vector'])))};")
+        lines.append(f"constexpr bool PERSISTENT = {'true' if genes['grid'] == 'resident' else 'false'};")
+        if not p.folds:
+            lines.append(f"using index_t = {'uint32_t' if p.rows * p.columns < 2**31 else 'int64_t'};")
+        return "\n".join(lines)
+
+    def points(self) -> str:
+        """The body of a kernel over points: all vectors are asked for, then used."""
+        only = self.passes[0]
+        vectors = self._vectors(only)
+        lines = [f"k_vector<{self.type(i)}, VECTOR> p{i}[UNROLL];" for i in vectors]
+        lines += _loop("UNROLL", "#pragma unroll", [*self._where(only), *(self._fetch(i, f"p{i}[i]") for i in vectors)])
+        use = [*self._where(only), *self._scalars(only), *self._elements(only, ())]
+        return "\n".join([*lines, *_loop("UNROLL", "#pragma unroll", use)])
+
+    def rows(self) -> str:
+        """The body of a kernel over rows: pass by pass, each ending in the reductions that the next one needs."""
+        lines = list[str]()
+        for plan in self.passes:
+            lines += self._scalars(plan)
+            lines += self._pass(plan)
+        for n, output in enumerate(self.program.outputs):
+            if not output.full:
+                store = self._store(output.spec.dtype, f"t.out{n}[r]", operand(self.program, output.term))
+                lines.append(f"if (real && lane == 0) {store}")
+        return "\n".join(lines)
+
+    def _pass(self, plan: Pass) -> list[str]:
+        if not plan.folds and not plan.outputs:
+            return []
+        unroll = "#pragma unroll" if self.held else "#pragma unroll 4"
+        vectors = self._vectors(plan)
+        column = "const int c = i * STEP + lane * VECTOR;"
+        lines = [f"float k{i}[STEPS * VECTOR];" for i in plan.kept]
+        lines += [f"float f{i} = {START[self.folded(i).kind]};" for i in plan.folds]
+        if self.held and vectors:
+            lines += [f"k_vector<{self.type(i)}, VECTOR> p{i}[STEPS];" for i in vectors]
+            lines += _loop("STEPS", unroll, [column, *(self._fetch(i, f"p{i}[i]") for i in vectors)])
+        lines += _loop("STEPS", unroll, [column, *self._elements(plan, vectors if self.held else ())])
+        for i in plan.folds:
+            lines.append(f"const float v{i} = k_reduce<k_{self.folded(i).kind}>(f{i}, area, turn);")
+        return lines
+
+    def _elements(self, plan: Pass, fetched: tuple[int, ...]) -> list[str]:
+        """What happens at one vector: loads not yet made, the elements' loop, and the stores."""
+        p, held = self.program, "i * VECTOR + j"
+        lines, arrays = list[str](), fetched or (self._vectors(plan) if not p.folds else ())
+        for i in (i for i in self._contiguous(plan) if i not in arrays):
+            lines += [f"k_vector<{self.type(i)}, VECTOR> p{i};", self._fetch(i, f"p{i}")]
+        body = [f"const float v{i} = k{i}[{held}];" for i in plan.recalled]
+        for i in plan.loop:
+            body.append(f"const float v{i} = {self._element(i, f'p{i}[i]' if i in arrays else f'p{i}')};")
+            body += [f"k{i}[{held}] = v{i};"] if i in plan.kept else []
+        for i in plan.folds:
+            term = self.folded(i)
+            body.append(f"f{i} = k_{term.kind}(f{i}, {operand(p, term.arg)});")
+        after = list[str]()
+        for n in plan.outputs:
+            output = p.outputs[n]
+            kind = TYPES[output.spec.dtype]
+            lines.append(f"k_vector<{kind}, VECTOR> o{n};")
+            body.append(self._store(output.spec.dtype, f"o{n}.at[j]", operand(p, output.term)))
+            once = "true" if self.genes["store"] == "stream" else "false"
+            put = f"k_put<{once}>(t.out{n} + {'(r * COLUMNS + c)' if p.folds else 'e'}, o{n});"
+            after.append(f"if (real) {put}" if p.folds else put)
+        lines += ["#pragma unroll", "for (int j = 0; j < VECTOR; ++j) {", indent("\n".join(body), "  "), "}"]
+        return [*lines, *after]
+
+    def _vectors(self, plan: Pass) -> tuple[int, ...]:
+        """Contiguous reads that vary by row, worth asking for ahead: the others, shared by rows, are in a cache."""
+        return tuple(i for i in self._contiguous(plan) if self.program.by_row[i] or self.program.rows == 1)
+
+    def _contiguous(self, plan: Pass) -> tuple[int, ...]:
+        return tuple(i for i in reads(self.program, plan.loop) if contiguous(self.program, i))
+
+    def _where(self, plan: Pass) -> list[str]:
+        """The point of a vector, and its row and column where something is broadcast."""
+        lines = ["const int64_t e = first + i * (THREADS * VECTOR);"]
+        p = self.program
+        if any(not self._dense(i) for i in range(len(p.terms)) if isinstance(p.terms[i], Read)):
+            lines.append("[[maybe_unused]] const index_t r = static_cast<index_t>(e) / static_cast<index_t>(COLUMNS);")
+            lines.append(
+                "[[maybe_unused]] const index_t c = static_cast<index_t>(e) - r * static_cast<index_t>(COLUMNS);"
+            )
+        return lines
+
+    def _dense(self, i: int) -> bool:
+        """Whether a read has one element a point, in order."""
+        p, term = self.program, self.program.terms[i]
+        return isinstance(term, Read) and term.pattern == ((p.rows * p.columns, 1),)
+
+    def _fetch(self, i: int, to: str) -> str:
+        term = self.program.terms[i]
+        assert isinstance(term, Read)
+        once = "true" if self.genes["load"] == "stream" and self._dense(i) and self._read_once(i) else "false"
+        if self._dense(i) and not self.program.folds:
+            at = summed(str(term.offset), "e")
+        else:
+            at = summed(str(term.offset), index(self.program.places[i][0], "r"), "c")
+        return f"{to} = k_fetch<VECTOR, {once}>(t.{leaf_name(self.program, i)} + ({at}));"
+
+    def _read_once(self, i: int) -> bool:
+        return sum(i in plan.loop for plan in self.passes) == 1
+
+    def _scalars(self, plan: Pass) -> list[str]:
+        lines = list[str]()
+        for i in plan.scalars:
+            term = self.program.terms[i]
+            if isinstance(term, Read):
+                at = summed(str(term.offset), index(self.program.places[i][0], "r"))
+                value = self._load(i, f"t.{leaf_name(self.program, i)}[{at}]")
+            else:
+                value = expression(self.program, i)
+            lines.append(f"const float v{i} = {value};")
+        return lines + self.reciprocals(plan.loop)
+
+    def _element(self, i: int, at: str) -> str:
+        term = self.program.terms[i]
+        if isinstance(term, Read):
+            if contiguous(self.program, i):
+                return self._load(i, f"{at}.at[j]")
+            rows, columns = self.program.places[i]
+            where = summed(str(term.offset), index(rows, "r"), index(columns, "(c + j)"))
+            return self._load(i, f"t.{leaf_name(self.program, i)}[{where}]")
+        return self.multiplied(i) or expression(self.program, i)
+
+    def _load(self, i: int, element: str) -> str:
+        return element if self.type(i) == "float" else f"k_load({element})"
+
+    def _store(self, dtype: str, to: str, value: str) -> str:
+        return f"{to} = {value};" if dtype == "float32" else f"k_store({to}, {value});"
+
+
+def _loop(count: str, unroll: str, body: list[str]) -> list[str]:
+    """A loop over a thread's vectors: the first lines say where one is, the rest runs where it is in the tensor."""
+    split = sum(line.startswith(("const int64_t e", "const int c", "[[maybe_unused]]")) for line in body)
+    bound = "WHOLE || e < POINTS" if body[0].startswith("const int64_t e") else "WHOLE || c < COLUMNS"
+    inner = [f"if ({bound}) {{", indent("\n".join(body[split:]), "  "), "}"]
+    return [unroll, f"for (int i = 0; i < {count}; ++i) {{", indent("\n".join([*body[:split], *inner]), "  "), "}"]

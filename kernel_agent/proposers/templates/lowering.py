@@ -1,0 +1,231 @@
+"""From the nodes of a graph to values. Everything that no template covers is refused here, by the operator's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from kernel_agent.errors import NotCovered
+from kernel_agent.proposers.templates.graph import HELP, Graph, Node, Ref, Spec
+from kernel_agent.proposers.templates.pointwise import POINTWISE, unary
+from kernel_agent.proposers.templates.rowwise import ROWWISE
+from kernel_agent.proposers.templates.values import Load, Number, Value, View, fit, lift, narrow, permute, reshape
+
+DTYPES = ("float32", "float16", "bfloat16", "bool")
+SAME = ["contiguous", "clone", "detach", "detach_", "alias", "lift_fresh", "lift_fresh_copy"]
+CASTS = ["to", "_to_copy", "type_as", "float", "half", "bfloat16", "bool"]
+RESHAPES = ["view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as"]
+EXPANDS = ["expand", "expand_as", "broadcast_to"]
+FILLS = {"ones": 1.0, "ones_like": 1.0, "zeros": 0.0, "zeros_like": 0.0}
+IN_PLACE = {f"{name}_": name for name in POINTWISE}
+
+
+def lower(graph: Graph) -> tuple[Value, ...]:
+    """The values that the module returns. Raises NotCovered, naming the operator that stands in the way."""
+    known: dict[str, Any] = {}
+    for name, leaf in graph.leaves.items():
+        known[name] = Load(leaf, leaf.spec.shape)
+    dtypes = {name: leaf.spec.dtype for name, leaf in graph.leaves.items()}
+    dtypes |= {node.name: node.outputs[0].dtype for node in graph.nodes if node.outputs}
+    wanted = _reachable(graph)
+    for node in graph.nodes:
+        if node.name in wanted:
+            known[node.name] = _cast(node, _node(node, known), dtypes)
+    return tuple(_returned(known.get(name)) for name in graph.outputs)
+
+
+def _returned(value: object) -> Value:
+    if not isinstance(value, Value):
+        raise NotCovered(f"the module returns something that is not a tensor of floats. {HELP}")
+    if isinstance(value, Load):
+        raise NotCovered(f"the module returns its input {value.leaf.node} unchanged: nothing can be made faster.")
+    return value
+
+
+def names(op: str) -> tuple[str, str]:
+    """The operator's name and overload: `aten.add.Tensor` -> (`add`, `Tensor`)."""
+    parts = op.split(".")
+    return (parts[1], parts[2]) if len(parts) == 3 else (op, "")
+
+
+def _reachable(graph: Graph) -> set[str]:
+    nodes = {node.name: node for node in graph.nodes}
+    stack = [*graph.outputs, *(node.name for node in graph.nodes if names(node.op)[0] in IN_PLACE)]
+    wanted = set[str]()
+    while stack:
+        name = stack.pop()
+        if name in wanted:
+            continue
+        wanted.add(name)
+        if name in nodes:
+            stack.extend(_mentions([nodes[name].args, nodes[name].kwargs]))
+    return wanted
+
+
+def _mentions(argument: Any) -> list[str]:
+    if isinstance(argument, Ref):
+        return [argument.node]
+    if isinstance(argument, Mapping):
+        argument = list(argument.values())
+    return [name for item in argument for name in _mentions(item)] if isinstance(argument, list | tuple) else []
+
+
+def _node(node: Node, known: dict[str, Any]) -> Any:
+    if node.op == "_operator.getitem":
+        return _item(node, known)
+    base, overload = names(node.op)
+    args = [_operand(a, known, node.op) for a in node.args]
+    kwargs = {k: _operand(a, known, node.op) for k, a in node.kwargs.items()}
+    if base in IN_PLACE:
+        return _in_place(node, args, kwargs, known)
+    rule = _rule(base, overload)
+    if rule is None:
+        raise NotCovered(f"no template covers {node.op}. {HELP}")
+    value = rule(node, args, kwargs)
+    if not isinstance(value, Value):
+        return value
+    if node.spec.dtype not in DTYPES:
+        raise NotCovered(f"templates compute in {', '.join(DTYPES)}, and {node.op} gives {node.spec.dtype}. {HELP}")
+    return fit(value, node.spec.shape)
+
+
+def _operand(argument: Any, known: dict[str, Any], op: str) -> Any:
+    if isinstance(argument, Ref):
+        value = known[argument.node]
+        if isinstance(value, Load) and value.leaf.spec.dtype not in DTYPES:
+            raise NotCovered(f"templates read {', '.join(DTYPES)}, and {op} reads {value.leaf.spec.dtype}. {HELP}")
+        return value
+    return [_operand(a, known, op) for a in argument] if isinstance(argument, list) else argument
+
+
+def _item(node: Node, known: dict[str, Any]) -> Any:
+    of, index = known[node.args[0].node], node.args[1]
+    if index >= len(of) or of[index] is None:
+        raise NotCovered(f"no template covers output {index} of {node.args[0].node} (the positions found). {HELP}")
+    return of[index]
+
+
+def _in_place(node: Node, args: list[Any], kwargs: dict[str, Any], known: dict[str, Any]) -> Value:
+    """Every name of the value gets the new one; what shares its memory under another view is refused."""
+    old, base = args[0], IN_PLACE[names(node.op)[0]]
+    views = any(isinstance(v, View) and v.base is old for v in known.values())
+    if not isinstance(old, Value) or isinstance(old, Load | View) or views:
+        raise NotCovered(f"no template covers {node.op} on an input or a view. {HELP}")
+    new = fit(POINTWISE[base](*args, **kwargs), node.spec.shape)
+    for name in [name for name, value in known.items() if value is old]:
+        known[name] = new
+    return new
+
+
+def _cast(node: Node, value: Any, dtypes: Mapping[str, str]) -> Any:
+    """The value rounded, where the node narrows its type."""
+    if names(node.op)[0] not in CASTS or not isinstance(value, Value):
+        return value
+    before, after = dtypes[node.args[0].node], node.spec.dtype
+    if before == after or before == "bool" or after == "float32":
+        return value
+    return POINTWISE["ne"](value, 0) if after == "bool" else unary(f"round_{after}")(value)
+
+
+Rule = Callable[[Node, list[Any], dict[str, Any]], Any]
+
+
+def covers(base: str) -> bool:
+    """Whether there is a template's rule for an operator of this name, for some of its arguments at least."""
+    return base == "_operator.getitem" or base in IN_PLACE or _rule(base, "") is not None
+
+
+def _rule(base: str, overload: str) -> Rule | None:
+    if base in ROWWISE and not (base in ("max", "min") and overload == "other"):
+        return lambda node, args, kwargs: ROWWISE[base](node.op, *args, **kwargs)
+    if base in POINTWISE:
+        return lambda node, args, kwargs: lift(POINTWISE[base](*args, **kwargs))
+    if base in SAME or base in CASTS:
+        return _same
+    if base in RESHAPES:
+        return lambda node, args, kwargs: reshape(lift(args[0]), node.spec.shape)
+    if base in EXPANDS:
+        return lambda node, args, kwargs: args[0]
+    if base in FILLS:
+        return lambda node, args, kwargs: Number(FILLS[base])
+    return RULES.get(base)
+
+
+def _same(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return args[0]
+
+
+def _dropout(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if args[1] and args[2]:
+        raise NotCovered(f"no template covers {node.op} in training, which draws random numbers: call .eval(). {HELP}")
+    return args[0]
+
+
+def _slices(node: Node, value: Value, dim: int, sizes: list[Spec]) -> tuple[Value, ...]:
+    dim %= len(value.shape)
+    starts = [sum(s.shape[dim] for s in sizes[:i]) for i in range(len(sizes))]
+    return tuple(narrow(value, dim, at, s.shape[dim], node.op) for at, s in zip(starts, sizes, strict=True))
+
+
+def _pieces(node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[Value, ...]:
+    return _slices(node, args[0], args[2] if len(args) > 2 else kwargs.get("dim", 0), list(node.outputs))
+
+
+def _glu(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    dim = args[1] if len(args) > 1 else kwargs.get("dim", -1)
+    a, b = _slices(node, args[0], dim, [node.spec, node.spec])
+    return a * POINTWISE["sigmoid"](b)
+
+
+def _slice(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    value = lift(args[0])
+    given = dict(zip(("dim", "start", "end", "step"), args[1:], strict=False)) | kwargs
+    dim, start = given.get("dim", 0) % len(value.shape), given.get("start") or 0
+    if given.get("step", 1) != 1:
+        raise NotCovered(f"no template covers {node.op} with a step. {HELP}")
+    if value.shape == node.spec.shape:
+        return value
+    size = value.shape[dim]
+    start = max(start + size, 0) if start < 0 else min(start, size)
+    return narrow(value, dim, start, node.spec.shape[dim], node.op)
+
+
+def _transpose(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    order = list(range(len(args[0].shape)))
+    a, b = args[1], args[2]
+    order[a], order[b] = order[b], order[a]
+    return permute(args[0], order)
+
+
+def _batch_norm(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    x, weight, bias, mean, variance, training, _, eps = args[:8]
+    assert isinstance(x, Value)
+    if training:
+        raise NotCovered(f"no template covers {node.op} in training: call .eval(). {HELP}")
+    scaled = (x - channels(mean, x)) * POINTWISE["rsqrt"](channels(variance, x) + eps)
+    scaled = scaled if weight is None else scaled * channels(weight, x)
+    return scaled if bias is None else scaled + channels(bias, x)
+
+
+def channels(weight: Value, x: Value) -> Value:
+    """A vector of one number a channel (dimension 1 of x), shaped to broadcast against x."""
+    return reshape(weight, (prod(weight.shape), *(1,) * (len(x.shape) - 2)))
+
+
+RULES: dict[str, Rule] = {
+    "dropout": _dropout,
+    "chunk": _pieces,
+    "split": _pieces,
+    "split_with_sizes": _pieces,
+    "slice": _slice,
+    "glu": _glu,
+    "transpose": _transpose,
+    "permute": lambda node, args, kwargs: permute(args[0], [d % len(args[0].shape) for d in args[1]]),
+    "full": lambda node, args, kwargs: Number(float(args[1])),
+    "full_like": lambda node, args, kwargs: Number(float(args[1])),
+    "scalar_tensor": lambda node, args, kwargs: Number(float(args[0])),
+    "broadcast_tensors": lambda node, args, kwargs: tuple(fit(v, node.spec.shape) for v in args[0]),
+    "prelu": lambda node, args, kwargs: POINTWISE["leaky_relu"](args[0], channels(args[1], args[0])),
+    "batch_norm": _batch_norm,
+}

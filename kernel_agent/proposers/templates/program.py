@@ -1,0 +1,276 @@
+"""A row program: what one row of a kernel's iteration space computes, as terms without repetition.
+
+The space has `rows` x `columns` points. A term may vary by row, by column, by both or by neither; a fold reduces a row
+to one number. The number of folds that a term waits for is its phase: terms of phase k can be computed after the k-th
+pass over the row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from kernel_agent.errors import NotCovered
+from kernel_agent.proposers.templates.graph import HELP, Graph, Leaf, Spec, parse
+from kernel_agent.proposers.templates.lowering import lower
+from kernel_agent.proposers.templates.strides import Pattern, broadcast, compose, normal, split
+from kernel_agent.proposers.templates.values import Apply, Fold, FoldKind, Load, Number, Value, View
+
+STRUCTURES = ("tensor", "tuple", "list")
+FEWEST_COLUMNS = 16  # a pointwise row shorter than this costs more than finding broadcast elements by division
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An element of a leaf; `pattern` maps the point's flat index to the element's."""
+
+    leaf: Leaf
+    offset: int
+    pattern: Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    value: str  # as repr, so that nan equals nan and 0.0 differs from -0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    function: str
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    kind: FoldKind
+    arg: int
+
+
+Term = Read | Constant | Call | Folded
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A returned tensor: the term it holds, and whether it has one element a point or one a row."""
+
+    term: int
+    spec: Spec
+    full: bool
+
+
+@dataclass(frozen=True)
+class Program:
+    """Terms in order of computation (arguments before users), over rows x columns points."""
+
+    rows: int
+    columns: int
+    terms: tuple[Term, ...]
+    outputs: tuple[Output, ...]
+    graph: Graph
+
+    @cached_property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The tensors that are read, in the order of the graph's leaves."""
+        read = {term.leaf.node for term in self.terms if isinstance(term, Read)}
+        return tuple(leaf for name, leaf in self.graph.leaves.items() if name in read)
+
+    @cached_property
+    def places(self) -> dict[int, tuple[Pattern, Pattern]]:
+        """For each Read, where the row's elements begin and how they follow."""
+        found = {}
+        for i, term in enumerate(self.terms):
+            if isinstance(term, Read):
+                halves = split(term.pattern, self.columns)
+                if halves is None:
+                    raise NotCovered(f"no template covers how {term.leaf.node} is broadcast here. {HELP}")
+                found[i] = halves
+        return found
+
+    @cached_property
+    def by_row(self) -> tuple[bool, ...]:
+        """Which terms vary by row."""
+        varies: list[bool] = []
+        for i, term in enumerate(self.terms):
+            if isinstance(term, Read):
+                varies.append(any(stride for _, stride in self.places[i][0]))
+            else:
+                varies.append(
+                    isinstance(term, Folded) or (isinstance(term, Call) and any(varies[a] for a in term.args))
+                )
+        return tuple(varies)
+
+    @cached_property
+    def by_column(self) -> tuple[bool, ...]:
+        """Which terms vary by column."""
+        varies: list[bool] = []
+        for i, term in enumerate(self.terms):
+            if isinstance(term, Read):
+                varies.append(any(stride for _, stride in self.places[i][1]))
+            else:
+                varies.append(isinstance(term, Call) and any(varies[a] for a in term.args))
+        return tuple(varies)
+
+    @cached_property
+    def phase(self) -> tuple[int, ...]:
+        """How many passes over the row a term waits for."""
+        phases: list[int] = []
+        for term in self.terms:
+            if isinstance(term, Folded):
+                phases.append(phases[term.arg] + 1)
+            else:
+                phases.append(max((phases[a] for a in term.args), default=0) if isinstance(term, Call) else 0)
+        return tuple(phases)
+
+    @property
+    def folds(self) -> tuple[int, ...]:
+        return tuple(i for i, term in enumerate(self.terms) if isinstance(term, Folded))
+
+    @property
+    def family(self) -> str:
+        """`pointwise`, `reduction`, `softmax` or `norm`: the folder of the corpus it is written from."""
+        kinds = {term.kind for term in self.terms if isinstance(term, Folded)}
+        if not kinds:
+            return "pointwise"
+        if not any(output.full for output in self.outputs):
+            return "reduction"
+        return "softmax" if "max" in kinds else "norm"
+
+
+def build(graph: Graph) -> Program:
+    """The row program of a whole module. Raises NotCovered, with a sentence that names what stands in the way."""
+    if graph.structure not in STRUCTURES:
+        raise NotCovered(
+            f"templates return a tensor, or a tuple or list of nothing else, and this module's output is "
+            f"{graph.structure}. {HELP}"
+        )
+    values = lower(graph)
+    specs = {node.name: node.spec for node in graph.nodes if node.name in graph.outputs}
+    points, columns = _space(values)
+    if not points * columns:
+        raise NotCovered("the module's tensors are empty for these inputs: there is nothing to make faster.")
+    placing = _Placing(points, columns)
+    outputs = []
+    for name, value in zip(graph.outputs, values, strict=True):
+        size = prod(value.shape)
+        if size not in (points, points // columns):
+            raise NotCovered(
+                f"templates need outputs of one size, and {name} has {size} elements beside {points}. {HELP}"
+            )
+        full = size == points
+        pattern = normal([(points, 1)]) if full else normal([(points // columns, 1), (columns, 0)])
+        outputs.append(Output(placing.place(value, pattern), specs[name], full))
+    terms = tuple(placing.terms)
+    if not any(isinstance(term, Folded) for term in terms):
+        columns = _pointwise_columns(terms, points)
+    return Program(points // columns, columns, terms, tuple(outputs), graph)
+
+
+def program_of(graph: object) -> Program:
+    """The row program of the server's graph JSON."""
+    return build(parse(graph))  # type: ignore[arg-type]
+
+
+def _space(values: tuple[Value, ...]) -> tuple[int, int]:
+    """Points in all and columns, from the folds; without any, the largest output is one row."""
+    seen, stack, folds = set[int](), list(values), list[Fold]()
+    while stack:
+        value = stack.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Fold):
+            folds.append(value)
+            stack.append(value.base)
+        elif isinstance(value, View):
+            stack.append(value.base)
+        elif isinstance(value, Apply):
+            stack.extend(value.args)
+    spaces = {(prod(f.base.shape), f.count): f.op for f in folds}
+    if len(spaces) > 1:
+        (first, op), (second, other) = list(spaces.items())[:2]
+        raise NotCovered(
+            f"templates fold rows of one length, and {op} folds {first[1]} of {first[0]} elements "
+            f"while {other} folds {second[1]} of {second[0]}. {HELP}"
+        )
+    if spaces:
+        return next(iter(spaces))
+    points = max(prod(value.shape) for value in values)
+    return points, points
+
+
+def _pointwise_columns(terms: tuple[Term, ...], points: int) -> int:
+    """The longest row in which every leaf is either contiguous or constant."""
+    patterns = {term.pattern for term in terms if isinstance(term, Read)}
+    sizes = {points} | {prod(n for n, _ in p[i:]) for p in patterns for i in range(len(p))}
+    for columns in sorted(sizes, reverse=True):
+        halves = [split(pattern, columns) for pattern in patterns]
+        if all(h is not None and h[1] in ((), ((columns, 0),), ((columns, 1),)) for h in halves):
+            return columns if columns >= FEWEST_COLUMNS else points
+    return points
+
+
+class _Placing:
+    """Walks values from the outputs to the leaves, carrying the map from points to elements."""
+
+    def __init__(self, points: int, columns: int) -> None:
+        self.terms: list[Term] = []
+        self._ids: dict[Term, int] = {}
+        self._placed: dict[tuple[int, Pattern], int] = {}
+        self._whole = normal([(points, 1)])
+        self._rows = normal([(points // columns, 1), (columns, 0)])
+
+    def place(self, value: Value, pattern: Pattern) -> int:
+        """The id of the term that holds `value` at each point."""
+        stack = [(value, pattern)]
+        while stack:
+            top = stack[-1]
+            missing = [need for need in self._needs(*top) if (id(need[0]), need[1]) not in self._placed]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            self._placed[id(top[0]), top[1]] = self._term(*top)
+        return self._placed[id(value), pattern]
+
+    def _needs(self, value: Value, pattern: Pattern) -> list[tuple[Value, Pattern]]:
+        if isinstance(value, Apply):
+            return [(arg, self._through(pattern, arg, value)) for arg in value.args]
+        if isinstance(value, View):
+            return [(value.base, _composed(pattern, value.pattern, value))]
+        if isinstance(value, Fold):
+            if pattern != self._rows:
+                raise NotCovered(f"no template covers how the result of {value.op} is broadcast here. {HELP}")
+            return [(value.base, self._whole)]
+        return []
+
+    def _through(self, pattern: Pattern, arg: Value, user: Value) -> Pattern:
+        return _composed(pattern, broadcast(arg.shape, user.shape), user)
+
+    def _term(self, value: Value, pattern: Pattern) -> int:
+        needs = [self._placed[id(v), p] for v, p in self._needs(value, pattern)]
+        if isinstance(value, View):
+            return needs[0]
+        if isinstance(value, Load):
+            if (value.leaf.path or "").startswith("lifted_tensor"):  # no attribute of the module holds it
+                raise NotCovered(f"no template covers a tensor that forward makes of Python numbers. {HELP}")
+            return self._intern(Read(value.leaf, value.offset, pattern))
+        if isinstance(value, Number):
+            return self._intern(Constant(repr(value.value)))
+        if isinstance(value, Fold):
+            return self._intern(Folded(value.kind, needs[0]))
+        assert isinstance(value, Apply)
+        return self._intern(Call(value.function, tuple(needs)))
+
+    def _intern(self, term: Term) -> int:
+        if term not in self._ids:
+            self._ids[term] = len(self.terms)
+            self.terms.append(term)
+        return self._ids[term]
+
+
+def _composed(outer: Pattern, inner: Pattern, value: Value) -> Pattern:
+    found = compose(outer, inner)
+    if found is None:
+        raise NotCovered(f"no template covers how a value of shape {list(value.shape)} is rearranged here. {HELP}")
+    return found

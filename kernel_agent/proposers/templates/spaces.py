@@ -1,0 +1,207 @@
+"""What can be varied in a row program's kernel on each target."""
+
+from __future__ import annotations
+
+from kernel_agent.proposers.templates.emit_cuda import vector
+from kernel_agent.proposers.templates.genes import Gene, Space, numbers, starting, strategy
+from kernel_agent.proposers.templates.program import Call, Program
+from kernel_agent.proposers.templates.schedule import passes
+from kernel_agent.run.types import Device
+
+
+def divides(program: Program) -> bool:
+    """Whether some division at every column shares its divisor over the row."""
+    return any(
+        isinstance(term, Call)
+        and term.function == "div"
+        and program.by_column[i]
+        and program.by_row[term.args[1]]
+        and not program.by_column[term.args[1]]
+        for i, term in enumerate(program.terms)
+    )
+
+
+DIVIDE = strategy(
+    "divide",
+    [
+        ("reciprocal", "one division a row", "A division shared by the whole row is done once and multiplied by."),
+        ("exact", "exact divisions", "Dividing every element keeps the last bit and hides behind memory traffic."),
+    ],
+)
+CPU_STORE = strategy(
+    "store",
+    [
+        ("stream", "streaming stores", "Stores past the cache skip reading a line before overwriting it."),
+        ("plain", "plain stores", "Plain stores copy no tile and leave the output in the cache."),
+    ],
+)
+NEXT_ROW = strategy(
+    "prefetch",
+    [
+        ("none", "", "The processor's own prefetcher sees rows coming."),
+        ("next", "next row prefetched", "The last pass runs from the cache: memory can fetch the next row."),
+    ],
+)
+NEXT_TILE = strategy(
+    "prefetch",
+    [
+        ("none", "", "The processor's own prefetcher sees tiles coming."),
+        ("next", "next tile prefetched", "Asked for by name, the next tile does not wait at the end of a page."),
+    ],
+)
+UNROLL = strategy(
+    "unroll",
+    [
+        ("none", "", "One vector a turn keeps the code short, and the processor overlaps turns by itself."),
+        ("loops", "loops unrolled", "Several vectors a turn share the loop's own instructions."),
+    ],
+)
+WIDTH = strategy(
+    "width",
+    [
+        (512, "512-bit vectors", "The arithmetic between loads and stores takes half the instructions."),
+        (256, "256-bit vectors", "Narrower vectors keep the clock up where memory is the limit."),
+    ],
+)
+BUFFER = ("buffer", "row kept in cache", "What a pass computes stays in a row buffer: no input is read twice.")
+AGAIN = ("reread", "row computed again", "Computing a row again from cached inputs saves the buffer's stores.")
+L2 = 1 << 18  # bytes of a row that a cache surely holds beside its inputs
+
+
+def cpu_space(program: Program, device: Device) -> Space:
+    """Genes of C++ with OpenMP."""
+    keeps = any(plan.kept for plan in passes(program, "computed"))
+    full = any(output.full for output in program.outputs)
+    why = "Tiles of {0} elements stay in the L1 cache while a loop of vector code runs over them."
+    genes = [
+        *([strategy("keep", [AGAIN, BUFFER] if program.columns * 4 > L2 else [BUFFER, AGAIN])] if keeps else []),
+        *([CPU_STORE] if full else []),
+        UNROLL,
+        NEXT_ROW if program.folds else NEXT_TILE,
+        *([DIVIDE] if divides(program) else []),
+        *([WIDTH] if "avx512" in device.arch else []),
+        numbers("block", (1024, 2048, 512, 4096, 256), "tiles of {0}", why, "BLOCK"),
+    ]
+    return starting(
+        genes,
+        [
+            {"store": "plain", "unroll": "loops", "block": 512},
+            {"keep": "reread", "width": 256, "block": 256},
+            {"keep": "reread", "store": "plain", "divide": "exact", "block": 4096},
+            {"width": 256, "store": "plain", "prefetch": "next", "block": 512},
+            {"prefetch": "next", "block": 4096},
+            {"width": 256, "prefetch": "next", "divide": "exact", "unroll": "loops", "block": 4096},
+            {"keep": "reread", "unroll": "loops", "prefetch": "next", "block": 2048},
+        ],
+    )
+
+
+def cuda_space(program: Program, device: Device) -> Space:
+    """Genes of CUDA C++."""
+    common = [
+        strategy(
+            "load",
+            [
+                ("stream", "streaming loads", "Inputs that are read once don't push others out of the L2 cache."),
+                ("cached", "cached loads", "Inputs may still be in the L2 cache from whoever wrote them."),
+            ],
+        ),
+        strategy(
+            "store",
+            [
+                ("stream", "streaming stores", "Output lines leave the L2 cache first."),
+                ("plain", "plain stores", "The output may be found in the L2 cache by whoever reads it next."),
+            ],
+        ),
+        strategy(
+            "grid",
+            [
+                ("exact", "", "The scheduler starts a block as soon as another ends."),
+                ("resident", "resident blocks that loop", "As many blocks as fit at once: none starts late."),
+            ],
+        ),
+        _vector(program),
+    ]
+    return _rows_space(program, common) if program.folds else _points_space(common)
+
+
+def _vector(program: Program) -> Gene:
+    """Elements a load: 16 bytes of the widest input, or as many as its alignment allows."""
+    narrow = any(leaf.spec.dtype in ("float16", "bfloat16") for leaf in program.leaves)
+    best = vector(program, 8 if narrow else 4)
+    sizes = [best, best // 2] if best > 1 else [1]
+    why = "Fewer, wider loads put more bytes in flight for each instruction."
+    return strategy("vector", [(n, f"vectors of {n}" if n > 1 else "single elements", why) for n in sizes])
+
+
+def _points_space(common: list[Gene]) -> Space:
+    unroll = "{0} vectors of every input are asked for before the first is used."
+    genes = [
+        *common,
+        numbers("unroll", (4, 2, 8, 1), "{0} vectors in flight", unroll, "UNROLL", "one vector in flight"),
+        numbers(
+            "threads",
+            (256, 128, 512),
+            "blocks of {0}",
+            "Blocks of {0} threads fill a multiprocessor evenly.",
+            "THREADS",
+        ),
+    ]
+    return starting(
+        genes,
+        [
+            {"grid": "resident", "unroll": 2, "store": "plain"},
+            {"unroll": 8, "threads": 128},
+            {"load": "cached", "store": "plain", "unroll": 2, "threads": 512},
+            {"unroll": 1, "threads": 512, "load": "cached"},
+            {"grid": "resident", "unroll": 4, "threads": 512},
+            {"vector": common[-1].values[-1], "unroll": 8},
+        ],
+    )
+
+
+HELD = 32  # floats of a row that one thread may hold twice without running out of its 255 registers
+
+
+def _rows_space(program: Program, common: list[Gene]) -> Space:
+    width = int(common[-1].values[0])
+    rows = [
+        ("registers", "row in registers", "Every input is read once: the row waits in registers for its reductions."),
+        (
+            "reread",
+            "row read again",
+            "Reading the row again from the caches frees registers, so more rows are in flight.",
+        ),
+    ]
+    fits = program.columns <= 1024 * HELD
+    needed = max(1, min(1024, program.columns // width))
+    most = 1 << (needed - 1).bit_length() if needed > 1 else 1  # threads that have one vector each
+    target = max(min(most, 32), min(most, 1 << max(0, (program.columns // 16 - 1).bit_length())))
+    threads = [t for t in (target, target * 2, target // 2, target * 4) if 1 <= t <= most]
+    threads = [t for t in threads if not fits or program.columns <= t * HELD] or [1024]
+    together = [max(1, 256 // max(threads)), max(1, 128 // max(threads)), max(1, 512 // max(threads))]
+    genes = [
+        strategy("row", rows if fits else rows[1:]),
+        *([DIVIDE] if divides(program) else []),
+        *common,
+        numbers("threads", threads, "{0} threads a row", "{0} threads share a row and agree on its sums.", "THREADS"),
+        numbers(
+            "together",
+            list(dict.fromkeys(together)),
+            "{0} rows a block",
+            "{0} rows share a block, so that no block is too small to fill a multiprocessor.",
+            "ROWS_PER_BLOCK",
+            "",
+        ),
+    ]
+    return starting(
+        genes,
+        [
+            {"threads": threads[1 % len(threads)], "load": "cached"},
+            {"grid": "resident", "store": "plain"},
+            {"threads": threads[2 % len(threads)], "store": "plain", "load": "cached"},
+            {"row": "reread", "load": "cached"},
+            {"row": "reread", "load": "cached", "threads": threads[1 % len(threads)], "grid": "resident"},
+            {"divide": "exact", "vector": common[-1].values[-1]},
+        ],
+    )

@@ -1,0 +1,1 @@
+"""A run: its values, its tree, its journal and its budget."""

@@ -1,0 +1,390 @@
+"""The nouns of the thinking side. They are values: nothing here reads, writes or calls."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+from rag import Passage
+from rag.experience.ledger import Experience
+
+JSON = Mapping[str, Any]
+
+
+def digest(*parts: object) -> str:
+    """The first 12 hex digits of the SHA-256 of the parts, each closed by a zero byte."""
+    h = hashlib.sha256()
+    for part in parts:
+        h.update(str(part).encode("utf-8", "surrogatepass") + b"\0")
+    return h.hexdigest()[:12]
+
+
+class Status(StrEnum):
+    """How the judge found a candidate. Only the kernel's own faults are here; ours are exceptions."""
+
+    REJECTED = "rejected"
+    BUILD_ERROR = "build_error"
+    RUN_ERROR = "run_error"
+    TIMEOUT = "timeout"
+    WRONG = "wrong"
+    SUSPECT = "suspect"
+    PASSED = "passed"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """PyTorch source in KernelBench's form (`Model`, `get_inputs`, `get_init_inputs`) and the target to write for."""
+
+    name: str
+    source: str
+    target: str
+
+    @property
+    def id(self) -> str:
+        return digest(self.name, self.source, self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A median with its 95 % confidence interval."""
+
+    low: float
+    median: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Time of one call in microseconds: the median and its 95 % interval over `samples` blocks.
+
+    `cache` says where the inputs lay (`cold` or `resident`), `warm_us` is the time with the same inputs again.
+    """
+
+    median_us: float
+    low_us: float
+    high_us: float
+    samples: int
+    cache: str | None = None
+    warm_us: float | None = None
+
+
+def baseline_title(name: str) -> str:
+    """What a baseline is called before people and models."""
+    return {"eager": "eager PyTorch", "compile": "torch.compile"}.get(name, f"torch.compile {name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """A candidate against one baseline (`eager`, a mode of torch.compile): its time and the paired speed-up."""
+
+    baseline: str
+    timing: Timing
+    speedup: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What the judge says of one source. `error` is in units of float32-style rounding error; 64 is the bound."""
+
+    status: Status
+    log: str
+    timing: Timing | None = None
+    versus: tuple[Versus, ...] = ()
+    error: float | None = None
+    provenance: JSON = field(default_factory=dict)
+    stages: JSON = field(default_factory=dict)
+    """Where the judge's time went, in seconds by the stage's name."""
+
+    def __post_init__(self) -> None:
+        if (self.timing is not None) != (self.status is Status.PASSED):
+            raise ValueError("an evaluation carries a timing exactly when it passed")
+
+    def against(self, baseline: str) -> Interval | None:
+        """The paired speed-up against `baseline`, or None where it was not measured."""
+        return next((v.speedup for v in self.versus if v.baseline == baseline), None)
+
+    @property
+    def compiled(self) -> Versus | None:
+        """Against the mode of torch.compile that was measured beside it."""
+        return next((v for v in self.versus if v.baseline != "eager"), None)
+
+    @property
+    def speedup(self) -> float | None:
+        """The median paired speed-up against eager PyTorch."""
+        found = self.against("eager")
+        return found.median if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """One row of a verdict: `verdict` is faster, slower or inconclusive, as the interval lies to the tie's band."""
+
+    baseline: str
+    timing: Timing
+    speedup: Interval
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeVerdict:
+    """The candidate on the inputs of one of the problem's functions, where it has several."""
+
+    inputs: str
+    timing: Timing
+    versus: tuple[Against, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judge's whole answer on one candidate, for whoever asked for that one. `stages` are seconds by name."""
+
+    status: Status
+    log: str = ""
+    timing: Timing | None = None
+    versus: tuple[Against, ...] = ()
+    shapes: tuple[ShapeVerdict, ...] = ()
+    limit_us: float | None = None
+    error: float | None = None
+    provenance: JSON = field(default_factory=dict)
+    leads: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    stages: JSON = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was tried of a delivered file by itself; `ok` is None where it could not be tried here."""
+
+    name: str
+    ok: bool | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What was tried of a delivered file alone, in an empty folder and a fresh process; `bind` is what binds its kernel
+    (`tvm_ffi` or `torch`)."""
+
+    bind: str
+    checks: tuple[Check, ...]
+
+    @property
+    def works(self) -> bool:
+        """Whether the file builds and agrees with the original."""
+        return {check.name for check in self.checks if check.ok} >= {"builds", "agrees"}
+
+    @property
+    def why_not(self) -> str:
+        """The first thing that failed, with the reason; empty where nothing did."""
+        failed = (f"{check.name}: {check.why}" for check in self.checks if check.ok is False)
+        return next(failed, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a profiler says of one source, in words. `rung` is what they were read off: counters, timeline, static.
+
+    `bound` is `unknown` where it could not say; `why` then says why not; `unit` is the busiest one, such as `L2`, where
+    one binds. `troubles` are the server's names of what is wrong, `findings` their words; `report` is the server's name
+    of the report. All of it is of the longest launch; `launches` tell of each where there are several.
+    """
+
+    rung: str
+    bound: str
+    why: str
+    troubles: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    stalls: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    hot_lines: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    report: str | None = None
+    launches: tuple[str, ...] = ()
+    unit: str | None = None
+
+
+NUMBER = r"(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:e[+-]?\d+)?"
+GAIN = re.compile(
+    rf"(?P<minus>(?<![\w.])-\s?)?(?P<number>{NUMBER})(?:\s*(?:-|to)\s*{NUMBER})?"
+    r"(?:\s*-?(?:(?P<factor>x\b|fold\b|times\b)|(?P<share>%|per ?cent\b)))?",
+    re.IGNORECASE,
+)
+PLAIN = str.maketrans("×％٪٫−–—", "x%%.---")
+"""A promise in the many ways in which models write one."""
+
+PARTS = ("Bottleneck", "Transformation", "Reasoning", "Predicted gain", "Risk")
+"""What an idea's reasoning consists of where a model has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idea:
+    """One transformation of one parent. `change` holds a template's genes, or None where a model writes the code."""
+
+    id: str
+    round: int
+    parent: str
+    title: str
+    reasoning: str
+    change: JSON | None = None
+    passages: tuple[str, ...] = ()
+    mate: str | None = None
+    """The trial that the parent is crossed with, where there is one."""
+
+    def part(self, name: str) -> str:
+        """What the reasoning says under one of PARTS, over as many lines as there are; empty where it does not."""
+        return _part(self.reasoning, name)
+
+    @property
+    def predicted(self) -> float | None:
+        """The factor over the parent that the idea promised; a share in percent is one over what was.
+
+        Of several numbers it is the first that says it is a factor, else a share; of a range the lower end.
+        """
+        told = [*GAIN.finditer(self.part("Predicted gain").translate(PLAIN))]
+        first = next((one for kind in ("factor", "share", "number") for one in told if one[kind]), None)
+        if first is None:
+            return None
+        value = float(first["number"].replace(",", "."))
+        value = 1 + value / 100 if first["share"] else value
+        return value if 0 < value < 1e6 and not first["minus"] else None
+
+
+@lru_cache(maxsize=1 << 16)
+def _part(reasoning: str, name: str) -> str:
+    told = re.search(rf"^{name}: (.*?)(?=\n(?:{'|'.join(PARTS)}): |\Z)", reasoning, re.MULTILINE | re.DOTALL)
+    return told[1] if told else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A node of the tree: one source written for an idea. Step 0 is its first writing, later ones repair or sweep.
+
+    The PyTorch reference is the trial whose idea is None.
+    """
+
+    idea: str | None
+    attempt: int
+    step: int
+    parent: str | None
+    source: str
+    tuned: tuple[tuple[str, int | float | str | bool], ...] = ()
+    """What a sweep has set in the parent's source: names of declared tunables with their values."""
+
+    @property
+    def id(self) -> str:
+        return digest(self.idea, self.attempt, self.step)
+
+    @property
+    def source_id(self) -> str:
+        """Evaluations are keyed by this, so that the same source is judged once."""
+        return _source_id(self.source)
+
+
+@lru_cache(maxsize=1 << 16)
+def _source_id(source: str) -> str:
+    return digest(source)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What the server measured of the machine it judges on."""
+
+    target: str
+    name: str
+    arch: str
+    threads: int
+    copy_gbps: float | None = None
+    features: tuple[str, ...] = ()
+    build_arch: str | None = None
+    """What CUDA kernels are built for there, such as `9.0a`; None in runs of before, and where nothing is built so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the server knows of a problem: traced graph (JSON), counted work, the device, the baselines' times."""
+
+    device: Device
+    graph: JSON | None
+    graph_error: str | None
+    flops: float
+    bytes: float
+    limit_us: float | None
+    baselines: Mapping[str, Timing]
+    notes: tuple[str, ...] = ()
+    compiled: tuple[str, ...] = ()
+    """What torch.compile launches, in order: its kernels, named after what each fuses, and library calls."""
+    contract: JSON | None = None
+    """What the problem's calls take and give (see kernel_agent.delivery.contract); None in runs of before."""
+
+    @property
+    def bytes_us(self) -> float | None:
+        """What moving the counted bytes takes at the rate of a copy, in microseconds."""
+        return self.bytes / self.device.copy_gbps / 1e3 if self.device.copy_gbps else None
+
+    def reached(self, time_us: float) -> float | None:
+        """The share of the limit that a time reaches. Exact algebra can beat a limit of operations: what does is held
+        to the bytes alone."""
+        limit = self.bytes_us if self.limit_us and time_us < self.limit_us and self.bytes_us else self.limit_us
+        return limit / time_us if limit else None
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """Eager, and the fastest mode of torch.compile where one runs: what a winner is held against."""
+        modes = [name for name in self.baselines if name != "eager"]
+        return ("eager", *sorted(modes, key=lambda name: self.baselines[name].median_us)[:1])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A sibling's or ancestor's idea and what became of it; the status is None while it is being tried.
+
+    `speedup` is over eager PyTorch, `gain` over the kernel that the idea departs from, if any; `predicted` was promised
+    over the latter, else the former. `gist` says how it was to be done, `remark` why it failed or what limits it.
+    """
+
+    title: str
+    status: Status | None
+    speedup: float | None
+    remark: str = ""
+    gain: float | None = None
+    predicted: float | None = None
+    gist: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mate:
+    """The second parent of a crossing: a passed trial of another idea."""
+
+    trial: Trial
+    idea: Idea
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """All that a proposer may know when it thinks about one parent in one round."""
+
+    problem: Problem
+    description: Description
+    round: int
+    parent: Trial
+    parent_idea: Idea | None
+    parent_evaluation: Evaluation | None
+    siblings: tuple[Outcome, ...] = ()
+    lessons: tuple[Outcome, ...] = ()
+    passages: tuple[Passage, ...] = ()
+    retrieval_mode: str = "none"
+    parent_profile: Profile | None = None
+    served: tuple[str, ...] = ()
+    mate: Mate | None = None
+    mends: tuple[Outcome, ...] = ()
+    """For a repair: what became of the earlier versions of the same implementation."""
+    advice: tuple[str, ...] = ()
+    """What rules say of the problem's operators."""
+    experiences: tuple[Experience, ...] = ()
+    """For ideas: what earlier runs measured where the same kind of work was limited by the same thing."""

@@ -1,0 +1,151 @@
+"""Builds candidates apart from the device, each in a directory of its own, at most one a core at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import os
+import re
+import stat
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from ncu_server.rules import lint, triton_cache
+from ncu_server.machine.device import Device
+from ncu_server.machine.lease import Lease, Report
+from ncu_server.sandbox.shared_memory import Practice
+from ncu_server.sandbox.forkserver import Child, ChildDied, ChildFault, ChildTimeout
+
+LOG_LENGTH = 6000
+GONE_S = 5.0
+MOST_BYTES = 1 << 30  # of a library: it is read whole to see what it calls
+LIBRARIES = TypeAdapter(list[dict[str, str]])
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """The libraries of a candidate that was built, where they lie, and how long it took (0 where it was there)."""
+
+    libraries: list[dict[str, str]]
+    directory: str
+    seconds: float
+
+    @property
+    def kernels(self) -> str:
+        """Where Triton keeps what it compiled."""
+        return str(Path(self.directory) / triton_cache.KEPT_IN)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFault:
+    """Why a candidate was not built: the compiler's words, the exception that its import raised, or a rule that it
+    breaks."""
+
+    log: str
+    seconds: float = 0.0
+    status: Literal["rejected", "build_error", "timeout"] = "build_error"
+
+
+def unbuildable(source: str) -> BuildFault | None:
+    """Why a candidate is not built at all: a rule that it breaks, or that it is no Python."""
+    reading = lint.read(source)
+    if reading.rejected:
+        return BuildFault(reading.rejected, status="rejected")
+    return BuildFault(reading.syntax) if reading.syntax else None
+
+
+class Builds:
+    """Remembers what it built, so that the same source is compiled once for a target (and problem, where the build
+    calls it)."""
+
+    def __init__(self, work: Path) -> None:
+        self._work = work
+        self._done: dict[str, Build] = {}
+        self._numbers = itertools.count(1)
+        self._pool = Lease(len(os.sched_getaffinity(0)))
+
+    async def get(
+        self, device: Device, source: str, practice: Practice | None, timeout_s: float, report: Report
+    ) -> Build | BuildFault:
+        """Build `source`, with the calls of `practice` where there is one, or give what was built before."""
+        if refused := unbuildable(source):
+            return refused
+        called_for = practice.problem if practice else ""
+        key = hashlib.sha256(f"{device.target.name}\0{called_for}\0{source}".encode()).hexdigest()[:20]
+        if key in self._done:
+            return replace(self._done[key], seconds=0.0)
+        async with self._room(device, report):
+            await report("building")
+            began = time.monotonic()
+            directory = str(self._work / f"build-{next(self._numbers)}")  # never one that another may be clearing
+            child = await device.zygote.spawn("builder", writable=[directory])
+            try:
+                answer = await child.ask("build", timeout_s=timeout_s, source=source, directory=directory)
+                if practice:
+                    await _warm(child, practice, device.lease, timeout_s, report)
+            except ChildFault as fault:
+                return BuildFault(compiler_words(fault, directory), time.monotonic() - began)
+            except ChildTimeout:
+                return BuildFault(f"the build took longer than {timeout_s:.0f} s", timeout_s, "timeout")
+            except ChildDied as died:
+                return BuildFault(f"while it was imported to be built, {died}", time.monotonic() - began)
+            else:
+                child.scrap = []
+            finally:
+                child.close()
+            seconds = time.monotonic() - began
+        try:
+            libraries = LIBRARIES.validate_python(answer["libraries"])
+            inside = all(_lies_in(Path(directory), Path(library["path"])) for library in libraries)
+        except (ValidationError, KeyError, TypeError, ValueError, OSError):
+            inside = False
+        if not inside:
+            return BuildFault("the build's process answered nonsense", seconds)
+        built = Build(libraries, directory, seconds)
+        self._done[key] = built
+        return built
+
+    @contextlib.asynccontextmanager
+    async def _room(self, device: Device, report: Report) -> AsyncIterator[None]:
+        async with (device.lease if device.target.builds_disturb else self._pool).shared(report):
+            yield
+
+
+def _lies_in(directory: Path, path: Path) -> bool:
+    """Whether `path` is a plain file of at most MOST_BYTES below a directory. Raises OSError where it is nothing."""
+    found = path.lstat()
+    below = path.resolve().is_relative_to(directory.resolve())
+    return below and stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES
+
+
+async def _warm(child: Child, practice: Practice, lease: Lease, timeout_s: float, report: Report) -> None:
+    """Let the child call what it built, on the device but never beside a timing; alone where others left no room.
+
+    What else befalls it befalls the run as well, and is judged there: the build stands.
+    """
+    for held in (lease.shared, lease.alone):
+        async with held(report):
+            with contextlib.suppress(ChildDied):
+                if not await child.ask("warm", practice.fds, timeout_s, **practice.wire()):
+                    continue
+            child.scrap = []
+            child.close()
+            await asyncio.wait({child.ended}, timeout=GONE_S)  # leaving the device takes its time too
+            return
+
+
+def compiler_words(fault: ChildFault, directory: str) -> str:
+    """What the compiler said, without ninja's echo of its command lines; the traceback where no compiler spoke."""
+    if "ninja" not in fault.text:
+        return fault.trace
+    noise = ("[", "FAILED:", "ninja", "stdout:", "stderr:")
+    kept = [row for row in fault.text.splitlines() if not row.startswith(noise) and " -o " not in row]
+    words = re.sub(re.escape(directory) + r"/[^/\s]+/", "", "\n".join(kept)).strip()
+    return words if len(words) <= LOG_LENGTH else words[:LOG_LENGTH] + "\n... (cut)"

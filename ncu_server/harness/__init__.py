@@ -1,0 +1,1 @@
+"""A process that calls candidates while a profiler watches."""

@@ -1,0 +1,119 @@
+"""PyTorch's own times: eager and the modes of torch.compile, measured once and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from ncu_server.judge.interleave import alternate, combined
+from ncu_server.judge.problem import BASELINES, Session
+from ncu_server.judge.trusted import ours
+from ncu_server.sandbox.forkserver import ChildError
+from ncu_server.wire import evaluation
+
+FORMAT = "5"
+SAMPLING_S = 3.0
+NOISY = 0.25
+"""Width of a time's interval, as a share of it, from which it is measured once more, and said to be uncertain."""
+
+KERNELS_SHOWN = 12
+Rows = TypeAdapter(dict[str, evaluation.BaselineResult])
+
+
+async def measured(session: Session, names: Sequence[str]) -> tuple[list[evaluation.BaselineResult], list[str]]:
+    """The times of the named baselines, and notes: which do not run, what came from the cache. Raises Refusal."""
+    kept = session.device.cache / "baselines" / f"{_key(session)}.json"
+    known = _read(kept)
+    notes = ["PyTorch's times were measured earlier on this machine and kept"] if known else []
+    if missing := [n for n in names if n not in known]:
+        fresh, said = await _measure(session, missing)
+        if uncertain(fresh):
+            fresh = narrower(fresh, (await _measure(session, missing))[0])
+        doubts = uncertain(fresh)
+        notes = [*notes, *said, *doubts.values()]
+        known |= fresh
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps({name: row.model_dump() for name, row in known.items() if name not in doubts}))
+    return [known[n] for n in BASELINES if n in names and n in known], notes
+
+
+def uncertain(rows: Mapping[str, evaluation.BaselineResult]) -> dict[str, str]:
+    """A sentence for each baseline whose time's interval is too wide to be relied on."""
+    return {
+        name: f"the time of {name} is uncertain: {row.timing.low_us:,.0f} to {row.timing.high_us:,.0f} us"
+        for name, row in rows.items()
+        if _width(row) > NOISY
+    }
+
+
+def narrower(
+    one: Mapping[str, evaluation.BaselineResult], other: Mapping[str, evaluation.BaselineResult]
+) -> dict[str, evaluation.BaselineResult]:
+    """Of two measurements of each baseline the more certain; all together, as their speed-ups are of one sitting."""
+
+    def widest(rows: Mapping[str, evaluation.BaselineResult]) -> float:
+        return max(map(_width, rows.values()))
+
+    return dict(one if widest(one) <= widest(other) else other)
+
+
+def _width(row: evaluation.BaselineResult) -> float:
+    return (row.timing.high_us - row.timing.low_us) / row.timing.median_us
+
+
+def fair(rows: Sequence[evaluation.BaselineResult]) -> str:
+    """The name of the fastest, which is the one to beat."""
+    return min(rows, key=lambda row: row.timing.median_us).name
+
+
+async def _measure(session: Session, names: Sequence[str]) -> tuple[dict[str, evaluation.BaselineResult], list[str]]:
+    """Each in turns with eager, on every input shape."""
+    wanted = ["eager", *(n for n in names if n != "eager")]
+    taken, notes = [], []
+    for case in session.timed:
+        try:
+            sides = await session.sides(wanted, case)
+            notes += [note for note in sides.notes if note not in notes]
+            wanted = list(sides.children)
+            taken.append(
+                await alternate(sides.children, wanted[-1], sides.rotation, session.target.resolution, SAMPLING_S)
+            )
+        except ChildError as error:
+            raise ours(error) from error
+    samples = combined(taken)
+    return {
+        name: evaluation.BaselineResult(
+            name=name,
+            timing=samples.timing(name),
+            speedup=None if name == "eager" else samples.speedup("eager", name),
+            kernels=await _kernels(session, name) if BASELINES[name] else [],
+        )
+        for name in wanted
+    }, notes
+
+
+async def _kernels(session: Session, name: str) -> list[str]:
+    try:
+        names = await session.kernels(name)
+    except ChildError as error:
+        raise ours(error) from error
+    rest = len(names) - KERNELS_SHOWN
+    return names if rest <= 0 else [*names[:KERNELS_SHOWN], f"and {rest} more"]
+
+
+def _read(kept: Path) -> dict[str, evaluation.BaselineResult]:
+    try:
+        return Rows.validate_json(kept.read_text())
+    except (OSError, ValidationError):
+        return {}
+
+
+def _key(session: Session) -> str:
+    probe = session.device.probe
+    parts = (FORMAT, session.problem, session.target.name, probe.device, str(probe.threads), version("torch"))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]

@@ -1,0 +1,107 @@
+"""One verb: say what a problem is, what it must move and compute, and how fast PyTorch does it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ncu_server.errors import Code, Refusal
+from ncu_server.judge import baselines, graph_text, peaks
+from ncu_server.judge.problem import BASELINES, Session
+from ncu_server.judge.problems import Workshop, problem_id
+from ncu_server.judge.roofline import limit_us
+from ncu_server.judge.trusted import ours
+from ncu_server.machine.device import Device
+from ncu_server.machine.lease import Report
+from ncu_server.sandbox.forkserver import ChildError, ChildFault, Lost
+from ncu_server.targets import architecture
+from ncu_server.wire import evaluation
+
+
+async def describe(
+    workshop: Workshop, problem: str, target_name: str, names: tuple[str, ...], report: Report
+) -> tuple[evaluation.DescribeResult, dict[str, Any] | None, dict[str, Any]]:
+    """The description, the whole graph, and what calls take and give (see worker.contract).
+
+    Raises Refusal for a problem that cannot be run.
+
+    Where processes of ours are lost on the way, everything is set up anew and tried once more.
+    """
+    if unknown := [b for b in names if b not in BASELINES]:
+        raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(BASELINES)}")
+    device = workshop.machine.device(target_name)
+    await workshop.machine.require_room()
+    try:
+        return await _describe(workshop, problem, device, names, report)
+    except Lost:
+        return await _describe(workshop, problem, device, names, report)
+
+
+async def _describe(
+    workshop: Workshop, problem: str, device: Device, names: tuple[str, ...], report: Report
+) -> tuple[evaluation.DescribeResult, dict[str, Any] | None, dict[str, Any]]:
+    await report("preparing: inputs, expected values")
+    async with workshop.problems.prepared(problem, device) as session, device.lease.alone(report):
+        await report("tracing")
+        try:
+            work = await session.work(session.drawn)
+            graph, operators, elementwise, error = await _graph(session)
+            contract = await session.contract()
+            reached = await peaks.measured(session)
+            features = await session.features()
+        except ChildError as fault:
+            raise ours(fault) from fault
+        await report("timing PyTorch eager and compiled")
+        wanted = ["eager", *(n for n in names or device.target.baselines if n != "eager")]
+        measured, notes = await baselines.measured(session, wanted)
+    target, probe = device.target, device.probe
+    identity = problem_id(problem, target.name)
+    result = evaluation.DescribeResult(
+        problem_id=identity,
+        target=target.name,
+        device=evaluation.DeviceResult(
+            target=target.name,
+            name=probe.device,
+            arch=probe.arch,
+            build_arch=architecture.dotted(probe.arch) if target.name == "cuda" else None,
+            threads=probe.threads,
+            copy_gbps=round(reached.copy_gbps, 2),
+            peaks=reached,
+            features=[*features, *filter(None, [probe.toolkit]), reached.rates],
+        ),
+        graph_uri=f"problem://{identity}/graph" if graph else None,
+        graph_error=error,
+        contract_uri=f"problem://{identity}/contract",
+        graph=graph_text.lines(graph) if graph else [],
+        operators=operators[:OPERATORS_SHOWN],
+        inputs=work["inputs"][:TENSORS_SHOWN],
+        outputs=work["outputs"][:TENSORS_SHOWN],
+        parameters=work["parameters"][:TENSORS_SHOWN],
+        left_out=_left_out(work, operators),
+        flops=work["flops"] + elementwise,
+        bytes=work["read_bytes"] + work["written_bytes"],
+        limit_us=limit_us(work, reached),
+        baselines=measured,
+        fair_baseline=baselines.fair(measured),
+        notes=[*session.notes, *notes],
+    )
+    return result, graph, contract
+
+
+TENSORS_SHOWN = 16
+OPERATORS_SHOWN = 30
+
+
+def _left_out(work: dict[str, Any], operators: list[str]) -> dict[str, int]:
+    """How many of each list do not stand in the result."""
+    counts = {name: len(work[name]) - TENSORS_SHOWN for name in ("inputs", "outputs", "parameters")}
+    counts["operators"] = len(operators) - OPERATORS_SHOWN
+    return {name: count for name, count in counts.items() if count > 0}
+
+
+async def _graph(session: Session) -> tuple[dict[str, Any] | None, list[str], float, str | None]:
+    try:
+        traced = await session.ask("graph", inputs=session.drawn.inputs.spec)
+    except ChildFault as fault:
+        first = fault.text.splitlines()[0] if fault.text else fault.kind
+        return None, [], 0.0, f"torch.export cannot trace the module: {fault.kind}: {first}"
+    return traced["graph"], traced["operators"], traced["flops"], None

@@ -1,0 +1,271 @@
+"""One verb: judge a candidate. guard -> build -> check -> time -> attribute; the reference, the candidate and the
+comparison run in three different processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import platform
+import statistics
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ncu_server.build.builds import Build, BuildFault, unbuildable
+from ncu_server.errors import Code, Refusal
+from ncu_server.judge import replies
+from ncu_server.judge.benchmark import CANDIDATE, Run, timed
+from ncu_server.judge.candidate import Objection, Request, Trial, blamed, opened
+from ncu_server.judge.checking import checked
+from ncu_server.judge.interleave import Samples, combined
+from ncu_server.judge.problem import BASELINES, Session
+from ncu_server.judge.problems import Workshop
+from ncu_server.machine.device import Device
+from ncu_server.machine.lease import Report
+from ncu_server.rules import authorship, elf, lint, triton_cache
+from ncu_server.rules.authorship import Authorship, Ownership
+from ncu_server.sandbox.forkserver import ChildError, ChildFault, Lost
+from ncu_server.sandbox.shared_memory import Practice
+from ncu_server.wire import evaluation
+
+T = TypeVar("T")
+UNORDERED = (
+    "{:.0f} us of a call's device work are outside the caller's stream order: they begin before what is ahead of the "
+    "call is done, or still run when what is behind it begins; launch on the current stream, or join with wait_stream"
+)
+
+
+async def evaluate(workshop: Workshop, request: Request, report: Report) -> evaluation.EvaluateResult:
+    """Judge one candidate. Raises Refusal for faults that are not the candidate's.
+
+    Where processes of ours are lost on the way, everything is set up anew and the candidate judged once more.
+    """
+    if unknown := [b for b in request.baselines if b not in BASELINES]:
+        raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(BASELINES)}")
+    judging = Judging(workshop, workshop.machine.device(request.target), request, report)
+    if fault := await asyncio.to_thread(unbuildable, request.candidate):
+        return evaluation.EvaluateResult(status=fault.status, log=fault.log)
+    await workshop.machine.require_room()
+    try:
+        result = await _judge(judging)
+    except Lost:
+        result = await _judge(judging)
+    return result.model_copy(update={"leads": list(lint.read(request.candidate).leads)})
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """One candidate on its way: what is asked, of what, and who hears how far it is."""
+
+    workshop: Workshop
+    device: Device
+    request: Request
+    report: Report
+
+
+async def _judge(judging: Judging) -> evaluation.EvaluateResult:
+    stages = evaluation.Stages()
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            session, built = await _ready(stack, judging, stages)
+            trial = await stack.enter_async_context(_tried(judging, session, built, stages))
+            result = await _run(trial, judging.report)
+    except Objection as objection:
+        await judging.workshop.machine.require_room()
+        return evaluation.EvaluateResult(
+            status=objection.status,
+            log=objection.log,
+            error=objection.error,
+            provenance=objection.facts,
+            stages=stages,
+        )
+    return result.model_copy(update={"notes": [*session.notes, *judging.device.lease.notes, *result.notes]})
+
+
+async def _ready(
+    stack: contextlib.AsyncExitStack, judging: Judging, stages: evaluation.Stages
+) -> tuple[Session, Build]:
+    """The problem prepared, until `stack` ends, and the candidate built: at the same time, where a build neither calls
+    the candidate nor disturbs the device."""
+    workshop, device, request = judging.workshop, judging.device, judging.request
+    apart, began = device.target.builds_disturb or device.target.warms, time.monotonic()
+
+    async def build(practice: Practice | None) -> Build | BuildFault:
+        return await workshop.builds.get(device, request.candidate, practice, request.timeout_s, judging.report)
+
+    async with contextlib.nullcontext() if apart else _beside(build(None)) as building:
+        with _clocked(stages, "prepare_s"):
+            prepared = workshop.problems.prepared(request.problem, device, request.fresh)
+            session = await stack.enter_async_context(prepared)
+        built = await (building or build(session.practice))
+    took = time.monotonic() - began
+    stages.build_s = round(built.seconds, 3)
+    explained = stages.prepare_s + stages.build_s if apart else max(stages.prepare_s, stages.build_s)
+    stages.queue_s = round(max(0.0, took - explained), 3)
+    if isinstance(built, BuildFault):
+        raise Objection(built.status, built.log)
+    return session, built
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Work that goes on beside what follows, and not after it."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def _tried(judging: Judging, session: Session, built: Build, stages: evaluation.Stages) -> AsyncIterator[Trial]:
+    """The candidate in a child of its own, with the device to itself."""
+    async with contextlib.AsyncExitStack() as stack:
+        with _clocked(stages, "queue_s"):
+            await stack.enter_async_context(judging.device.lease.alone(judging.report))
+        with _clocked(stages, "held_s"):
+            child = await session.candidate(built.directory)
+            try:
+                yield Trial(session, child, judging.request, built, stages)
+            finally:
+                child.close()
+
+
+async def _run(trial: Trial, report: Report) -> evaluation.EvaluateResult:
+    await report("checking")
+    with _clocked(trial.stages, "open_s"):
+        await opened(trial)
+    with _clocked(trial.stages, "check_s"):
+        error = await checked(trial)
+    await report("timing")
+    with _clocked(trial.stages, "time_s"):
+        raced = await timed(trial)
+    await report("attributing")
+    with _clocked(trial.stages, "attribute_s"):
+        author = await _attribute(trial)
+    if refusal := author.refusal(trial.request.rules == "strict"):
+        raise Objection("rejected", refusal, error, author.facts())
+    shapes = [_shape(one) for one in raced.runs]
+    whole = combined([one.samples for one in raced.runs])
+    return evaluation.EvaluateResult(
+        status="passed",
+        error=error,
+        timing=whole.timing(CANDIDATE),
+        versus=_versus(whole),
+        shapes=shapes if len(shapes) > 1 else [],
+        limit_us=_mean([shape.limit_us for shape in shapes]),
+        provenance=provenance(trial.session.device) | author.facts() | {"walls": trial.child.walls},
+        notes=[*trial.notes, *raced.notes, *([author.why] if author.label == "unknown" else [])],
+        stages=trial.stages,
+    )
+
+
+def _mean(limits: list[float]) -> float:
+    """The geometric mean; 0 where one has nothing to move."""
+    return statistics.geometric_mean(limits) if all(limits) else 0.0
+
+
+def _shape(run: Run) -> evaluation.ShapeResult:
+    return evaluation.ShapeResult(
+        inputs=run.case.variant,
+        timing=run.samples.timing(CANDIDATE),
+        versus=_versus(run.samples),
+        limit_us=run.limit_us,
+    )
+
+
+def _versus(samples: Samples) -> list[evaluation.Versus]:
+    return [samples.versus(name, CANDIDATE) for name in samples.blocks if name != CANDIDATE]
+
+
+@contextlib.contextmanager
+def _clocked(stages: evaluation.Stages, name: str) -> Iterator[None]:
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        setattr(stages, name, round(getattr(stages, name) + time.monotonic() - began, 3))
+
+
+async def _attribute(trial: Trial) -> Authorship:
+    """Who does the work: the last thing that the candidate's child is asked, since profiling changes its timing."""
+    drawn = trial.session.drawn
+    asked = {"inputs": drawn.inputs.spec, "effects": drawn.effects}
+    with blamed(trial, "in a profiled call"):
+        try:
+            seen = replies.profile(await trial.ask("profile", [drawn.inputs.fd], **asked))
+        except ChildFault as fault:
+            return authorship.unknown(f"{fault.kind}: {fault.text}")
+    if seen["unordered_us"] > 0:
+        raise Objection("wrong", UNORDERED.format(seen["unordered_us"] / seen["calls"]))
+    own = await asyncio.to_thread(_ownership, trial.request.candidate, trial.built)
+    anew = None if seen["own_started"] or not trial.built.libraries else await _seen_anew(trial, asked)
+    author = authorship.attribute(anew or seen, trial.session.target.device, own)
+    # What was timed left the work to others: a model made later cannot speak for it.
+    if not author.doubtful or (anew and author.label == "library"):
+        return author
+    return await _silenced(trial, author, (anew or seen)["own_ops_us"] > 0)
+
+
+async def _seen_anew(trial: Trial, asked: dict[str, Any]) -> dict[str, Any] | None:
+    """The profile of a model made anew; None where it cannot be made, or calls nothing of its own either."""
+    with blamed(trial, "in a profiled call of a model made anew"):
+        try:
+            seen = replies.profile(await trial.ask("profile_anew", [trial.session.drawn.inputs.fd], **asked))
+        except ChildFault:
+            return None
+    return seen if seen["own_started"] else None
+
+
+async def _silenced(trial: Trial, doubtful: Authorship, operators: bool) -> Authorship:
+    """The label after a run without the candidate's own kernels, held against a run with them; both of a model made
+    anew, and one that answers otherwise because it is not the first gains nothing. `operators` of its own, which cannot
+    be silenced, may be all that it has."""
+    inputs = trial.session.drawn.inputs
+    with blamed(trial, "in a call of a model made anew"):
+        try:
+            started = await trial.ask("remake", [inputs.fd], inputs=inputs.spec)
+        except ChildFault as fault:
+            return authorship.unsettled(doubtful, f"a model made anew does not run: {fault.kind}: {fault.text}")
+    if operators and not started:
+        return authorship.unsettled(doubtful, "operators of its own cannot be silenced")
+    try:
+        asked = {"inputs": inputs.spec, "moves": doubtful.moves}
+        decides = replies.share(await trial.ask("silence", [inputs.fd], **asked))
+    except ChildError:
+        return authorship.unsettled(doubtful, "without its own kernels it does not run")
+    return authorship.settle(doubtful, decides)
+
+
+def _ownership(source: str, built: Build) -> Ownership:
+    """Raises Refusal where a library that was built is gone or is none."""
+    paths = [Path(library["path"]) for library in built.libraries]
+    try:
+        asked = [elf.asked(path).symbols for path in paths]
+        images = tuple(path.read_bytes() for path in paths)
+    except (OSError, ValueError) as fault:
+        raise Refusal(
+            Code.INTERNAL, f"a library of the candidate cannot be read: {fault}; evaluate it again"
+        ) from fault
+    vendor = {name for symbols, image in zip(asked, images, strict=True) for name in authorship.vendors(symbols, image)}
+    numeric, kernels = lint.read(source).numeric, triton_cache.read(Path(built.kernels))
+    return Ownership(source, images, tuple(sorted(vendor)), numeric, kernels)
+
+
+def provenance(device: Device) -> dict[str, str | float]:
+    """What stands behind the numbers."""
+    probe = device.probe
+    return {
+        "device": probe.device,
+        "arch": probe.arch,
+        "threads": float(probe.threads),
+        "torch": version("torch"),
+        "python": platform.python_version(),
+        **({"toolkit": probe.toolkit} if probe.toolkit else {}),
+        "protocol": "alternating blocks of at least 5 ms in separate processes, fresh values for each call",
+        "tie": device.target.resolution.tie,
+    }

@@ -1,0 +1,89 @@
+"""A secret input set of a problem, and what is expected of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ncu_server.sandbox.shared_memory import Shared
+
+How = Literal["as drawn", "sharper", "drawn again", "32 times as large", "with another plain value"]
+# In words: what the judge has made of what was drawn, so that nobody looks for it in `get_inputs`.
+PLACES: dict[How, str] = {
+    "as drawn": "on inputs as drawn{of}",
+    "sharper": "on inputs{of} that the judge made sharper",
+    "drawn again": "on inputs{of} drawn again",
+    "32 times as large": "on inputs{of} that the judge made 32 times as large",
+    "with another plain value": "on inputs as drawn{of}, but for {change}",
+}
+LOOSE = 64.0  # how much larger the unit of error is for inputs beyond what was drawn: what fails there fails wholly
+
+
+@dataclass(slots=True)
+class Case:
+    """One secret input set and what is expected of it; `units` are its tensors' error budgets, as worker.budget.units.
+
+    `variant` is the problem's function that gave the inputs. They are as it gave them, or sharper, or far larger, or
+    with a plain value changed, of which `change` tells; what is drawn again is checked, and not timed. `unseen` are
+    further ones that only timed calls see. `holed` are the same with NaN in some rows, which whatever reads them shows.
+    """
+
+    variant: str
+    how: How
+    inputs: Shared
+    expected: Shared
+    tensors: list[dict[str, Any]] = field(default_factory=list)
+    units: list[dict[str, Any] | None] = field(default_factory=list)
+    effects: dict[str, Any] = field(default_factory=dict)
+    fresh: bool = True
+    unseen: list[Shared] = field(default_factory=list)
+    work: dict[str, Any] = field(default_factory=dict)
+    holed: Shared | None = None
+    change: str = ""
+
+    @property
+    def where(self) -> str:
+        """In words, for the candidate's log: on which inputs, and what the judge has put into them by itself."""
+        of = "" if self.variant == "get_inputs" else f" of {self.variant}"
+        return PLACES[self.how].format(of=of, change=self.change)
+
+    @property
+    def elements(self) -> tuple[int, int]:
+        """How many elements the inputs have, and what is compared."""
+        given, seen = (sum(math.prod(t["shape"]) for t in each) for each in (self.inputs.spec["tensors"], self.tensors))
+        return given, seen
+
+    @property
+    def names(self) -> list[str]:
+        """What each compared tensor is."""
+        return [t["name"] for t in self.tensors]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is compared, or all tensors among the inputs have no element."""
+        given, compared = self.elements
+        return not compared or (not given and bool(self.inputs.spec["tensors"]))
+
+    def keep(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Keep what the reference's process says is expected."""
+        self.expected.seal(answer["stored"])
+        self.tensors, self.units = answer["tensors"], answer["units"]
+        self.effects, self.fresh = answer["effects"], answer["fresh"]
+        return answer
+
+    def loosen(self) -> None:
+        """Make the units of error LOOSE times as large."""
+        for units in filter(None, self.units):
+            units["levels"] = [[ceiling, LOOSE * unit] for ceiling, unit in units["levels"]]
+
+    def close(self) -> None:
+        for memory in (self.inputs, self.expected, self.holed, *self.unseen):
+            if memory:
+                memory.close()
+
+
+def same_effects(effects: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether the same inputs and buffers are changed."""
+    return all(effects[what] == others[what] for what in ("inputs", "buffers"))

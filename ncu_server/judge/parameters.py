@@ -1,0 +1,91 @@
+"""Why a kernel is wrong that computes the right thing of the wrong parameters: which of them differ."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ncu_server.judge import replies
+from ncu_server.judge.candidate import Objection, Trial
+from ncu_server.judge.input_set import Case
+from ncu_server.judge.trusted import PREPARE_TIMEOUT_S
+from ncu_server.rules import comparison
+from ncu_server.sandbox.forkserver import ChildError
+from ncu_server.sandbox.shared_memory import Shared
+
+FILLS = (0.0, 1.0)  # what a parameter is to a kernel that leaves it out
+SHOWN = 4
+SEED = (
+    "both constructors run under one seed, so construct the same layers, or draw by the same calls, in the same order"
+)
+
+
+async def explained(trial: Trial, case: Case, got: Shared, seen: dict[str, Any], objection: Objection) -> Objection:
+    """The objection to wrong values, with the parameters first where they are the cause, or differ by name.
+
+    Proof is that the reference gives what the candidate gave, once it has the candidate's parameters.
+    """
+    try:
+        async with _differing(trial, case) as (theirs, spec, found):
+            if not found:
+                return objection
+            cause = await _is_cause(trial, case, got, seen, theirs, spec, found)
+    except (ChildError, replies.Malformed):
+        return objection
+    return Objection(objection.status, _words(case, found, cause, objection.log), objection.error)
+
+
+@contextlib.asynccontextmanager
+async def _differing(trial: Trial, case: Case) -> AsyncIterator[tuple[Shared, dict[str, Any], list[dict[str, Any]]]]:
+    """The candidate's tensors, and which of the reference's it has otherwise."""
+    with contextlib.closing(Shared("parameters")) as theirs:
+        spec = replies.spec(await trial.ask("parameters", [theirs.fd]))
+        replies.held(spec, theirs.freeze())
+        asked = {"theirs": spec, "but": case.effects["buffers"]}
+        yield theirs, spec, await trial.session.eager.ask("differing", [theirs.fd], PREPARE_TIMEOUT_S, **asked)
+
+
+async def _is_cause(
+    trial: Trial,
+    case: Case,
+    got: Shared,
+    seen: dict[str, Any],
+    theirs: Shared,
+    spec: dict[str, Any],
+    found: list[dict[str, Any]],
+) -> bool:
+    judge, eager = await trial.session.judge(), trial.session.eager
+    known = {"inputs": case.inputs.spec, "effects": case.effects, "theirs": spec, "found": found}
+    for fill in FILLS if any(one["other"] is None for one in found) else FILLS[:1]:
+        with contextlib.closing(Shared("expected")) as want:
+            fds = [case.inputs.fd, want.fd, theirs.fd]
+            answer = await eager.ask("expect_with", fds, PREPARE_TIMEOUT_S, fill=fill, **known)
+            want.seal(answer["stored"])
+            pair = {"expected": want.spec, "got": seen, "units": answer["units"], "bound": comparison.BOUND}
+            results = await judge.ask("compare", [want.fd, got.fd], **pair)
+        if not any(one["outside"] for one in results):
+            return True
+    return False
+
+
+def _words(case: Case, found: list[dict[str, Any]], cause: bool, log: str) -> str:
+    if cause or any(one["named"] for one in found):
+        why = "with the candidate's the reference gives what the kernel gives" if cause else "which may be the cause"
+        values = log.removeprefix(f"{case.where}: ")
+        return f"{case.where}: parameters differ: {_list(found)}; {why}; {SEED}; {values}"
+    names = ", ".join(f"`{one['name']}`" for one in found[:SHOWN])
+    return f"{log}; of the reference's parameters it holds no {names}: folded into others, or drawn otherwise"
+
+
+def _list(found: list[dict[str, Any]]) -> str:
+    each = [
+        f"`{one['name']}` has other values"
+        if one["named"]
+        else f"`{one['other']}`, in place of `{one['name']}`, has other values"
+        if one["other"]
+        else f"nothing stands for `{one['name']}`"
+        for one in found[:SHOWN]
+    ]
+    more = len(found) - SHOWN
+    return ", ".join(each) + (f", and {more} more" if more > 0 else "")

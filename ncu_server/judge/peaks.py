@@ -1,0 +1,47 @@
+"""What the device reaches, measured once for a device and torch, then read from the cache on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ncu_server.judge.problem import Session
+from ncu_server.machine.device import Device
+from ncu_server.wire.evaluation import Peaks
+
+FORMAT = "2"  # 1: a copy on the CPU was torch's alone
+
+
+async def measured(session: Session, anew: bool = False) -> Peaks:
+    """The device's peaks; `anew` measures again and keeps the better of both. Raises Refusal."""
+    kept = _place(session.device)
+    before = _read(kept)
+    if before is not None and not anew:
+        return before
+    found = Peaks.model_validate(await session.peaks())
+    if before is not None:
+        found = Peaks(**{name: max(a, b) for (name, a), (_, b) in zip(found, before, strict=True) if a and b})
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(found.model_dump_json())
+    return found
+
+
+def known(device: Device) -> Peaks | None:
+    """What was measured before, if anything was."""
+    return _read(_place(device))
+
+
+def _place(device: Device) -> Path:
+    probe = device.probe
+    parts = (FORMAT, probe.device, probe.arch, str(probe.threads), version("torch"))
+    return device.cache / "peaks" / f"{hashlib.sha256('-'.join(parts).encode()).hexdigest()[:20]}.json"
+
+
+def _read(kept: Path) -> Peaks | None:
+    try:
+        return Peaks.model_validate_json(kept.read_text())
+    except (OSError, ValidationError):
+        return None

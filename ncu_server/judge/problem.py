@@ -1,0 +1,270 @@
+"""A problem prepared on a device: secret inputs, expected outputs, and the children that stand for the reference."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ncu_server.judge.input_set import Case, How
+from ncu_server.judge.interleave import Rotation
+from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
+from ncu_server.machine.device import Device
+from ncu_server.sandbox.forkserver import Child, ChildError
+from ncu_server.sandbox.shared_memory import Practice, Shared
+
+# torch.compile's mode by baseline; the module as it is has none.
+BASELINES: dict[str, str | None] = {
+    "eager": None,
+    "compile": "default",
+    "max-autotune-no-cudagraphs": "max-autotune-no-cudagraphs",
+    "max-autotune": "max-autotune",
+}
+COMMON = ("leaves", "form", "returns", "is_plain", "parameters", "made", "mode")  # of what all calls of a problem share
+UNSEEN = ((1 << 20, 8), (16 << 20, 2), (1 << 30, 1))  # bytes of an input set at most, and how many only timed calls see
+RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
+COMPILE_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Baselines that are staged on one case, how their inputs rotate, and which do not run."""
+
+    children: dict[str, Child]
+    rotation: Rotation
+    failed: dict[str, ChildError]
+
+    @property
+    def notes(self) -> list[str]:
+        return [
+            f"{name}: torch.compile does not run on this problem: {str(fault).splitlines()[0]}"
+            for name, fault in self.failed.items()
+        ]
+
+
+class Session:
+    """Holds what the judge needs of one problem; the candidate's side never sees it, but for inputs and arguments."""
+
+    def __init__(self, device: Device, problem: str) -> None:
+        self.device, self.problem, self.target = device, problem, device.target
+        self.parameter_seed = secrets.randbits(31)
+        self.arguments = Shared("arguments")
+        self.cases: list[Case] = []
+        self.rehearsal: list[Shared] = []
+        self.notes: list[str] = []
+        self.kept: dict[str, list[int]] = {}  # numbers of the plain values that no check varies, by variant
+        self.users = self._held_bytes = 0
+        self._children: list[Child] = []
+        self._baselines: dict[str, Child] = {}
+        self._compiled: set[tuple[str, str]] = set()
+        self._stages: dict[str, tuple[str, Rotation]] = {}  # what each baseline was last staged on
+
+    async def open(self) -> list[str]:
+        """Start the reference; the names of the functions that give its inputs. Raises Refusal BAD_PROBLEM."""
+        opened = await self._open("eager")
+        self._held_bytes = int(opened["held_bytes"])
+        self.notes += [*self.device.zygote.notes, *filter(None, [opened["note"]])]
+        return list(opened["variants"])
+
+    @property
+    def eager(self) -> Child:
+        """The process that runs the reference as it is."""
+        return self._baselines["eager"]
+
+    @property
+    def timed(self) -> list[Case]:
+        """The inputs as drawn, one case for each of the problem's functions that give inputs which are not empty."""
+        return [case for case in self.cases if case.how == "as drawn" and not case.empty]
+
+    @property
+    def drawn(self) -> Case:
+        """What `get_inputs` gives."""
+        return self.cases[0]
+
+    @property
+    def practice(self) -> Practice | None:
+        """What a candidate is called with before it is judged, where a first call compiles."""
+        if not self.target.warms:
+            return None
+        return Practice(self.problem, self.target.device, self.parameter_seed, self.arguments, self.rehearsal)
+
+    async def draw(self, inputs: Shared, variant: str) -> None:
+        """What `variant` gives under a new secret seed. Raises Refusal BAD_PROBLEM."""
+        asked = {"variant": variant, "input_seed": secrets.randbits(62)}
+        inputs.seal(await trusted(self.eager, "draw", [inputs.fd], **asked))
+
+    async def draw_unseen(self, case: Case) -> None:
+        """Draw the inputs that only timed calls see, in place of those there are; none of other shapes."""
+        for inputs in case.unseen:
+            inputs.close()
+        case.unseen = []
+        for _ in range(_unseen_sets(case)):
+            case.unseen.append(Shared("unseen"))
+            await self.draw(case.unseen[-1], case.variant)
+        layout = case.inputs.spec["tensors"]
+        for other in [one for one in case.unseen if one.spec["tensors"] != layout]:
+            case.unseen.remove(other)
+            other.close()
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """What a reference's process is opened with."""
+        return {"source": self.problem, "device": self.target.device, "parameter_seed": self.parameter_seed}
+
+    def note(self, words: str) -> None:
+        """Say something beside each verdict, once."""
+        if words not in self.notes:
+            self.notes.append(words)
+
+    def add(self, variant: str, how: How) -> Case:
+        """A further case, still empty."""
+        self.cases.append(Case(variant, how, Shared("inputs"), Shared("expected")))
+        return self.cases[-1]
+
+    def drop(self, case: Case) -> None:
+        """Leave a case out."""
+        self.cases.remove(case)
+        case.close()
+
+    async def expect(self, case: Case, **known: Any) -> dict[str, Any]:
+        """What the reference gives for a case. Raises Refusal BAD_PROBLEM where it fails."""
+        fds = [case.inputs.fd, case.expected.fd]
+        answer = case.keep(await trusted(self.eager, "expect", fds, inputs=case.inputs.spec, **known))
+        if answer["note"]:
+            self.note(answer["note"])
+        return answer
+
+    async def exactly(self, case: Case) -> Case:
+        """A case of what the eager side's kept call was given, with what is expected of that; the caller closes it."""
+        kept = Case(case.variant, case.how, Shared("inputs"), Shared("expected"))
+        try:
+            kept.inputs.seal(await trusted(self.eager, "given", [kept.inputs.fd]))
+            await self.expect(kept, effects=case.effects)
+        except BaseException:
+            kept.close()
+            raise
+        return kept
+
+    async def baseline(self, name: str) -> Child:
+        """The child that runs the reference as `eager` or through `compile`; started at first use."""
+        if name not in self._baselines:
+            await self._open(name)
+        return self._baselines[name]
+
+    async def ask(self, verb: str, **arguments: Any) -> Any:
+        """Ask the eager reference about its inputs; ChildFault passes through."""
+        return await self.eager.ask(verb, [self.drawn.inputs.fd], PREPARE_TIMEOUT_S, **arguments)
+
+    async def work(self, case: Case) -> dict[str, Any]:
+        """What a case must move and compute at least; counted at first use. ChildFault passes through."""
+        if not case.work:
+            case.work = await self.eager.ask("work", [case.inputs.fd], PREPARE_TIMEOUT_S, inputs=case.inputs.spec)
+        return case.work
+
+    async def contract(self) -> dict[str, Any]:
+        """What calls take and give: those of all input sets, and what they have in common; see worker.contract."""
+        found = []
+        for case in self.timed:
+            asked = {"inputs": case.inputs.spec, "kept": self.kept.get(case.variant, [])}
+            found.append(await self.eager.ask("contract", [case.inputs.fd], PREPARE_TIMEOUT_S, **asked))
+        calls = [{name: one[name] for name in ("takes", "gives", "held")} for one in found]
+        common = {name: found[0][name] for name in COMMON}
+        alike = all(one[name] == common[name] for one in found for name in COMMON)
+        effects = self.drawn.effects
+        changes = bool(effects["inputs"] or effects["buffers"])
+        return common | {"calls": calls, "changes": changes, "is_plain": common["is_plain"] and alike}
+
+    async def kernels(self, name: str) -> list[str]:
+        """What a baseline of torch.compile launches, in order; ChildError passes through."""
+        return list(map(str, await self._baselines[name].ask("kernels", timeout_s=PREPARE_TIMEOUT_S)))
+
+    async def features(self) -> list[str]:
+        """What the device is, in words; ChildError passes through."""
+        return list(map(str, await self.eager.ask("features", timeout_s=PREPARE_TIMEOUT_S)))
+
+    async def peaks(self) -> Any:
+        """What the device reaches; ChildError passes through."""
+        return await self.eager.ask("peaks", timeout_s=PREPARE_TIMEOUT_S)
+
+    async def stage(self, child: Child, case: Case, timeout_s: float) -> Any:
+        """Let a child set up a case's inputs for timing."""
+        inputs = case.inputs
+        return await child.ask("stage", [inputs.fd], timeout_s, inputs=inputs.spec, effects=case.effects)
+
+    @property
+    def broken(self) -> bool:
+        """Whether a process of this session has ended, so that it must be prepared anew."""
+        return any(child.closed for child in self._children)
+
+    async def sides(self, names: Sequence[str], case: Case) -> Sides:
+        """The baselines, staged for timing, without a torch.compile that fails. Raises ChildError where eager does."""
+        staged: dict[str, Child] = {}
+        failed: dict[str, ChildError] = {}
+        rotation = Rotation(1, True, False)
+        for name in names:
+            try:
+                staged[name], rotation = await self._staged(name, case)
+            except ChildError as fault:
+                if name == "eager":
+                    raise
+                failed[name] = fault
+                self._drop(name)
+        return Sides(staged, rotation, failed)
+
+    async def _staged(self, name: str, case: Case) -> tuple[Child, Rotation]:
+        child = await self.baseline(name)
+        if BASELINES[name] and (name, case.variant) not in self._compiled:
+            self._stages[name] = case.variant, Rotation(**await self.stage(child, case, COMPILE_TIMEOUT_S))
+            await child.ask("block", timeout_s=COMPILE_TIMEOUT_S, nonce=0, count=1)
+            self._compiled.add((name, case.variant))
+        if self._stages.get(name, ("",))[0] != case.variant:
+            self._stages.pop(name, None)  # it is gone, whether or not the next one comes to stand
+            self._stages[name] = case.variant, Rotation(**await self.stage(child, case, PREPARE_TIMEOUT_S))
+        return child, self._stages[name][1]
+
+    def _drop(self, name: str) -> None:
+        self._stages.pop(name, None)
+        if child := self._baselines.pop(name, None):
+            child.close()
+        self._children = [c for c in self._children if not c.closed]
+
+    async def judge(self) -> Child:
+        """The process that compares; it never sees a candidate's code."""
+        if "judge" not in self._baselines:
+            self._baselines["judge"] = await self._spawn("judge")
+        return self._baselines["judge"]
+
+    async def candidate(self, built: str) -> Child:
+        """A new child for a candidate, which may read the directory `built`; the caller closes it."""
+        room = RUN_FILE_BYTES + 2 * self._held_bytes + 2 * max(case.expected.spec["bytes"] for case in self.cases)
+        return await self.device.zygote.spawn("candidate", readable=[built], file_bytes=room)
+
+    def close(self) -> None:
+        for child in self._children:
+            child.close()
+        self.arguments.close()
+        for case in self.cases:
+            case.close()
+        for inputs in self.rehearsal:
+            inputs.close()
+
+    async def _spawn(self, role: str) -> Child:
+        child = await self.device.zygote.spawn(role)
+        self._children.append(child)
+        return child
+
+    async def _open(self, name: str) -> Any:
+        child = await self._spawn("reference")
+        memory = self.arguments if name == "eager" else Shared("unused")
+        opened = await trusted(child, "open", [memory.fd], mode=BASELINES[name], **self.source)
+        if name == "eager":
+            self.arguments.seal(opened["arguments"])
+        else:
+            memory.close()
+        self._baselines[name] = child
+        return opened
+
+
+def _unseen_sets(case: Case) -> int:
+    return next((count for most, count in UNSEEN if case.inputs.spec["bytes"] <= most), 0)

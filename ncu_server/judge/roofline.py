@@ -1,0 +1,43 @@
+"""The roofline bound of a problem: what it must move and compute over what the device was measured to reach.
+
+S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009: time >= max(bytes / bandwidth, operations / rate).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ncu_server.wire.evaluation import Peaks
+
+Work = Mapping[str, Any]
+# A margin, not a measurement: a copy is not the fastest way to read. (On two cores of an EPYC torch read at 0.8 of the
+# rate of libc's copy.)
+READ_OVER_COPY = {"cpu": 1.4, "cuda": 1.15}
+
+
+def limit_us(work: Work, peaks: Peaks) -> float:
+    """No kernel is faster that moves the counted bytes and does the counted matrix operations at the rates known here.
+
+    Other algebra needs fewer operations, and narrower formats (int8 digits of float32) have higher rates.
+    """
+    moved: float = (work["read_bytes"] + work["written_bytes"]) / peaks.copy_gbps / 1e3
+    return max(moved, float(work["flops"]) / _rate(work, peaks) / 1e6)
+
+
+def floor_us(work: Work, peaks: Peaks, device: str, cold: bool) -> float:
+    """Faster than this is not to be believed: inputs were not all read, or the clock did not see it.
+
+    Operations do not count, since an algebraic rewrite may spare them, nor do parameters, of which a constructor may
+    keep less; outputs count beyond what the last-level cache can hold back; nothing counts where the inputs lie in it.
+    """
+    if not cold:
+        return 0.0
+    written = max(0.0, work["written_bytes"] - peaks.last_cache_bytes)
+    return float((work["argument_bytes"] + written) / peaks.copy_gbps / 1e3 / READ_OVER_COPY[device])
+
+
+def _rate(work: Work, peaks: Peaks) -> float:
+    """TFLOP/s of the fastest unit that can give the precision asked for: split TF32 reaches float32's."""
+    rates = (peaks.fp32_tflops, peaks.tf32_tflops, peaks.bf16_tflops if work["narrow"] else None)
+    return max(rate for rate in rates if rate is not None)

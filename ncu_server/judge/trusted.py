@@ -1,0 +1,61 @@
+"""Asking a process that runs the problem's own code: what it raises is the problem's fault, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ncu_server.errors import Code, Refusal
+from ncu_server.rules.python_source import demands_cuda
+from ncu_server.sandbox.forkserver import Child, ChildDied, ChildError, ChildFault, ChildTimeout, Lost
+
+PREPARE_TIMEOUT_S = 300.0
+STEPS = {
+    "open": "loading (module, get_init_inputs or Model's constructor)",
+    "sharpen": "get_inputs",
+    "vary": "get_inputs",
+    "still": "Model.forward",
+    "given": "get_inputs",
+    "expect": "Model.forward",
+}
+UNJUDGEABLE = "Unjudgeable"  # the class in worker.tensors, whose words are a whole sentence
+
+
+async def trusted(child: Child, verb: str, fds: Sequence[int], **arguments: Any) -> Any:
+    """The answer. Raises Refusal BAD_PROBLEM where the problem's code fails, takes too long or ends the process."""
+    try:
+        return await child.ask(verb, fds, PREPARE_TIMEOUT_S, **arguments)
+    except ChildFault as fault:
+        raise Refusal(Code.BAD_PROBLEM, _sentence(fault, f"in {_step(verb, arguments)}")) from fault
+    except ChildTimeout:
+        sentence = f"the problem needs more than {PREPARE_TIMEOUT_S:.0f} s in {_step(verb, arguments)}"
+        raise Refusal(Code.BAD_PROBLEM, sentence) from None
+    except ChildDied as died:
+        raise Refusal(Code.BAD_PROBLEM, f"the problem's process ended in {_step(verb, arguments)}: {died}") from died
+
+
+def advised(refusal: Refusal, problem: str, device: str) -> Refusal:
+    """The refusal with what to do about it where the problem is written for a GPU and there is none."""
+    fault = refusal.__cause__
+    lacks = device == "cpu" and isinstance(fault, ChildFault) and fault.kind in ("AssertionError", "RuntimeError")
+    if not lacks or not demands_cuda(problem):
+        return refusal
+    advice = "it names a cuda device, which the cpu target lacks: name none, model and inputs are moved to the target"
+    return Refusal(refusal.code, f"{refusal.sentence}; {advice}")
+
+
+def ours(error: ChildError) -> Refusal:
+    """What a fault in a process of ours is: the problem's where its code raised, else a loss worth a retry."""
+    if isinstance(error, ChildFault):
+        return Refusal(Code.BAD_PROBLEM, _sentence(error, "in a timed call"))
+    return Lost()
+
+
+def _sentence(fault: ChildFault, where: str) -> str:
+    words = " ".join(fault.text.split())
+    return words if fault.kind == UNJUDGEABLE else f"the problem fails {where}: {fault.kind}: {words}"
+
+
+def _step(verb: str, arguments: Mapping[str, Any]) -> str:
+    """Where a problem's own code ran."""
+    return str(arguments["variant"]) if "variant" in arguments else STEPS[verb]

@@ -1,0 +1,1 @@
+"""What a server owns of its machine: folders, devices, leases."""

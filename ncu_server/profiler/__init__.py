@@ -1,0 +1,1 @@
+"""The profiler: Nsight Compute, what is read off its reports, and what takes its place."""

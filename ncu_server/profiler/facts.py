@@ -1,0 +1,55 @@
+"""What stands in a report, as data: the form in which the report reader prints it and the store keeps it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+
+class RuleFact(BaseModel):
+    """What one of ncu's rules says, its markup still in it. `kind`: 1 fine, 2 optimization, 3 warning, 4 error."""
+
+    rule: str | None
+    section: str | None
+    title: str | None
+    text: str
+    kind: int
+    speedup_pct: float | None = None
+    scope: Literal["local", "global"] | None = None
+    metrics: list[str] = []
+
+
+class LineFact(BaseModel):
+    """What was sampled and counted at a line; file and line are null where the instruction stands for itself."""
+
+    file: str | None
+    line: int | None
+    text: str
+    samples: int = 0
+    executed: int = 0
+    global_sectors: int = 0
+    global_ideal: int = 0
+    shared_wavefronts: int = 0
+    shared_ideal: int = 0
+    local_sectors: int = 0
+    stalls: dict[str, int] = {}
+
+
+class KernelFacts(BaseModel):
+    """One launch of one kernel; `metrics` are in the units that `units` names, `ranges` the NVTX ranges around it."""
+
+    name: str
+    demangled: str = ""
+    ranges: list[str] = []
+    metrics: dict[str, float | str] = {}
+    units: dict[str, str] = {}
+    rules: list[RuleFact] = []
+    lines: list[LineFact] = []
+
+
+class ReportFacts(BaseModel):
+    """All launches of a report, and the version of the reader."""
+
+    reader: str
+    kernels: list[KernelFacts]

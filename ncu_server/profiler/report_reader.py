@@ -1,0 +1,157 @@
+"""The only code that opens a report: `python -m ncu_server.profiler.report_reader FILE` prints its facts as JSON.
+
+A process of its own, since NVIDIA's reader is native code and a report may come from anywhere. The reader is the
+package `ncu-report`, or the one that lies beside an Nsight Compute (`--reader FOLDER`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+MOST_LINES, MOST_KERNELS, TEXT = 300, 200, 160
+SAMPLES = "smsp__pcsamp_sample_count"
+STALLED = "smsp__pcsamp_warps_issue_stalled_"
+# What is summed over a line's instructions, by the name that it has in the facts.
+COUNTED = {
+    "samples": SAMPLES,
+    "executed": "inst_executed",
+    "global_sectors": "memory_l2_theoretical_sectors_global",
+    "global_ideal": "memory_l2_theoretical_sectors_global_ideal",
+    "shared_wavefronts": "memory_l1_wavefronts_shared",
+    "shared_ideal": "memory_l1_wavefronts_shared_ideal",
+    "local_sectors": "memory_l2_theoretical_sectors_local",
+}
+SPEEDUP_SCOPES = {1: "local", 2: "global"}
+
+
+def main(arguments: list[str]) -> None:
+    """Print `{"reader": .., "kernels": [..]}`, or `{"fault": ..}` where there is no reader or the file is none."""
+    if arguments[:1] == ["--reader"]:
+        sys.path.insert(0, arguments[1])
+        arguments = arguments[2:]
+    try:
+        import ncu_report
+    except ImportError as missing:
+        json.dump({"fault": f"no reader: {missing}"}, sys.stdout)
+        return
+    try:
+        context = ncu_report.load_report(arguments[0])
+    except (OSError, RuntimeError, ValueError) as fault:
+        json.dump({"fault": str(fault)}, sys.stdout)
+        return
+    version = context.get_version() if hasattr(context, "get_version") else "unknown"
+    kernels = [_kernel(ncu_report, action) for action, _ in zip(_actions(context), range(MOST_KERNELS), strict=False)]
+    json.dump({"reader": version, "kernels": kernels}, sys.stdout, allow_nan=False)
+
+
+def _actions(context: Any) -> Iterator[Any]:
+    for i in range(context.num_ranges()):
+        found = context.range_by_idx(i)
+        for j in range(found.num_actions()):
+            yield found.action_by_idx(j)
+
+
+def _kernel(reader: Any, action: Any) -> dict[str, Any]:
+    metrics, units = {}, {}
+    for name in action.metric_names():
+        metric = action.metric_by_name(name)
+        if metric is not None and (value := _plain(metric.value())) is not None:
+            metrics[name] = value
+            if unit := metric.unit():
+                units[name] = unit
+    return {
+        "name": action.name(),
+        "demangled": action.name(reader.IAction.NameBase_DEMANGLED),
+        "ranges": _ranges(action),
+        "metrics": metrics,
+        "units": units,
+        "rules": [rule for row in action.rule_results_as_dicts() if (rule := _rule(dict(row)))],
+        "lines": _lines(action),
+    }
+
+
+def _plain(value: Any) -> float | str | None:
+    """A number of finite size or a text; None for what is neither."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _ranges(action: Any) -> list[str]:
+    """The names of the NVTX ranges that were open, outermost first."""
+    state = action.nvtx_state()
+    if state is None:
+        return []
+    return [name for domain in state.domains() for name in state.domain_by_id(domain).push_pop_ranges()]
+
+
+def _rule(row: dict[str, Any]) -> dict[str, Any] | None:
+    message = dict(row.get("rule_message") or {})
+    if not message.get("message"):
+        return None
+    estimate = dict(row.get("speedup_estimation") or {})
+    return {
+        "rule": row.get("rule_identifier"),
+        "section": row.get("section_identifier"),
+        "title": message.get("title") or row.get("name"),
+        "text": message["message"],
+        "kind": int(message.get("type", 0)),
+        "speedup_pct": _plain(estimate.get("speedup")),
+        "scope": SPEEDUP_SCOPES.get(int(estimate.get("type", 0))),
+        "metrics": [m["name"] for m in map(dict, row.get("focus_metrics") or ())],
+    }
+
+
+def _lines(action: Any) -> list[dict[str, Any]]:
+    """What was sampled and counted a line of source; a line is an instruction where there is no line information."""
+    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    stalls: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for name, metric in COUNTED.items():
+        for address, value in _instances(action, metric):
+            counts[address][name] += value
+    for metric in action.metric_names():
+        if metric.startswith(STALLED) and not metric.endswith("_not_issued"):
+            for address, value in _instances(action, metric):
+                stalls[address][metric.removeprefix(STALLED)] += value
+    files = {name: text.splitlines() for name, text in dict(action.source_files()).items()}
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for address in sorted(counts):
+        file, line, text = _place(action, address, files)
+        row = rows.setdefault((file, line, text), {"file": file, "line": line, "text": text, "stalls": Counter()})
+        for name, value in counts[address].items():
+            row[name] = row.get(name, 0) + value
+        row["stalls"] += stalls[address]
+    kept = sorted(rows.values(), key=lambda r: (-r.get("samples", 0), -r.get("executed", 0)))
+    return kept[:MOST_LINES]
+
+
+def _instances(action: Any, name: str) -> Iterator[tuple[int, int]]:
+    """Address of an instruction and what was counted there."""
+    metric = action.metric_by_name(name)
+    if metric is None or not metric.num_instances() or not metric.has_correlation_ids():
+        return
+    addresses = metric.correlation_ids()
+    for i in range(metric.num_instances()):
+        value = _plain(metric.value(i))
+        if value and not isinstance(value, str):
+            yield int(addresses.value(i)), int(value)
+
+
+def _place(action: Any, address: int, files: dict[str, list[str]]) -> tuple[str | None, int | None, str]:
+    """File, line and its text; without line information the instruction."""
+    info = action.source_info(address)
+    if info is None or not info.line():
+        return None, None, " ".join(action.sass_by_pc(address).split())[:TEXT]
+    rows, number = files.get(info.file_name(), []), int(info.line())
+    return info.file_name(), number, rows[number - 1].strip()[:TEXT] if number <= len(rows) else ""
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

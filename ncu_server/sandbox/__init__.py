@@ -1,0 +1,1 @@
+"""A candidate's processes: forked, walled in, watched and ended."""

@@ -1,0 +1,381 @@
+"""A warm process with torch imported that forks one child a job: 0.3 s to a working child instead of 3-6 s.
+
+The zygote only imports. A child of a process that ever ran a parallel tensor operation hangs, and a CUDA context does
+not survive a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ncu_server import places
+from ncu_server.errors import Code, Refusal
+from ncu_server.sandbox.crash import innermost
+from ncu_server.sandbox.enter import scrubbed, search_path
+from ncu_server.sandbox.framing import Message, receive_async, send, send_async
+from ncu_server.sandbox.policy import FILE_BYTES, Kind, Walls
+
+BOOTSTRAP = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from ncu_server.worker import forkserver
+forkserver.main(int(sys.argv[2]))
+"""
+START_TIMEOUT_S = 120.0
+CLEAR_TIMEOUT_S = 10.0
+ENDED_S = 2.0
+LOG_TAIL = 4000
+STACK_TAIL = 4 * LOG_TAIL  # a native stack, of which little is told, is long
+KINDS: dict[str, Kind] = {"builder": "build", "candidate": "run"}
+
+
+class ChildError(Exception):
+    """A child did not answer as asked. `child` says which, and so whose fault it is."""
+
+    def __init__(self, child: Child, words: str) -> None:
+        super().__init__(_printable(words))
+        self.child = child
+
+
+class ChildFault(ChildError):  # noqa: N818
+    """The code inside a child raised: `kind` is the exception's class, `text` its message, `trace` where."""
+
+    def __init__(self, child: Child, kind: str, text: str, trace: str) -> None:
+        super().__init__(child, f"{kind}: {text}")
+        self.kind, self.text, self.trace = _printable(kind), _printable(text), _printable(trace)
+
+
+class ChildDied(ChildError):  # noqa: N818
+    """A child ended without an answer, or with one that is none; the text says how, with the end of its output."""
+
+
+class ChildTimeout(ChildError, TimeoutError):  # noqa: N818
+    """A child did not answer in time and was killed."""
+
+
+class Lost(Refusal):
+    """The zygote has ended, and its children with it: no candidate's fault, and worth a second try."""
+
+    def __init__(self) -> None:
+        super().__init__(Code.INTERNAL, "the worker process has ended; call again to start a new one")
+
+
+def _remove(places: Sequence[Path]) -> None:
+    for place in places:
+        shutil.rmtree(place, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            place.with_suffix(".log").unlink()
+
+
+def _handle(pid: int) -> int | None:
+    """A descriptor that stands for the process whatever becomes of its number; None where there is none to be had."""
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return None
+
+
+def _abandoned(spawning: asyncio.Future[Child]) -> None:
+    if not spawning.cancelled() and spawning.exception() is None:
+        spawning.result().close()
+
+
+def _printable(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+class Child:
+    """One forked process: ask it, then close it. Whoever asks decides whose fault a fault is."""
+
+    def __init__(self, zygote: Zygote, number: int, pid: int, sock: socket.socket, directory: Path, walls: str) -> None:
+        self._zygote, self._sock, self._number = zygote, sock, number
+        self.pid, self.directory = pid, directory
+        self.walls = walls
+        self.closed = self._released = False
+        self._handle = _handle(pid)
+        self.scrap: list[Path] = []
+        self.ended: asyncio.Future[tuple[int, str | None]] = asyncio.get_running_loop().create_future()
+
+    async def ask(self, verb: str, fds: Sequence[int] = (), timeout_s: float | None = None, **arguments: Any) -> Any:
+        """Run `verb` in the child and return what it answers.
+
+        Raises ChildFault for an exception inside, ChildDied where the process is gone or its answer is none,
+        ChildTimeout after `timeout_s` (the child is killed then), Lost where the zygote has gone.
+        """
+        self._signal(signal.SIGCONT)
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._exchange({"verb": verb, "arguments": arguments}, fds)
+        except TimeoutError:
+            self.close()
+            raise ChildTimeout(self, f"no answer within {timeout_s} s") from None
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        match answer:
+            case {"value": value, **rest} if not rest:
+                return value
+            case {"fault": {"kind": str(kind), "text": str(text), "trace": str(trace)}}:
+                raise ChildFault(self, kind, text, trace)
+            case None:
+                raise ChildDied(self, await self._obituary())
+        self.close()
+        raise ChildDied(self, "the process sent an answer that is none")
+
+    def rest(self) -> None:
+        """Stop it with all its threads until it is asked again, so that nothing of it runs while others are timed."""
+        self._signal(signal.SIGSTOP)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._handle is not None and not self.closed:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, number)
+
+    async def _exchange(self, message: Message, fds: Sequence[int]) -> object:
+        """The answer, None where the process has gone, and a text where what came is no message."""
+        try:
+            await send_async(self._sock, message, fds)
+            return await receive_async(self._sock)
+        except OSError:
+            return None
+        except ValueError:
+            return "no JSON"
+
+    async def _obituary(self) -> str:
+        self.closed = True
+        try:
+            async with asyncio.timeout(2):
+                code, why = await asyncio.shield(self.ended)
+        except TimeoutError:
+            self.close()
+            return f"the process closed its channel and did not end\n{self.output()}".strip()
+        if why is not None:
+            return f"the process was killed: it {why}\n{self.output()}".strip()
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return f"the process {how}\n{self.output()}".strip()
+
+    def output(self) -> str:
+        """The end of what the child printed; of a native stack no more than its innermost frames."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - STACK_TAIL))
+                return innermost(log.read(STACK_TAIL).decode(errors="replace"))[-LOG_TAIL:]
+        except FileNotFoundError:
+            return ""
+
+    @property
+    def log(self) -> Path:
+        return self.directory.with_suffix(".log")
+
+    def close(self) -> None:
+        """Kill the child and everything it started; its directory, its log and `scrap` go once it has ended."""
+        self.closed = True
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+        self._sock.close()
+        if not self._released:
+            self._released = True
+            self._zygote.kill(self._number)
+            self.ended.add_done_callback(lambda _: self._zygote.clear(self.directory, *self.scrap))
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A child that is being forked: our end of its channel, what it will write, and what goes with it."""
+
+    ours: socket.socket
+    directory: Path
+    scrap: list[Path]
+    child: asyncio.Future[Child] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Zygote:
+    """Starts at the first spawn; dies with the server, and its children with it. `notes`: what it had to do without."""
+
+    def __init__(self, work: Path, environment: Mapping[str, str], device: str) -> None:
+        self._work, self._environment, self._device = work, dict(environment), device
+        self._numbers = itertools.count(1)
+        self._forks: dict[int, Fork] = {}
+        self._children: dict[int, Child] = {}
+        self._spawning: set[asyncio.Future[Child]] = set()
+        self._clearing: set[asyncio.Future[None]] = set()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+        self.notes: list[str] = []
+
+    async def spawn(
+        self, role: str, readable: Sequence[str] = (), writable: Sequence[str] = (), file_bytes: int = FILE_BYTES
+    ) -> Child:
+        """Fork a child that serves `role` (see ncu_server.worker.roles) behind the walls of its kind.
+
+        Beside its own directory it reaches `readable` and `writable`, which go with it unless its `scrap` is emptied;
+        no file of its may grow over `file_bytes`. A zygote that turns out to be dying is replaced, and a child that
+        nobody waits for any more ended. Raises Refusal INTERNAL where none can start, and
+        UNSUPPORTED_VERSION where torch or Triton lacks what it needs.
+        """
+        walls = Walls(KINDS.get(role, "light"), self._device, tuple(readable), tuple(writable), file_bytes)
+        spawning = asyncio.ensure_future(self._spawned(role, walls))
+        self._spawning.add(spawning)
+        spawning.add_done_callback(self._spawning.discard)
+        try:
+            return await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            spawning.add_done_callback(_abandoned)
+            raise
+
+    async def _spawned(self, role: str, walls: Walls) -> Child:
+        dying = self._process
+        try:
+            return await self._fork(role, walls)
+        except Lost:
+            if self._process is dying:  # another spawn may have replaced it meanwhile
+                self.close()
+            return await self._fork(role, walls)
+
+    async def _fork(self, role: str, walls: Walls) -> Child:
+        async with self._starting:
+            if self._process is None or self._process.poll() is not None:
+                await self._start()
+        number = next(self._numbers)
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        fork = Fork(ours, self._work / f"{role}-{number}", [Path(place) for place in walls.writable])
+        self._forks[number] = fork
+        message = {"fork": number, "role": role, "directory": str(fork.directory), "walls": asdict(walls)}
+        try:
+            await send_async(self._live(), message, [theirs.fileno()])
+            return await fork.child
+        except OSError as fault:  # its end of the channel is closed already
+            raise Lost from fault
+        finally:
+            theirs.close()
+            self._forks.pop(number, None)
+
+    def clear(self, *places: Path) -> None:
+        """Remove directories, and the logs beside them, that ended children wrote."""
+        removal = asyncio.ensure_future(asyncio.to_thread(_remove, places))
+        self._clearing.add(removal)
+        removal.add_done_callback(self._clearing.discard)
+
+    async def cleared(self) -> None:
+        """Wait until all closed children have ended and what they wrote is gone, but not for ever."""
+        steps: tuple[Callable[[], Iterable[asyncio.Future[Any]]], ...] = (
+            lambda: self._spawning,
+            lambda: [c.ended for c in self._children.values() if c.closed],
+            lambda: self._clearing,
+        )
+        for pending in steps:
+            await asyncio.wait([asyncio.ensure_future(asyncio.sleep(0)), *pending()], timeout=CLEAR_TIMEOUT_S)
+
+    def kill(self, number: int) -> None:
+        """Kill one child's whole process group; nothing happens where it has ended."""
+        if self._control is not None:
+            with contextlib.suppress(OSError):
+                send(self._control, {"kill": number})
+
+    async def _start(self) -> None:
+        self.close()
+        ours, theirs = socket.socketpair()
+        names = places.aliases(self._environment[places.ALIASES]) if places.ALIASES in self._environment else {}
+        path = json.dumps([places.renamed(p, names) for p in search_path()])
+        self._process = subprocess.Popen(
+            [places.renamed(sys.executable, names), "-P", "-s", "-c", BOOTSTRAP, path, str(theirs.fileno())],
+            env=scrubbed(os.environ) | self._environment,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        theirs.close()
+        ours.setblocking(False)
+        self._control, timed_out = ours, False
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                ready = await receive_async(ours)
+        except TimeoutError:
+            ready, timed_out = None, True
+        if ready is None:
+            with contextlib.suppress(
+                subprocess.TimeoutExpired
+            ):  # its end of the channel closes a moment before it ends
+                self._process.wait(timeout=0 if timed_out else ENDED_S)
+            code = self._process.poll()
+            self.close()
+            how = (
+                f"ended with exit code {code}" if code is not None else f"was not ready within {START_TIMEOUT_S:.0f} s"
+            )
+            raise Refusal(Code.INTERNAL, f"the worker process that imports torch {how}; try `python -c 'import torch'`")
+        if refused := ready.get("refused"):
+            self.close()
+            raise Refusal(Code.UNSUPPORTED_VERSION, "; ".join(refused))
+        self.notes = ready["notes"]
+        self._reader = asyncio.create_task(self._listen(ours))
+
+    def _live(self) -> socket.socket:
+        if self._control is None:
+            raise Lost
+        return self._control
+
+    async def _listen(self, control: socket.socket) -> None:
+        while (message := await receive_async(control)) is not None:
+            if "forked" in message:
+                self._introduce(message["forked"], message["pid"], message["walls"])
+            elif child := self._children.pop(message["ended"], None):
+                child.ended.set_result((message["code"], message["why"]))
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Tell whoever waits for a fork or for a child's end that both are lost."""
+        for child in self._children.values():
+            child.closed = True
+        forks, children = self._forks.values(), self._children.values()
+        pending: list[asyncio.Future[Any]] = [*(f.child for f in forks), *(c.ended for c in children)]
+        for waiting in pending:
+            if not waiting.done():
+                waiting.set_exception(Lost())
+                waiting.exception()  # seen: nobody has to ask
+
+    def _introduce(self, number: int, pid: int, walls: str) -> None:
+        """At once: the next message may be that it has ended."""
+        fork = self._forks.get(number)
+        if fork is None or fork.child.done():
+            self.kill(number)
+        else:
+            child = self._children[number] = Child(self, number, pid, fork.ours, fork.directory, walls)
+            child.scrap = fork.scrap
+            fork.child.set_result(child)
+
+    def close(self) -> None:
+        """End the zygote; its children are killed with it."""
+        if self._reader is not None:
+            self._reader.cancel()
+            if self._control is not None:  # else the next channel, of the same number, would be taken for this one
+                self._reader.get_loop().remove_reader(self._control)
+            self._reader = None
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+        self._give_up()
+        self._children.clear()

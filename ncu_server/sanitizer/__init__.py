@@ -1,0 +1,1 @@
+"""compute-sanitizer: a run under it, and its records as data."""

@@ -1,0 +1,1 @@
+"""The shipped cases, and what a sound judge says of each."""

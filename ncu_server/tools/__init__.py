@@ -1,0 +1,1 @@
+"""The MCP shell: tools, resources, prompts. No logic lives here."""

@@ -1,0 +1,1 @@
+"""What the candidate's own process shows of who does its work."""

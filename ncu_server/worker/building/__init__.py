@@ -1,0 +1,1 @@
+"""How sources become modules on either side of the wall."""

@@ -1,0 +1,1 @@
+"""What a check needs inside the workers: truth, tolerance, effects."""

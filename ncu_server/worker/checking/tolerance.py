@@ -1,0 +1,190 @@
+"""The error budget of a tensor, and whether a constant would pass; by pieces, since outputs may be gigabytes.
+
+The budget is a unit of error, of which compare.BOUND are allowed. An element far above the others has a unit by its own
+size; where a good part of a tensor is so small that zero would pass for it, that part gets one of its own, and so on.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+import torch
+
+from ncu_server.rules.comparison import BOUND
+
+# Elements: on the CPU small enough that temporaries stay in the allocator, on a GPU few launches.
+PIECE = {"cpu": 1 << 19, "cuda": 1 << 24}
+FRUGAL_BYTES = 1 << 30  # float64 beyond it is kept as float32
+GRAIN = 2.0**-6 / BOUND  # of an element: more than this share of it is no rounding, whatever the dtype
+FINE = 1024.0  # for BOUND, at eps, in a part: whose elements honest kernels may have made of larger ones
+SMALL, DEEP = 0.02, 16.0  # a normal distribution has 1.25 % of its values that far below a quarter of its rms
+ROW = 64  # elements; shorter rows may be small by chance
+LEVELS = 12  # from the largest float32 down to the least
+BLIND = 1024.0  # of eps x rms: the own error taken for granted in float64, where the truth is the same computation
+REPEATS = 1e-3  # of the rms: what the order of additions can explain between two calls
+
+
+def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Equal, or apart by no more than the order of additions can explain (1e-3 of the rms)."""
+    if not one.is_floating_point():
+        return bool(torch.equal(one, other))
+    apart, squares = 0.0, 0.0
+    for a, b in _pieces(one, other):
+        x, y = a.double().nan_to_num(), b.double().nan_to_num()
+        squares += float(x.square().sum())
+        apart = max(apart, float((x - y).abs().max()))
+    return apart <= REPEATS * math.sqrt(squares / max(one.numel(), 1)) + 1e-30
+
+
+def truth(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """The exact values, with the reference's own where those are not finite; `exact` is used up."""
+    if not got.is_floating_point():
+        return got
+    kept = exact.contiguous()
+    for mine, value in _pieces(got, kept):
+        own = mine.double()  # torch cannot ask floats of one byte whether they are finite
+        special = ~torch.isfinite(own)
+        value[special] = own[special]
+    return kept
+
+
+class Units(TypedDict):
+    """The unit of an element: that of its level, [ceiling, unit] by magnitude, the largest ceiling first; at least
+    `grain` times the element. Zeros keep to the first level."""
+
+    grain: float
+    levels: list[list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Of the elements up to some magnitude: the reference's largest error, their rms, and which share of the tensor is
+    DEEP below it."""
+
+    own: float
+    rms: float
+    deep: float
+
+
+def units(got: torch.Tensor, exact: torch.Tensor) -> Units | None:
+    """The unit of each element; None asks for equality.
+
+    The whole tensor is allowed BOUND x max(the reference's own largest error, eps(dtype) x rms), yet no more than
+    max(rms / 4, 4 x the own error): where eps is 2^-7 zero would pass for most else. If a share of at least SMALL, or a
+    whole row, lies DEEP below what is allowed, zero would pass for it; so what is not above that is allowed
+    max(BOUND x its own error, FINE x eps x rms), yet no more than max(rms / 2, 4 x its own error), by its own rms; and
+    so on. What the dtype cannot hold at full precision may be zero.
+    """
+    if not got.is_floating_point():
+        return None
+    limits = torch.finfo(got.dtype)
+    eps, tiny = float(limits.eps), float(limits.tiny)
+    whole = _scale(got, exact, sys.float_info.max)
+    allowed = min(BOUND * max(whole.own, eps * whole.rms), max(whole.rms / 4, 4 * whole.own))
+    levels, rows = [[sys.float_info.max, max(allowed, tiny) / BOUND]], _rows(exact)
+    while len(levels) < LEVELS:
+        ceiling = BOUND * levels[-1][1]
+        part = _scale(got, exact, ceiling)
+        allowed = max(min(max(BOUND * part.own, FINE * eps * part.rms), max(part.rms / 2, 4 * part.own)), tiny)
+        deep = part.deep >= SMALL or bool(((rows > 0) & (rows <= ceiling / DEEP)).any())
+        if not deep or allowed >= ceiling:
+            break
+        levels.append([ceiling, allowed / BOUND])
+    return {"grain": min(eps, GRAIN), "levels": levels}
+
+
+def _rows(exact: torch.Tensor) -> torch.Tensor:
+    """The largest magnitude of each row; none where rows are short."""
+    if exact.dim() < 2 or exact.shape[-1] < ROW:
+        return exact.new_empty(0)
+    return torch.linalg.vector_norm(exact, torch.inf, dim=-1)
+
+
+def _scale(got: torch.Tensor, exact: torch.Tensor, ceiling: float) -> Scale:
+    own, squares, count, deep = 0.0, 0.0, 0, 0
+    most = _most(exact) if got.dtype is torch.float64 else 1.0  # whose square is no float64 when it is large or small
+    taken = BLIND * torch.finfo(got.dtype).eps if got.dtype is torch.float64 else 0.0
+    for mine, right in _pieces(got, exact):
+        value, had = right.double(), mine.double()
+        size = value.abs()
+        meant = torch.isfinite(value) & torch.isfinite(had)
+        if ceiling < sys.float_info.max:
+            meant &= (size <= ceiling) & (size > 0)
+            deep += int((meant & (size <= ceiling / DEEP)).sum())
+        own = max(own, float(torch.where(meant, (had - value).abs(), 0.0).max()))
+        squares += float(torch.where(meant, (value / most).square(), 0.0).sum())
+        count += int(meant.sum())
+    rms = most * math.sqrt(squares / max(count, 1))
+    return Scale(max(own, taken * rms), rms, deep / max(got.numel(), 1))
+
+
+def _most(exact: torch.Tensor) -> float:
+    """The largest finite magnitude; 1 where there is none but zero."""
+    sizes = (p.double().abs() for (p,) in _pieces(exact))
+    return max((float(torch.where(torch.isfinite(s), s, 0.0).max()) for s in sizes), default=0.0) or 1.0
+
+
+def errors(want: torch.Tensor, have: torch.Tensor, units: Units | None) -> torch.Tensor:
+    """Error of each element in its unit, none of them NaN; infinity where equality, NaN or infinity is missed. Where
+    there is but one level and all are within BOUND of its unit, it is counted in that."""
+    if units is None:
+        return torch.where(want == have, 0.0, torch.inf)
+    w, h, whole = want.double(), have.double(), units["levels"][0][1]
+    error = torch.sub(h, w).abs_().div_(whole)
+    most = float(error.max()) if error.numel() else 0.0
+    if len(units["levels"]) > 1 or not most <= BOUND:
+        error.mul_(whole / _unit(w, units))
+    if not math.isfinite(most):
+        special = ~(torch.isfinite(w) & torch.isfinite(h))
+        alike = (w == h) | (torch.isnan(w) & torch.isnan(h))
+        error = torch.where(special, torch.where(alike, 0.0, torch.inf), error).nan_to_num_(torch.inf, torch.inf)
+    return error
+
+
+def _unit(want: torch.Tensor, units: Units) -> torch.Tensor:
+    (_, whole), *parts = units["levels"]
+    size = torch.where(torch.isfinite(want), want, 0.0).abs_()
+    unit = (size * units["grain"]).clamp_(min=whole)
+    for ceiling, one in parts:
+        unit[(size <= ceiling) & (size > 0)] = one
+    return unit
+
+
+def stored(right: torch.Tensor) -> torch.Tensor:
+    """What is kept of the truth: where it is large, rounded to float32, which moves it by less than a unit."""
+    large = right.dtype is torch.float64 and right.numel() * right.element_size() > FRUGAL_BYTES
+    return right.float() if large else right
+
+
+def degenerate(expected: Sequence[torch.Tensor], units: Sequence[Units | None]) -> str | None:
+    """The constant that would pass for all outputs, in words; None where none would, or where none has an element."""
+    if not any(t.numel() for t in expected):
+        return None
+    for word, centre in (("zeros", 0.0), ("one constant", None)):
+        if all(_passes(t, u, centre) for t, u in zip(expected, units, strict=True)):
+            return word
+    return None
+
+
+def finite(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether all floats are."""
+    pieces = (p for t in tensors if t.is_floating_point() for (p,) in _pieces(t))
+    return all(bool(torch.isfinite(p.double() if p.element_size() == 1 else p).all()) for p in pieces)
+
+
+def _passes(tensor: torch.Tensor, units: Units | None, centre: float | None) -> bool:
+    if centre is None:
+        centre = sum(float(p.double().sum()) for (p,) in _pieces(tensor)) / max(tensor.numel(), 1)
+    constant = torch.tensor(centre, dtype=torch.float64, device=tensor.device)
+    return all(float(errors(p, constant, units).max()) <= BOUND for (p,) in _pieces(tensor))
+
+
+def _pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    flat = [t.reshape(-1) for t in tensors]
+    size = PIECE[flat[0].device.type]
+    for start in range(0, flat[0].numel(), size):
+        yield tuple(f[start : start + size] for f in flat)

@@ -1,0 +1,143 @@
+"""The comparison, in a process that never saw the candidate's code: raw bytes against expected values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from ncu_server.rules.comparison import ordered
+from ncu_server.worker.checking.effects import same
+from ncu_server.worker.checking.tolerance import Units, errors
+from ncu_server.worker.tensors import Spec, read, real
+
+CHUNK = 1 << 18
+FEW = 0.01
+COUNTED = ("zeros", "nans", "unwritten")
+FILLS = (0xFE, 0xFF)  # the bytes of fresh memory while a candidate is checked; see devices.poison
+THREADS = 8
+T = TypeVar("T")
+
+
+class Map(Protocol):
+    """As the built-in map."""
+
+    def __call__(self, work: Callable[[int], T], starts: Iterable[int], /) -> Iterable[T]: ...
+
+
+class Judge:
+    """Compares two sets of tensors that lie in shared memory, each piece on one thread: beside builds that keep all
+    cores busy, threads that wait for one another after each operation wait long."""
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)
+        self._pool = ThreadPoolExecutor(min(THREADS, len(os.sched_getaffinity(0))))
+
+    def compare(
+        self, fds: list[int], expected: Spec, got: Spec, units: list[Units | None], bound: float
+    ) -> list[dict[str, Any]]:
+        """For each output: its error in units, how many elements are outside the bound, where, and the worst.
+
+        Units of None ask for equality. NaN and infinities must stand where they are expected. Complex numbers are
+        compared as pairs of real ones.
+        """
+        found = ordered(expected, got, read(fds[1], got))
+        pairs = zip(read(fds[0], expected), found, units, strict=True)
+        each = self._pool.map
+        return [_compare(real(want), real(have).reshape(-1), unit, bound, each) for want, have, unit in pairs]
+
+    def identical(self, fds: list[int], one: Spec, other: Spec) -> bool:
+        """Whether two sets of tensors are the same, bit by bit."""
+        pairs = zip(read(fds[0], one), read(fds[1], other), strict=True)
+        return all(same(a, b) for a, b in pairs)
+
+
+def _compare(
+    want: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float, each: Map = map
+) -> dict[str, Any]:
+    """A few of the elements of a small part may be small by cancellation, what is left of large ones: they are held to
+    the whole's unit, where they are no more than FEW of it."""
+    found = _held(want, have, units, bound, each)
+    if units is None or not found["outside"] or not (parts := units["levels"][1:]):
+        return found
+    pieces, ceiling = want.reshape(-1).split(CHUNK), parts[0][0]
+    small = sum(each(lambda i: int(((pieces[i] != 0) & (pieces[i].abs() <= ceiling)).sum()), range(len(pieces))))
+    whole = _held(want, have, {"grain": units["grain"], "levels": units["levels"][:1]}, bound, each)
+    return whole if not whole["outside"] and found["outside"] <= FEW * small else found
+
+
+def _held(shaped: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float, each: Map) -> dict[str, Any]:
+    """`span`: the first and last coordinate outside, for each dimension; `zeros`, `nans` and what is
+    `unwritten` are counted there."""
+    want = shaped.reshape(-1)
+    worst: dict[str, Any] = {
+        "error": 0.0,
+        "outside": 0,
+        "total": want.numel(),
+        "index": None,
+        "want": None,
+        "have": None,
+        "shape": list(shaped.shape),
+        "span": None,
+        "zeros": 0,
+        "nans": 0,
+        "unwritten": 0,
+    }
+
+    def held(start: int) -> dict[str, Any]:
+        return _piece(shaped, want[start : start + CHUNK], have[start : start + CHUNK], start, units, bound)
+
+    for found in each(held, range(0, want.numel(), CHUNK)):
+        for count in ("outside", *COUNTED):
+            worst[count] += found[count]
+        if found["outside"]:
+            worst["span"] = _both(worst["span"], found["span"])
+        if found["error"] > worst["error"]:
+            worst |= {what: found[what] for what in ("error", "index", "want", "have")}
+    return worst
+
+
+def _piece(
+    shaped: torch.Tensor, want: torch.Tensor, have: torch.Tensor, start: int, units: Units | None, bound: float
+) -> dict[str, Any]:
+    """The same of the elements from the flat index `start` on."""
+    error = errors(want, have, units)
+    most, at = (one.item() for one in error.max(0))
+    found = {"error": most, "index": start + at, "want": float(want[at]), "have": float(have[at])}
+    if most <= bound:
+        return found | dict.fromkeys(("outside", *COUNTED), 0)
+    outside = error > bound
+    wrong = have[outside]
+    return found | {
+        "outside": int(outside.sum()),
+        "zeros": int((wrong == 0).sum()),
+        "nans": int(torch.isnan(wrong.double()).sum()),
+        "unwritten": _unwritten(wrong),
+        "span": _span(outside.nonzero().reshape(-1) + start, shaped.shape),
+    }
+
+
+def _unwritten(values: torch.Tensor) -> int:
+    """How many hold what fresh memory is filled with before a call; of single bytes and of integers nobody can say."""
+    if not values.is_floating_point() or values.element_size() == 1:
+        return 0
+    raw = values.contiguous().view(torch.uint8).reshape(-1, values.element_size())
+    return int(((raw == raw[:, :1]) & ((raw == FILLS[0]) | (raw == FILLS[1]))).all(1).sum())
+
+
+def _span(at: torch.Tensor, shape: torch.Size) -> list[list[int]]:
+    """The smallest box, as [first, last] of each dimension, that holds the flat indices."""
+    ends = []
+    for size in reversed(shape):
+        places = at % size
+        ends.append([int(places.min()), int(places.max())])
+        at = at // size
+    return ends[::-1]
+
+
+def _both(known: list[list[int]] | None, span: list[list[int]]) -> list[list[int]]:
+    """The smallest box that holds two."""
+    return [[min(a, c), max(b, d)] for (a, b), (c, d) in zip(known or span, span, strict=True)]

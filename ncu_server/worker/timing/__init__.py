@@ -1,0 +1,1 @@
+"""A model under the clock: inputs that change, devices, memory."""

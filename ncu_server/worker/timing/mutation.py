@@ -1,0 +1,158 @@
+"""A draw of the inputs, and what each timed call gets of it: values of its own, of which nothing served before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from ncu_server.worker.tensors import Spec, placed, real
+from ncu_server.worker.timing.input_sets import ordered, symmetric
+
+LEAST = 0.75  # of the factors
+PIECE, SPREAD = 1 << 22, 1 << 20  # floats that find their factors in one place, and how many places there are
+BASE_BYTES = 1 << 30  # of floats that are kept as drawn; of a larger tensor but every n-th one changes
+FEW = 1024  # elements by which values that are alike differ: too few for a sample of the input to notice
+MIX = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, as in SplitMix64: neighbouring nonces get unlike values
+SEED = 20_261_129
+UNSIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+Fill = Callable[[torch.Tensor, int, bool], None]
+"""Gives a tensor, which holds the draw's other values, those that belong to a nonce; see Draw.fill."""
+
+
+class Draw:
+    """One draw of the inputs, and the tensors that it gives for a nonce.
+
+    Each float comes nearer to zero by a factor of its own (or to the nearer end of a range that zero is not in): signs,
+    zeros and the range that was drawn stay. Integers move along the longest dimension. What is in order or symmetric
+    stays as drawn, and so do the inputs in `still`.
+    """
+
+    def __init__(self, given: list[torch.Tensor], spec: Spec, device: str, still: Sequence[int], kept: bool) -> None:
+        """`given` are host tensors. `kept`: calls change their inputs, so that all of them is put back each time."""
+        bases = [placed(t, layout, device) for t, layout in zip(given, spec["tensors"], strict=True)]
+        steps = [1 if kept else max(1, -(-t.nbytes // BASE_BYTES)) for t in given]
+        factors = Factors(max((len(_flat(base)) for base in bases if base.numel()), default=0), device)
+        self._kept = kept
+        self._fills = [
+            None if place in still else filled(base, place, factors, step)
+            for place, (base, step) in enumerate(zip(bases, steps, strict=True))
+        ]
+        # Of a giant, what was drawn stays on the host.
+        self._drawn = [base if step == 1 else t for base, t, step in zip(bases, given, steps, strict=True)]
+
+    @property
+    def changes(self) -> bool:
+        """Whether all inputs of more than one element are floats that change, and so whatever is made of them."""
+        return all(
+            fill is not None and (one.is_floating_point() or one.is_complex())
+            for fill, one in zip(self._fills, self._drawn, strict=True)
+            if one.numel() > 1
+        )
+
+    def lay(self, held: list[torch.Tensor]) -> None:
+        """Put the values that were drawn into tensors of the draw's layout."""
+        for tensor, drawn in zip(held, self._drawn, strict=True):
+            tensor.copy_(drawn)
+
+    def fill(self, held: list[torch.Tensor], nonce: int, alike: bool = False) -> None:
+        """Give tensors in which the draw was laid the values that belong to a nonce: throughout its own, or `alike`,
+        which differ from those of other such nonces in few elements."""
+        for tensor, drawn, fill in zip(held, self._drawn, self._fills, strict=True):
+            if fill:
+                fill(tensor, nonce, alike)
+            elif self._kept:
+                tensor.copy_(drawn)
+
+
+class Factors:
+    """Numbers from LEAST to 1, in the same order everywhere; a nonce says where they are taken from."""
+
+    def __init__(self, most: int, device: str) -> None:
+        generator = torch.Generator().manual_seed(SEED)
+        drawn = torch.rand(min(most, PIECE) + SPREAD, generator=generator, dtype=torch.float32)
+        self._values = drawn.mul_(1 - LEAST).add_(LEAST).to(device)
+        self._cast: dict[torch.dtype, torch.Tensor] = {}
+
+    def pieces(self, count: int, dtype: torch.dtype, nonce: int) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Which of `count` elements get which factors."""
+        if dtype not in self._cast:
+            self._cast[dtype] = self._values.to(dtype)
+        for start in range(0, count, PIECE):
+            end = min(start + PIECE, count)
+            at = (nonce + start + 1) * MIX % 2**64 * SPREAD >> 64
+            yield slice(start, end), self._cast[dtype][at : at + end - start]
+
+
+def filled(base: torch.Tensor, place: int, factors: Factors, step: int = 1) -> Fill | None:
+    """How the input at `place` gets a nonce's values from `base`; of floats every `step`-th. None where it stays."""
+    if not base.numel():
+        return None
+    if base.is_floating_point() or base.is_complex():
+        return None if ordered(base) or symmetric(base) else _drawn_in(base, place * MIX, factors, step)
+    return _moved(base) if wanders(base) else None
+
+
+def _drawn_in(base: torch.Tensor, salt: int, factors: Factors, step: int) -> Fill | None:
+    values = _flat(base)[::step].contiguous()
+    narrow = values.element_size() == 1  # for floats of one byte torch has no arithmetic
+    numbers = real(base).float() if narrow else real(base)
+    finite = torch.isfinite(numbers)
+    if not (some := numbers[finite]).numel() or (low := float(some.min())) == (high := float(some.max())):
+        return None
+    pivot, stride, clamps = min(max(0.0, low), high), max(1, len(values) // FEW), bool(finite.all())
+
+    def fill(tensor: torch.Tensor, nonce: int, alike: bool) -> None:
+        out, dtype = _flat(tensor)[::step], torch.float32 if narrow else values.dtype
+        for part, by in factors.pieces(len(values), dtype, salt if alike else nonce + salt):
+            if narrow or pivot:
+                _shrink(values[part], out[part], by)
+            else:
+                torch.mul(values[part], by, out=out[part])
+        if alike:
+            few = out[nonce % stride :: stride]
+            _shrink(few, few, LEAST + (nonce >> 16) % 1024 * (1 - LEAST) / 1024)
+
+    def _shrink(given: torch.Tensor, to: torch.Tensor, by: torch.Tensor | float) -> None:
+        moved = ((given.float() if narrow else given) - pivot).mul_(by).add_(pivot)
+        to.copy_(moved.clamp_(low, high) if clamps else moved)
+
+    return fill
+
+
+def wanders(tensor: torch.Tensor) -> bool:
+    """Whether integers may move: no column along the longest dimension is in order (an order may be needed)."""
+    if tensor.dim() == 0 or tensor.numel() < 2:
+        return False
+    steps = _slices(tensor if tensor.dtype.is_signed else tensor.long()).diff(dim=0)  # unsigned ones never fall
+    rises, falls = (steps > 0).any(dim=0), (steps < 0).any(dim=0)
+    return bool((rises == falls).all()) and bool(rises.any())
+
+
+def _moved(base: torch.Tensor) -> Fill:
+    """What a column may hold depends on the column, so slices move as wholes: all on, and a stretch into reverse."""
+    slices = _slices(base.view(UNSIGNED.get(base.dtype, base.dtype)))
+    count, most = len(slices), min(len(slices), max(2, FEW * len(slices) // base.numel()))
+
+    def fill(tensor: torch.Tensor, nonce: int, alike: bool) -> None:
+        out = _slices(tensor.view(UNSIGNED.get(tensor.dtype, tensor.dtype)))
+        by = 0 if alike else (nonce >> 32) % count
+        out[by:].copy_(slices[: count - by])
+        out[:by].copy_(slices[count - by :])
+        start = nonce % (count - 1)
+        stretch = out[start : start + 2 + (nonce >> 16) % (most - 1)]
+        stretch.copy_(stretch.flip(0))
+
+    return fill
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """All memory of a tensor from its first element to its last; complex numbers as pairs of floats."""
+    span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return real(tensor.as_strided((span,), (1,))).reshape(-1)
+
+
+def _slices(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's longest dimension first."""
+    return tensor.movedim(max(range(tensor.dim()), key=lambda d: tensor.shape[d]), 0)

@@ -1,0 +1,1 @@
+"""Graphs of models: torch.export's, and what Inductor made."""

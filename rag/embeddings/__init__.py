@@ -1,0 +1,1 @@
+"""Embedding models: in a process of ours, or behind an OpenAI-compatible endpoint."""

@@ -1,0 +1,1 @@
+"""What earlier runs measured, and how it is found again."""

@@ -1,0 +1,1 @@
+"""Questions, passages, and how passages are ranked."""
