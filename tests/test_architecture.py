@@ -18,8 +18,8 @@ TREES = {p: ast.parse(p.read_text()) for p in FILES}
 # A file imports from its own wing and from wings below; a wing is a folder, or one of the files beside the folders.
 WINGS = {
     "kernel_agent": (
-        "__main__ cli agent search proposers prompts replies delivery knowledge llm bench interfaces problem run settings "
-        "errors text"
+        "__main__ cli agent search proposers prompts replies delivery knowledge llm bench interfaces problem run "
+        "settings errors text"
     ),
     "ncu_server": (
         "__main__ server tools selftest sanitizer profiler judge harness build worker machine sandbox places targets "
