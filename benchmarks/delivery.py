@@ -20,11 +20,11 @@ from typing import Any
 
 from benchmarks.serving import ROOT, keep, machine, table
 from benchmarks.versus_kernelbench import theirs
-from kernel_agent.bench.client import Bench
+from kernel_agent.bench.client import BenchClient
 from kernel_agent.delivery import BEST, delivered
 from kernel_agent.run import tree
 from kernel_agent.run.journal import read
-from kernel_agent.run.types import Check, Description, Evaluation, Problem
+from kernel_agent.run.types import Description, Evaluation, ModuleCheck, Problem
 
 BINDINGS = ("tvm_ffi", "torch")
 BAR = 0.05
@@ -117,7 +117,9 @@ async def optimized(problem: Path, target: str, place: Path, gpu: int) -> tuple[
     return (winner.source, found.problem, found.description) if winner.idea else None
 
 
-async def tried(bench: Bench, source: str, problem: Problem, description: Description, arguments: Any) -> list[Row]:
+async def tried(
+    bench: BenchClient, source: str, problem: Problem, description: Description, arguments: Any
+) -> list[Row]:
     """A row for each binding: what was tried of the file, and its time in each judge."""
     rows = []
     for bind in BINDINGS:
@@ -136,7 +138,7 @@ async def tried(bench: Bench, source: str, problem: Problem, description: Descri
     return rows
 
 
-def _word(check: Check) -> str:
+def _word(check: ModuleCheck) -> str:
     said = {True: "yes", False: "NO", None: "untried"}[check.ok]
     return f"{check.name} {said}" + (f" ({check.why})" if check.why else "")
 
@@ -158,7 +160,7 @@ async def everything(arguments: argparse.Namespace) -> list[Row]:
     work = (optimized(p, arguments.target, arguments.place, n % arguments.gpus) for n, p in given)
     found = await asyncio.gather(*work)
     chosen = [one for one in found if one]
-    async with Bench("python -m ncu_server", arguments.place, 600.0, print) as bench:
+    async with BenchClient("python -m ncu_server", arguments.place, 600.0, print) as bench:
         if arguments.target == "cuda":
             problem = Problem("wgmma_fence", SCALE, "cuda")
             chosen.append((WGMMA, problem, await bench.describe(problem)))

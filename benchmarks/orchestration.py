@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from kernel_agent.run import tree
 from kernel_agent.run.journal import Journal, read
-from kernel_agent.run.tree import Ideas, Judgement
+from kernel_agent.run.tree import EvaluationRecord, Ideas
 from kernel_agent.run.types import Evaluation, Idea, Trial, digest
 from kernel_agent.search.loop import Search
 from kernel_agent.settings import load_settings
@@ -88,7 +88,7 @@ def _fill(journal: Journal, trials: int) -> None:
         for name in names:
             source = f"{PADDING}# {name}"
             journal.append(Trial(name, 0, 0, run.reference.id, source))
-            journal.append(Judgement(digest(source), evaluation(verdict(source, ["eager"]))))
+            journal.append(EvaluationRecord(digest(source), evaluation(verdict(source, ["eager"]))))
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from benchmarks.candidates import FAMILIES, candidate, problem
 from benchmarks.serving import ROOT, keep, machine, served, table
 from ncu_server.build.builds import Build
 from ncu_server.judge.benchmark import CANDIDATE, timed
-from ncu_server.judge.candidate import Request, Trial, opened
+from ncu_server.judge.candidate import Attempt, EvaluateRequest, opened
 from ncu_server.judge.problems import Workshop
 from ncu_server.wire import evaluation
 
@@ -85,15 +85,15 @@ async def against_itself(workshop: Workshop, target_name: str, text: str) -> eva
     """The reference's own code in a candidate's place."""
     device = workshop.machine.device(target_name)
     twin = text + "\n\nModelNew = Model\n"
-    request = Request(twin, text, target_name, ("eager",), False, 120.0)
-    async with workshop.problems.prepared(text, device) as session, device.lease.alone():
+    request = EvaluateRequest(twin, text, target_name, ("eager",), False, 120.0)
+    async with workshop.problems.prepared(text, device) as prepared, device.lease.alone():
         with tempfile.TemporaryDirectory(dir=device.work) as nothing_built:
-            child = await session.candidate(nothing_built)
+            child = await prepared.candidate(nothing_built)
             with contextlib.closing(child):
                 built, stages = Build([], nothing_built, 0.0), evaluation.Stages()
-                trial = Trial(session, child, request, built, stages)
-                await opened(trial)
-                raced = await timed(trial)
+                attempt = Attempt(prepared, child, request, built, stages)
+                await opened(attempt)
+                raced = await timed(attempt)
     return raced.runs[0].samples.versus("eager", CANDIDATE)
 
 

@@ -25,7 +25,7 @@ from kernel_agent.run.types import Brief, Description, Evaluation, Idea, Interva
 from kernel_agent.settings import Settings, load_settings, provider_of, resumed
 
 if TYPE_CHECKING:
-    from kernel_agent.bench.client import Bench
+    from kernel_agent.bench.client import BenchClient
     from kernel_agent.interfaces import Proposer
     from kernel_agent.llm.model import Model
 
@@ -133,8 +133,8 @@ class KernelAgent:
                     return await self._run(journal, settings, model, bench)
 
     @asynccontextmanager
-    async def _hands(self, journal: Journal, settings: Settings) -> AsyncIterator[tuple[Model | None, Bench]]:
-        from kernel_agent.bench.client import Bench
+    async def _hands(self, journal: Journal, settings: Settings) -> AsyncIterator[tuple[Model | None, BenchClient]]:
+        from kernel_agent.bench.client import BenchClient
 
         self._budget = budget_of(journal, settings)
 
@@ -145,7 +145,7 @@ class KernelAgent:
 
                 opened = open_model(provider, settings, journal, journal.directory, self._notice, self._budget)
                 model = await stack.enter_async_context(opened)
-            bench = Bench(
+            bench = BenchClient(
                 settings.mcp_server_path,
                 journal.directory,
                 settings.evaluation_timeout_s,
@@ -155,7 +155,7 @@ class KernelAgent:
             yield model, await stack.enter_async_context(bench)
 
     async def _run(
-        self, journal: Journal, settings: Settings, model: Model | None, bench: Bench
+        self, journal: Journal, settings: Settings, model: Model | None, bench: BenchClient
     ) -> tuple[str, dict[str, Any]]:
         from kernel_agent.knowledge.library import opened
         from kernel_agent.knowledge.lifecycle import remembered
@@ -268,7 +268,7 @@ def _ends(interval: Interval | None) -> list[float] | None:
     return [interval.low, interval.high] if interval else None
 
 
-async def found_target(bench: Bench) -> str:
+async def found_target(bench: BenchClient) -> str:
     """cuda where the server sees a device, else cpu."""
     targets = (await bench.environment()).targets
     return "cuda" if any(target.name == "cuda" and target.available for target in targets) else "cpu"
@@ -280,9 +280,9 @@ def _proposer(description: Description, model: Model | None, settings: Settings)
 
     if model is None:
         return Templates(description)
-    from kernel_agent.proposers.model_proposer import Thinker
+    from kernel_agent.proposers.model_proposer import ModelProposer
 
-    thinker = Thinker(model, settings.helper_model is not None, settings.escalation_model is not None)
+    thinker = ModelProposer(model, settings.helper_model is not None, settings.escalation_model is not None)
     try:
         return Seeded(Templates(description), thinker) if settings.seeds else thinker
     except NotCovered:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from kernel_agent.run.types import Brief, Check, Evaluation, Idea, Problem, Profile, Trial
+from kernel_agent.run.types import Brief, Evaluation, Idea, ModuleCheck, Problem, Profile, Trial
 from rag import Answer, Situation
 
 
@@ -44,7 +44,7 @@ class Bench(Protocol):
 
     async def verify(
         self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
-    ) -> tuple[Check, ...]:
+    ) -> tuple[ModuleCheck, ...]:
         """Try a file by itself: whether it builds, agrees with the original, and works as a module has to."""
 
     async def profile(

@@ -13,14 +13,14 @@ from typing import Literal
 from rag.corpus_path import CORPUS
 from rag.documents.page import BOTTLENECKS, FAMILIES, serves_arch, serves_language
 from rag.embeddings import model
-from rag.embeddings.config import Choice, from_environment
+from rag.embeddings.config import EmbeddingConfig, from_environment
 from rag.embeddings.model import Embeds
 from rag.errors import LibraryError
 from rag.experience import ranking
 from rag.experience.ledger import Experience
 from rag.experience.ranking import Recollection
 from rag.index import build, chroma, dense, lexical, user_documents
-from rag.index.collection import Shelf
+from rag.index.collection import Collection
 from rag.index.terms import spelt_out, words
 from rag.retrieval.passage import KINDS, Answer, Card, Mode, Passage, Query, within
 from rag.retrieval.plan import Situation, plan
@@ -39,7 +39,13 @@ class Library:
     """An opened library. Safe to ask from several threads; questions are answered one at a time."""
 
     def __init__(
-        self, cache: Path, shelves: list[Shelf], embedder: Embeds | None, reason: str, choice: Choice, must: bool
+        self,
+        cache: Path,
+        shelves: list[Collection],
+        embedder: Embeds | None,
+        reason: str,
+        choice: EmbeddingConfig,
+        must: bool,
     ) -> None:
         self._cache = cache
         self._shelves = shelves
@@ -58,7 +64,7 @@ class Library:
         mode: Literal["auto", "lexical", "hybrid"] = "auto",
         progress: build.Progress | None = None,
         corpus: Path = CORPUS,
-        choice: Choice | None = None,
+        choice: EmbeddingConfig | None = None,
     ) -> Library:
         """Open the library of `corpus` and of the user's own documents, building in `cache_dir` what is missing.
 
@@ -72,7 +78,7 @@ class Library:
         cache = cache_dir or build.default_cache()
         shelves = _open_shelves(cache, corpus, tell)
         if mode == "lexical":
-            return cls(cache, shelves, None, "lexical retrieval was asked for", Choice(), must=False)
+            return cls(cache, shelves, None, "lexical retrieval was asked for", EmbeddingConfig(), must=False)
         embedder: Embeds | None = None
         try:
             choice = choice or from_environment()
@@ -83,7 +89,7 @@ class Library:
             for one in shelves:
                 one.close()
             raise LibraryError(f"hybrid retrieval is not possible: {reason}")
-        return cls(cache, shelves, embedder, reason, choice or Choice(), must=mode == "hybrid")
+        return cls(cache, shelves, embedder, reason, choice or EmbeddingConfig(), must=mode == "hybrid")
 
     @property
     def mode(self) -> Mode:
@@ -165,7 +171,7 @@ class Library:
                 now is None and not self._shelves[1:]
             ):
                 return
-            taken = [] if now is None else [Shelf(lexical.LexicalIndex(now / "index.sqlite"))]
+            taken = [] if now is None else [Collection(lexical.LexicalIndex(now / "index.sqlite"))]
         except LibraryError as error:
             _log.warning("your own documents are answered from what was open: %s", error)
             return
@@ -224,7 +230,7 @@ class Library:
         channels: dict[str, list[tuple[str, float]]] = {}
         cards: dict[str, Card] = {}
         page_of: dict[str, str] = {}
-        shelf_of: dict[str, Shelf] = {}
+        shelf_of: dict[str, Collection] = {}
         for shelf in self._shelves:
             admitted = {card.id: card for card in shelf.admitted(query)}
             whole, chunks = self._hits(shelf, text, vector, list(admitted))
@@ -253,7 +259,9 @@ class Library:
         self._asked[text] = vector
         return vector
 
-    def _hits(self, shelf: Shelf, text: str, vector: bytes | None, pages: list[str]) -> tuple[Hits, dict[str, Hits]]:
+    def _hits(
+        self, shelf: Collection, text: str, vector: bytes | None, pages: list[str]
+    ) -> tuple[Hits, dict[str, Hits]]:
         if not pages:
             return [], {}
         try:
@@ -294,21 +302,21 @@ class Library:
         self.close()
 
 
-def _open_shelves(cache: Path, corpus: Path, tell: build.Progress) -> list[Shelf]:
+def _open_shelves(cache: Path, corpus: Path, tell: build.Progress) -> list[Collection]:
     index = build.open_lexical(cache, build.read(corpus), tell)
     try:
         added = build.open_own(cache, tell)
     except LibraryError:
         index.close()
         raise
-    return [Shelf(index)] if added is None else [Shelf(index), Shelf(added)]
+    return [Collection(index)] if added is None else [Collection(index), Collection(added)]
 
 
 def _best_first(hits: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
     return sorted(hits, key=lambda hit: (-hit[1], hit[0]))
 
 
-def _passage(ranked: Ranked, shelf: Shelf) -> Passage:
+def _passage(ranked: Ranked, shelf: Collection) -> Passage:
     card = shelf.index.cards[ranked.page]
     name = ranked.chunk or shelf.index.first_chunk(ranked.page)
     heading, text = shelf.index.chunk(name)
@@ -316,7 +324,7 @@ def _passage(ranked: Ranked, shelf: Shelf) -> Passage:
 
 
 def _open_dense(
-    cache: Path, shelves: list[Shelf], tell: build.Progress, corpus: Path, choice: Choice
+    cache: Path, shelves: list[Collection], tell: build.Progress, corpus: Path, choice: EmbeddingConfig
 ) -> tuple[Embeds | None, str]:
     embedder = model.start(choice)
     if isinstance(embedder, str):
@@ -330,7 +338,7 @@ def _open_dense(
     return embedder, _own_dense(shelves[1:], name, choice)
 
 
-def _own_dense(shelves: list[Shelf], model: str, choice: Choice) -> str:
+def _own_dense(shelves: list[Collection], model: str, choice: EmbeddingConfig) -> str:
     """Give the user's documents the vectors that `add` made for them, if it did; what embeds, in words."""
     reason = f"the model {model} embeds"
     for shelf in shelves:

@@ -13,18 +13,18 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from kernel_agent.bench.client import Bench
+from kernel_agent.bench.client import BenchClient
 from kernel_agent.errors import Unprofiled
 from kernel_agent.run import tree
 from kernel_agent.run.events import Event, Progress, TrialJudged
 from kernel_agent.run.journal import Journal, begun
 from kernel_agent.run.types import (
     Brief,
-    Check,
     Description,
     Device,
     Evaluation,
     Idea,
+    ModuleCheck,
     Problem,
     Profile,
     Timing,
@@ -130,8 +130,10 @@ class InProcessBench:
 
     async def verify(
         self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
-    ) -> tuple[Check, ...]:
-        return tuple(Check(name, name != self.breaks, "so it was ordered") for name in ("builds", "agrees", "compile"))
+    ) -> tuple[ModuleCheck, ...]:
+        return tuple(
+            ModuleCheck(name, name != self.breaks, "so it was ordered") for name in ("builds", "agrees", "compile")
+        )
 
     def second(self, source: str) -> str:
         """The source whose verdict is the second judgement's."""
@@ -170,7 +172,7 @@ async def main(directory: Path, log: Path) -> None:
     there = begun(directory)
     server = f"python {ROOT / 'tests' / 'scripted_bench.py'} --log {log} --delay 0.01"
     with Journal.open(directory) if there else Journal.create(directory) as journal:
-        async with Bench(server, directory) as bench:
+        async with BenchClient(server, directory) as bench:
             if not there:
                 journal.begin(PROBLEM, small_settings())
             if not journal.described:

@@ -21,7 +21,7 @@ from kernel_agent.bench.environment import Environment
 from kernel_agent.bench.transport import Address, command, is_address
 from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
 from kernel_agent.run.journal import LOG
-from kernel_agent.run.types import Check, Description, Evaluation, Problem, Profile, Status
+from kernel_agent.run.types import Description, Evaluation, ModuleCheck, Problem, Profile, Status
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -59,7 +59,7 @@ T = TypeVar("T")
 Say = Callable[[str], None]
 
 
-class Bench:
+class BenchClient:
     """An open connection to the server at `path`, used as an async context manager.
 
     A server that dies is started once more and the calls in flight are made again; the second death is a ServerError.
@@ -81,7 +81,7 @@ class Bench:
         self._in_flight = self._log_from = 0
         self._restarts = 1
 
-    async def __aenter__(self) -> Bench:
+    async def __aenter__(self) -> BenchClient:
         self._line: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._hang_up = asyncio.Event()
         self._keeper = asyncio.create_task(self._keep())
@@ -141,11 +141,11 @@ class Bench:
         """The server's whole answer on one candidate, as it came; `rules` are `default` or `strict`."""
         return await self._answer(problem, source, on_progress, baselines=list(baselines), rules=rules)
 
-    async def verify(self, problem: Problem, source: str, on_progress: Say | None = None) -> tuple[Check, ...]:
+    async def verify(self, problem: Problem, source: str, on_progress: Say | None = None) -> tuple[ModuleCheck, ...]:
         """Try a file by itself: whether it builds, agrees with the original, and works as a module has to."""
         asked = {"source": source, "problem": problem.source, "target": problem.target, "timeout_s": VERIFY_S}
         answer = await self._call("verify_module", asked, on_progress, VERIFY_S)
-        return understood(tuple[Check, ...], answer.get("checks", ()))
+        return understood(tuple[ModuleCheck, ...], answer.get("checks", ()))
 
     async def profile(self, problem: Problem, sources: Sequence[str], on_progress: Say | None = None) -> list[Profile]:
         """What the profiler says of each candidate, by as few starts of it as can be.
@@ -161,7 +161,7 @@ class Bench:
         asked = {"candidates": sources, "problem": problem.source, "target": problem.target, "timeout_s": PROFILE_S}
         try:
             answer = await self._call("profile_kernel", asked, on_progress, PROFILE_S * (len(sources) + 1))
-            rows = understood(list[profiles.Answer], answer.get("profiles", ()))
+            rows = understood(list[profiles.ProfileAnswer], answer.get("profiles", ()))
             if len(rows) != len(sources):
                 raise _malformed("profile_kernel", f"{len(rows)} profiles of {len(sources)} candidates")
             return [profiles.profile(await self._whole(row)) for row in rows]
@@ -170,12 +170,12 @@ class Bench:
                 raise
             raise Unprofiled(str(fault)) from None  # it lives, and measures on
 
-    async def _whole(self, row: profiles.Answer) -> profiles.Answer:
+    async def _whole(self, row: profiles.ProfileAnswer) -> profiles.ProfileAnswer:
         """The answer with its report in full: one that is told among others is cut to what a call may hold."""
         if row.report is None or row.report.report_id is None:
             return row
         whole = await self._call("read_report", {"report": row.report.report_id})
-        return replace(row, report=understood(profiles.Report, whole))
+        return replace(row, report=understood(profiles.KernelReport, whole))
 
     async def _judge(
         self, problem: Problem, source: str, baselines: list[str], fresh: bool, on_progress: Say | None

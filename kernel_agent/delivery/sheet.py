@@ -11,7 +11,7 @@ from kernel_agent import text
 from kernel_agent.delivery.contract import contract_of
 from kernel_agent.delivery.module import takes
 from kernel_agent.run.tree import Run
-from kernel_agent.run.types import Check, Delivery, Evaluation, Interval, Trial, baseline_title
+from kernel_agent.run.types import Delivery, Evaluation, Interval, ModuleCheck, Trial, baseline_title
 
 WIDTH = 112
 NEEDS = {
@@ -144,7 +144,7 @@ def _tried_rows(delivery: Delivery | None) -> Iterator[str]:
         yield f"| {check.name} | {_result(check)} | {_cell(check.why)} |"
 
 
-def _result(check: Check) -> str:
+def _result(check: ModuleCheck) -> str:
     return {True: "yes", False: "no", None: "not tried"}[check.ok]
 
 

@@ -13,7 +13,7 @@ from rag import Answer, Library, LibraryError, Situation
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class IndexedKnowledge:
     """The library as the search knows it, its faults among ours."""
 
     library: Library
@@ -36,7 +36,9 @@ class Shelf:
 
 
 @asynccontextmanager
-async def opened(mode: Literal["auto", "lexical", "hybrid"], notice: Callable[[str], None]) -> AsyncIterator[Shelf]:
+async def opened(
+    mode: Literal["auto", "lexical", "hybrid"], notice: Callable[[str], None]
+) -> AsyncIterator[IndexedKnowledge]:
     """The library, built where it is missing. Raises Unavailable."""
     loop = asyncio.get_running_loop()
 
@@ -48,4 +50,4 @@ async def opened(mode: Literal["auto", "lexical", "hybrid"], notice: Callable[[s
     except LibraryError as error:
         raise Unavailable(f"The library cannot be opened: {error}.") from None
     with library:
-        yield Shelf(library)
+        yield IndexedKnowledge(library)

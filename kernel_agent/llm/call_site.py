@@ -25,7 +25,7 @@ def of_code(idea: Idea, attempt: int, step: str = "") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallSite:
     """A round's ideas, which have no title, or an implementation's step, which is None for its last try."""
 
     round: int
@@ -35,9 +35,9 @@ class Place:
     number: int
 
 
-def read(words: str) -> Place | None:
+def read(words: str) -> CallSite | None:
     """The place of a question as it is recorded: with its number, and as the same where it is asked `again`."""
     if (found := WORDS.fullmatch(words)) is None:
         return None
     title, round, attempt, step, last, number = found.groups()
-    return Place(int(round), title, int(attempt or 0), None if last else int(step or 0), int(number))
+    return CallSite(int(round), title, int(attempt or 0), None if last else int(step or 0), int(number))

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from kernel_agent.llm import call_site
 from kernel_agent.llm.bandit import Pull, choice
-from kernel_agent.llm.call_site import Place
+from kernel_agent.llm.call_site import CallSite
 from kernel_agent.llm.metered import Metered
 from kernel_agent.llm.model import Calls, Question, Reply, Role
 from kernel_agent.llm.prices import Price
@@ -27,7 +27,7 @@ def pulled(
     price is not known.
     """
     known = {name: price for name, price in prices.items() if price is not None}
-    asked: dict[tuple[str, Place], list[tuple[str, float]]] = {}
+    asked: dict[tuple[str, CallSite], list[tuple[str, float]]] = {}
     for _, reply, about in calls:
         place, model = call_site.read(str(about.get("place"))), str(about.get("arm"))
         if place and place.round < before and about.get("role") == role and model in prices:
@@ -38,7 +38,7 @@ def pulled(
         yield Pull(model, reward(run, place, [reply for reply, _ in found]), sum(paid for _, paid in found))
 
 
-def reward(run: Run, place: Place, replies: Sequence[str]) -> float:
+def reward(run: Run, place: CallSite, replies: Sequence[str]) -> float:
     """log2 of the speed-up, over its idea's parent, of the fastest kernel that came of a call: 1 is twice its speed.
 
     It is held within 0 (nothing passed or was faster) and 1. To a call for ideas counts what became of those whose
@@ -52,7 +52,7 @@ def reward(run: Run, place: Place, replies: Sequence[str]) -> float:
     return min(1.0, log2(max([1.0, *gains])))
 
 
-def _written(run: Run, idea: Idea, place: Place, replies: Iterable[str]) -> Iterator[Trial]:
+def _written(run: Run, idea: Idea, place: CallSite, replies: Iterable[str]) -> Iterator[Trial]:
     if place.title is None and any(_words(idea.title) in _words(reply) for reply in replies):
         for attempt in range(run.settings.implementations_per_idea):
             yield from chain(run, idea, attempt)
@@ -65,7 +65,7 @@ def _words(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-def turn(run: Run, place: Place, seed: str) -> int:
+def turn(run: Run, place: CallSite, seed: str) -> int:
     """Whose turn it is while models are untried: the next one's at each list of ideas, idea and attempt at one.
 
     After a failure the seed decides, so that a kernel's repairs do not hang on which model wrote it.

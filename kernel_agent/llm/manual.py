@@ -13,7 +13,7 @@ from kernel_agent.llm.model import Question, Reply
 from rag import text_files
 
 
-class Manual:
+class ManualModel:
     """Each question is a file NNN.prompt.md in `folder`; its answer is awaited in NNN.reply.md beside it.
 
     A question asked before keeps its number, also where the run went on elsewhere and the words differ a little: it is

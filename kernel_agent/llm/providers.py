@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kernel_agent.errors import ProviderError, UsageError
 from kernel_agent.llm.cassette import Replay, read
 from kernel_agent.llm.ensemble import Ensemble, Past
-from kernel_agent.llm.manual import Manual
+from kernel_agent.llm.manual import ManualModel
 from kernel_agent.llm.metered import Metered, counted, metered, most_reply
 from kernel_agent.llm.model import Answers, Model, Question, Reply, Role
 from kernel_agent.llm.openai_compatible import Endpoint, Extras
@@ -77,7 +77,7 @@ def open_model(
     if row is None:
         raise UsageError(f"There is no provider {provider}: choose one of {', '.join(PROVIDERS)}.")
     if provider == "manual":
-        return Model(Manual(run_dir / MANUAL, say, wait=settings.wait), calls)
+        return Model(ManualModel(run_dir / MANUAL, say, wait=settings.wait), calls)
     if provider == "replay":
         return Model(Replay(read(settings.cassette).calls if settings.cassette else ()), calls)
     by_role: dict[Role, str | None] = {

@@ -21,7 +21,7 @@ from rag import text_files
 OURS = Path(__file__).parent / "rules.toml"
 
 
-class Rule(BaseModel):
+class Advice(BaseModel):
     """Advice for operators whose name holds `operators`, on `targets`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -39,22 +39,22 @@ class Rule(BaseModel):
             raise ValueError(f"{given!r} is no regular expression: {fault}") from None
 
 
-RULES = TypeAdapter(tuple[Rule, ...])
+RULES = TypeAdapter(tuple[Advice, ...])
 
 
-def rules(own: Path | None = None) -> tuple[Rule, ...]:
+def rules(own: Path | None = None) -> tuple[Advice, ...]:
     """The user's rules, then ours. Raises UsageError for a file that cannot be read or holds something else."""
     return (*(_read(own) if own else ()), *_read(OURS))
 
 
-def chosen(among: Sequence[Rule], operators: Iterable[str], target: str) -> tuple[str, ...]:
+def chosen(among: Sequence[Advice], operators: Iterable[str], target: str) -> tuple[str, ...]:
     """What the rules say of these operators on this target, each rule once, in their order."""
     names = tuple(operators)
     fitting = (rule for rule in among if not rule.targets or target in rule.targets)
     return tuple(rule.advice.strip() for rule in fitting if any(map(rule.operators.search, names)))
 
 
-def _read(path: Path) -> tuple[Rule, ...]:
+def _read(path: Path) -> tuple[Advice, ...]:
     try:
         held = tomllib.loads(text_files.read(path))
         return RULES.validate_python(held.pop("rule", []) if set(held) <= {"rule"} else held)

@@ -42,7 +42,7 @@ IDEA = 4000
 """Characters of each part of an idea that are passed on."""
 
 
-class Thinker:
+class ModelProposer:
     """A `Proposer` on a model. Every method raises ProviderError when the model cannot be used, Unusable its replies.
 
     With a `helper`, that role says what is wrong with a failed kernel before it is mended; with `escalation`, that role

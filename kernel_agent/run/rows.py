@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
-from kernel_agent.run.tree import Confirmation, Delivered, Diagnosis, Ideas, Judgement, Recalled, Record, Run, Unwritten
+from kernel_agent.run.tree import (
+    Confirmation,
+    Delivered,
+    Diagnosis,
+    EvaluationRecord,
+    Ideas,
+    Recalled,
+    Record,
+    Run,
+    Unwritten,
+)
 from kernel_agent.run.types import Trial
 
 if TYPE_CHECKING:
@@ -22,7 +32,7 @@ KINDS: Mapping[str, type[Record]] = {
     "ideas": Ideas,
     "trial": Trial,
     "unwritten": Unwritten,
-    "judgement": Judgement,
+    "judgement": EvaluationRecord,
     "confirmation": Confirmation,
     "delivery": Delivered,
     "diagnosis": Diagnosis,
@@ -42,7 +52,7 @@ def row_of(record: Record) -> tuple[str, str, str]:
             return kind, record.id, text_of(record)
         case Recalled():
             return kind, record.run, text_of(record)
-        case Judgement() | Confirmation() | Delivered() | Diagnosis():
+        case EvaluationRecord() | Confirmation() | Delivered() | Diagnosis():
             return kind, record.source_id, text_of(record)
 
 

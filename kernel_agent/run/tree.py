@@ -56,7 +56,7 @@ class Unwritten:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class EvaluationRecord:
     """The judge's word on one source."""
 
     source_id: str
@@ -99,7 +99,7 @@ class Recalled:
     experiences: tuple[Experience, ...] = ()
 
 
-Record = Ideas | Trial | Unwritten | Judgement | Confirmation | Delivered | Diagnosis | Recalled
+Record = Ideas | Trial | Unwritten | EvaluationRecord | Confirmation | Delivered | Diagnosis | Recalled
 T = TypeVar("T")
 
 
@@ -139,7 +139,7 @@ class Run:
             case Unwritten():
                 _known(record.idea, self.ideas)
                 _add(self.unwritten, record.id, record)
-            case Judgement(source_id, evaluation):
+            case EvaluationRecord(source_id, evaluation):
                 _add(self.evaluations, source_id, evaluation)
             case Confirmation(source_id, evaluation):
                 _add(self.confirmations, source_id, evaluation)

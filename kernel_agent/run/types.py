@@ -157,7 +157,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ModuleCheck:
     """One thing that was tried of a delivered file by itself; `ok` is None where it could not be tried here."""
 
     name: str
@@ -171,7 +171,7 @@ class Delivery:
     (`tvm_ffi` or `torch`)."""
 
     bind: str
-    checks: tuple[Check, ...]
+    checks: tuple[ModuleCheck, ...]
 
     @property
     def works(self) -> bool:

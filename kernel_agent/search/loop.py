@@ -17,7 +17,7 @@ from kernel_agent.errors import BudgetSpent, Unprofiled, Unusable
 from kernel_agent.interfaces import Bench, Library, Proposer
 from kernel_agent.knowledge.extract import fitting
 from kernel_agent.knowledge.situation import operators_of, situation
-from kernel_agent.prompts.advice import Rule, chosen, rules
+from kernel_agent.prompts.advice import Advice, chosen, rules
 from kernel_agent.run import tree
 from kernel_agent.run.budget import Budget
 from kernel_agent.run.events import (
@@ -37,7 +37,7 @@ from kernel_agent.run.events import (
     silent,
 )
 from kernel_agent.run.journal import Journal
-from kernel_agent.run.tree import Confirmation, Delivered, Diagnosis, Ideas, Judgement, Record, Run, Unwritten
+from kernel_agent.run.tree import Confirmation, Delivered, Diagnosis, EvaluationRecord, Ideas, Record, Run, Unwritten
 from kernel_agent.run.types import Brief, Delivery, Evaluation, Idea, Outcome, Profile, Status, Trial
 from kernel_agent.search import briefing, novelty, selection, tuning
 from kernel_agent.search.concurrency import together
@@ -68,7 +68,7 @@ class Search:
     _briefs: dict[tuple[int, str, str | None], Brief] = field(default_factory=dict)
     _seen: dict[int, dict[str, Profile]] = field(default_factory=dict)
     _kept: frozenset[str] = field(init=False)
-    _rules: tuple[Rule, ...] = field(init=False)
+    _rules: tuple[Advice, ...] = field(init=False)
     _profiled: bool = True
     _locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
@@ -228,7 +228,7 @@ class Search:
                     progress = self.progress(trial, tell)
                     evaluation = await self.bench.evaluate(self.run.problem, trial.source, progress)
                 self.budget.reserve(evaluation.stages)
-                self.record(Judgement(trial.source_id, evaluation))
+                self.record(EvaluationRecord(trial.source_id, evaluation))
         kept = trial.id in self._kept
         self.observe(TrialJudged(idea, trial, evaluation, shared=known is not None and not kept, kept=kept))
         return evaluation

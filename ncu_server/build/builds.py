@@ -19,8 +19,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from ncu_server.rules import lint, triton_cache
 from ncu_server.machine.device import Device
-from ncu_server.machine.lease import Lease, Report
-from ncu_server.sandbox.shared_memory import Practice
+from ncu_server.machine.lease import Lease, Progress
+from ncu_server.sandbox.shared_memory import WarmUp
 from ncu_server.sandbox.forkserver import Child, ChildDied, ChildFault, ChildTimeout
 
 LOG_LENGTH = 6000
@@ -72,24 +72,24 @@ class Builds:
         self._pool = Lease(len(os.sched_getaffinity(0)))
 
     async def get(
-        self, device: Device, source: str, practice: Practice | None, timeout_s: float, report: Report
+        self, device: Device, source: str, warm_up: WarmUp | None, timeout_s: float, progress: Progress
     ) -> Build | BuildFault:
-        """Build `source`, with the calls of `practice` where there is one, or give what was built before."""
+        """Build `source`, with the calls of `warm-up` where there is one, or give what was built before."""
         if refused := unbuildable(source):
             return refused
-        called_for = practice.problem if practice else ""
+        called_for = warm_up.problem if warm_up else ""
         key = hashlib.sha256(f"{device.target.name}\0{called_for}\0{source}".encode()).hexdigest()[:20]
         if key in self._done:
             return replace(self._done[key], seconds=0.0)
-        async with self._room(device, report):
-            await report("building")
+        async with self._room(device, progress):
+            await progress("building")
             began = time.monotonic()
             directory = str(self._work / f"build-{next(self._numbers)}")  # never one that another may be clearing
-            child = await device.zygote.spawn("builder", writable=[directory])
+            child = await device.fork_server.spawn("builder", writable=[directory])
             try:
                 answer = await child.ask("build", timeout_s=timeout_s, source=source, directory=directory)
-                if practice:
-                    await _warm(child, practice, device.lease, timeout_s, report)
+                if warm_up:
+                    await _warm_up(child, warm_up, device.lease, timeout_s, progress)
             except ChildFault as fault:
                 return BuildFault(compiler_words(fault, directory), time.monotonic() - began)
             except ChildTimeout:
@@ -113,8 +113,8 @@ class Builds:
         return built
 
     @contextlib.asynccontextmanager
-    async def _room(self, device: Device, report: Report) -> AsyncIterator[None]:
-        async with (device.lease if device.target.builds_disturb else self._pool).shared(report):
+    async def _room(self, device: Device, progress: Progress) -> AsyncIterator[None]:
+        async with (device.lease if device.target.builds_disturb else self._pool).shared(progress):
             yield
 
 
@@ -125,15 +125,15 @@ def _lies_in(directory: Path, path: Path) -> bool:
     return below and stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES
 
 
-async def _warm(child: Child, practice: Practice, lease: Lease, timeout_s: float, report: Report) -> None:
+async def _warm_up(child: Child, warm_up: WarmUp, lease: Lease, timeout_s: float, progress: Progress) -> None:
     """Let the child call what it built, on the device but never beside a timing; alone where others left no room.
 
     What else befalls it befalls the run as well, and is judged there: the build stands.
     """
     for held in (lease.shared, lease.alone):
-        async with held(report):
+        async with held(progress):
             with contextlib.suppress(ChildDied):
-                if not await child.ask("warm", practice.fds, timeout_s, **practice.wire()):
+                if not await child.ask("warm", warm_up.fds, timeout_s, **warm_up.wire()):
                     continue
             child.scrap = []
             child.close()

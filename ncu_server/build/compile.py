@@ -20,14 +20,14 @@ from ncu_server.build import demangle, nvcc, occupancy
 from ncu_server.build.builds import compiler_words, unbuildable
 from ncu_server.wire.compilation import CompileResult, Diagnostic, Resources
 from ncu_server.errors import Code, Refusal
-from ncu_server.machine.lease import Report
-from ncu_server.sandbox.supervisor import Leash
+from ncu_server.machine.lease import Progress
+from ncu_server.sandbox.supervisor import Supervisor
 from ncu_server.machine.machine import Machine, probed
 from ncu_server.sandbox.enter import scrubbed
 from ncu_server.machine.scratch import workplace
 from ncu_server.build.store import Store
 from ncu_server.targets import TARGETS, Probe, Target, architecture
-from ncu_server.sandbox.policy import Walls
+from ncu_server.sandbox.policy import Policy
 from ncu_server.sandbox.forkserver import ChildDied, ChildFault, ChildTimeout
 
 DEFAULT_ARCH = "sm_90"
@@ -41,7 +41,7 @@ WORDS_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CompileRequest:
     """What is to be compiled: a .cu file's text, or the module of a candidate; `arch` as `sm_90`."""
 
     source: str
@@ -63,7 +63,7 @@ class Made:
     note: str | None = None
 
 
-async def compiled(machine: Machine, store: Store, request: Request, report: Report) -> CompileResult:
+async def compiled(machine: Machine, store: Store, request: CompileRequest, progress: Progress) -> CompileResult:
     """Compile. Raises Refusal for what is not the source's fault: no compiler, no such flag or architecture."""
     nvcc.allowed(request.flags)
     compiler = _compiler()
@@ -77,8 +77,8 @@ async def compiled(machine: Machine, store: Store, request: Request, report: Rep
     if request.is_candidate and (fault := unbuildable(request.source)):
         return CompileResult(status=fault.status, arch=arch, log=fault.log)
     await machine.require_room()
-    async with machine.lease(TARGETS["cpu"]).shared(report):
-        await report(f"compiling for {arch}")
+    async with machine.lease(TARGETS["cpu"]).shared(progress):
+        await progress(f"compiling for {arch}")
         began = time.monotonic()
         made = await (_candidate if request.is_candidate else _file)(machine, request, arch, compiler)
         seconds = round(time.monotonic() - began, 2)
@@ -143,19 +143,19 @@ def _version(compiler: str) -> str | None:
     return rows[0].strip() if rows else None
 
 
-def _identity(request: Request, arch: str, compiler: str) -> str:
+def _identity(request: CompileRequest, arch: str, compiler: str) -> str:
     what = [request.source, request.is_candidate, arch, request.flags, request.lineinfo, _version(compiler)]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 
-def walled(place: Path, readable: Sequence[str] = ()) -> Leash:
-    """A leash for a program that reads what somebody else wrote, behind the walls of a build."""
+def walled(place: Path, readable: Sequence[str] = ()) -> Supervisor:
+    """A supervisor for a program that reads what somebody else wrote, behind the walls of a build."""
     path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
     environment = scrubbed(os.environ) | {"PATH": path, "TMPDIR": str(place), "HOME": str(place)}
-    return Leash(place, Walls("build", "cpu", tuple(readable)), environment)
+    return Supervisor(place, Policy("build", "cpu", tuple(readable)), environment)
 
 
-async def _file(machine: Machine, request: Request, arch: str, compiler: str) -> Made:
+async def _file(machine: Machine, request: CompileRequest, arch: str, compiler: str) -> Made:
     async with workplace(machine.work) as place:
         (place / "source.cu").write_text(request.source)
         line = nvcc.command(compiler, arch, request.flags, request.lineinfo, "source.cu")
@@ -169,12 +169,12 @@ async def _file(machine: Machine, request: Request, arch: str, compiler: str) ->
         return Made(log, await asyncio.to_thread(_files, [place]))
 
 
-async def _candidate(machine: Machine, request: Request, arch: str, compiler: str) -> Made:
+async def _candidate(machine: Machine, request: CompileRequest, arch: str, compiler: str) -> Made:
     """Import the module where compilers may run, as evaluate_kernel's build does."""
     device = machine.imagined(*_target(compiler))
     async with workplace(machine.work) as place:
         directory = place / "build"
-        child = await device.zygote.spawn("builder", writable=[str(directory)])
+        child = await device.fork_server.spawn("builder", writable=[str(directory)])
         child.scrap = []  # the workplace goes with all there is in it
         given: dict[str, Any] = {"source": request.source, "directory": str(directory)}
         fault, libraries = None, []
@@ -239,7 +239,7 @@ def _files(places: Sequence[Path]) -> dict[str, bytes]:
     return found
 
 
-async def _result(request: Request, arch: str, made: Made, identity: str) -> CompileResult:
+async def _result(request: CompileRequest, arch: str, made: Made, identity: str) -> CompileResult:
     said = nvcc.diagnostics(made.log, request.source if request.is_candidate else None)
     if made.fault is not None:
         errors = sum(d.severity == "error" for d in said)

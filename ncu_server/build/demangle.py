@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 
-from ncu_server.sandbox.supervisor import Leash
+from ncu_server.sandbox.supervisor import Supervisor
 
 PROGRAMS = ("cu++filt", "c++filt")
 TIMEOUT_S = 20.0
@@ -17,7 +17,7 @@ async def demangled(names: Sequence[str]) -> list[str]:
     if program is None or not names:
         return list(names)
     try:
-        ended = await Leash().run([program, "--", *names], TIMEOUT_S)
+        ended = await Supervisor().run([program, "--", *names], TIMEOUT_S)
     except TimeoutError:
         return list(names)
     found = ended.output.decode(errors="replace").splitlines()

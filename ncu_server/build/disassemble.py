@@ -70,10 +70,10 @@ async def whole(machine: Machine, folder: Path, level: Level) -> str:
     program = toolkit.find("nvdisasm")
     said = []
     async with workplace(machine.work) as place:
-        leash = walled(place, [str(folder), str(Path(program).parent)])
+        supervisor = walled(place, [str(folder), str(Path(program).parent)])
         for cubin in sorted(folder.glob("*.cubin")):
             try:
-                ended = await leash.run([program, "-g", "-c", str(cubin)], TIMEOUT_S)
+                ended = await supervisor.run([program, "-g", "-c", str(cubin)], TIMEOUT_S)
             except TimeoutError:
                 sentence = f"nvdisasm took longer than {TIMEOUT_S:.0f} s"
                 raise Refusal(Code.TOOK_TOO_LONG, f"{sentence}; compile fewer kernels at once") from None

@@ -12,7 +12,7 @@ from typing import Any
 from ncu_server.build.builds import Build
 from ncu_server.places import ROOT
 from ncu_server.sandbox.enter import CACHES
-from ncu_server.sandbox.policy import Walls
+from ncu_server.sandbox.policy import Policy
 from ncu_server.worker.handoff import SPEC
 
 BOOTSTRAP = """
@@ -37,7 +37,7 @@ class Job:
 
 
 def prepare(
-    directory: Path, problem: str, walls: Walls, jobs: Sequence[Job], warms: bool, timeline: bool = False
+    directory: Path, problem: str, walls: Policy, jobs: Sequence[Job], warms_up: bool, timeline: bool = False
 ) -> list[str]:
     """Write what is to be done to `directory`; the command that does it, behind `walls` on their device."""
     spec: dict[str, Any] = {
@@ -50,7 +50,7 @@ def prepare(
                 "number": job.number,
                 "source": job.source,
                 "libraries": job.build.libraries,
-                "kernels": job.build.kernels if warms else None,
+                "kernels": job.build.kernels if warms_up else None,
             }
             for job in jobs
         ],
@@ -61,19 +61,19 @@ def prepare(
     return [sys.executable, "-P", "-s", "-c", BOOTSTRAP, path, json.dumps(asdict(walls)), str(directory)]
 
 
-def inside(device: str, jobs: Sequence[Job], readable: Sequence[str] = ()) -> Walls:
+def inside(device: str, jobs: Sequence[Job], readable: Sequence[str] = ()) -> Policy:
     """What the process raises around itself, with what is to be `readable` beside the builds."""
-    return Walls("profiled", device, (*readable, *(job.build.directory for job in jobs)))
+    return Policy("profiled", device, (*readable, *(job.build.directory for job in jobs)))
 
 
-def outside(device: str) -> Walls:
+def outside(device: str) -> Policy:
     """What stands around the profiler and the process."""
-    return Walls("profile", device, file_bytes=FILE_BYTES)
+    return Policy("profile", device, file_bytes=FILE_BYTES)
 
 
-def none(device: str) -> Walls:
+def none(device: str) -> Policy:
     """No walls."""
-    return Walls("light", device)
+    return Policy("light", device)
 
 
 def environment(base: Mapping[str, str], directory: Path) -> dict[str, str]:

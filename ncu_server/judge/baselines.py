@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from ncu_server.judge.interleave import alternate, combined
-from ncu_server.judge.problem import BASELINES, Session
+from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.trusted import ours
 from ncu_server.sandbox.forkserver import ChildError
 from ncu_server.wire import evaluation
@@ -25,15 +25,17 @@ KERNELS_SHOWN = 12
 Rows = TypeAdapter(dict[str, evaluation.BaselineResult])
 
 
-async def measured(session: Session, names: Sequence[str]) -> tuple[list[evaluation.BaselineResult], list[str]]:
+async def measured(
+    prepared: PreparedProblem, names: Sequence[str]
+) -> tuple[list[evaluation.BaselineResult], list[str]]:
     """The times of the named baselines, and notes: which do not run, what came from the cache. Raises Refusal."""
-    kept = session.device.cache / "baselines" / f"{_key(session)}.json"
+    kept = prepared.device.cache / "baselines" / f"{_key(prepared)}.json"
     known = _read(kept)
     notes = ["PyTorch's times were measured earlier on this machine and kept"] if known else []
     if missing := [n for n in names if n not in known]:
-        fresh, said = await _measure(session, missing)
+        fresh, said = await _measure(prepared, missing)
         if uncertain(fresh):
-            fresh = narrower(fresh, (await _measure(session, missing))[0])
+            fresh = narrower(fresh, (await _measure(prepared, missing))[0])
         doubts = uncertain(fresh)
         notes = [*notes, *said, *doubts.values()]
         known |= fresh
@@ -71,17 +73,19 @@ def fair(rows: Sequence[evaluation.BaselineResult]) -> str:
     return min(rows, key=lambda row: row.timing.median_us).name
 
 
-async def _measure(session: Session, names: Sequence[str]) -> tuple[dict[str, evaluation.BaselineResult], list[str]]:
+async def _measure(
+    prepared: PreparedProblem, names: Sequence[str]
+) -> tuple[dict[str, evaluation.BaselineResult], list[str]]:
     """Each in turns with eager, on every input shape."""
     wanted = ["eager", *(n for n in names if n != "eager")]
     taken, notes = [], []
-    for case in session.timed:
+    for input_set in prepared.timed:
         try:
-            sides = await session.sides(wanted, case)
+            sides = await prepared.sides(wanted, input_set)
             notes += [note for note in sides.notes if note not in notes]
             wanted = list(sides.children)
             taken.append(
-                await alternate(sides.children, wanted[-1], sides.rotation, session.target.resolution, SAMPLING_S)
+                await alternate(sides.children, wanted[-1], sides.rotation, prepared.target.resolution, SAMPLING_S)
             )
         except ChildError as error:
             raise ours(error) from error
@@ -91,15 +95,15 @@ async def _measure(session: Session, names: Sequence[str]) -> tuple[dict[str, ev
             name=name,
             timing=samples.timing(name),
             speedup=None if name == "eager" else samples.speedup("eager", name),
-            kernels=await _kernels(session, name) if BASELINES[name] else [],
+            kernels=await _kernels(prepared, name) if BASELINES[name] else [],
         )
         for name in wanted
     }, notes
 
 
-async def _kernels(session: Session, name: str) -> list[str]:
+async def _kernels(prepared: PreparedProblem, name: str) -> list[str]:
     try:
-        names = await session.kernels(name)
+        names = await prepared.kernels(name)
     except ChildError as error:
         raise ours(error) from error
     rest = len(names) - KERNELS_SHOWN
@@ -113,7 +117,7 @@ def _read(kept: Path) -> dict[str, evaluation.BaselineResult]:
         return {}
 
 
-def _key(session: Session) -> str:
-    probe = session.device.probe
-    parts = (FORMAT, session.problem, session.target.name, probe.device, str(probe.threads), version("torch"))
+def _key(prepared: PreparedProblem) -> str:
+    probe = prepared.device.probe
+    parts = (FORMAT, prepared.problem, prepared.target.name, probe.device, str(probe.threads), version("torch"))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]

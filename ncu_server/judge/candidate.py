@@ -9,8 +9,8 @@ from typing import Any
 
 from ncu_server.build.builds import Build
 from ncu_server.judge import replies
-from ncu_server.judge.input_set import Case
-from ncu_server.judge.problem import Session
+from ncu_server.judge.input_set import InputSet
+from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.trusted import ours
 from ncu_server.rules import comparison
 from ncu_server.sandbox.forkserver import Child, ChildError, ChildFault, ChildTimeout
@@ -19,7 +19,7 @@ from ncu_server.wire import evaluation
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class EvaluateRequest:
     """What is to be judged; `fresh` asks for new secret inputs in new processes, strict rules for no library work."""
 
     candidate: str
@@ -46,12 +46,12 @@ class Objection(Exception):  # noqa: N818
 
 
 @dataclass(slots=True)
-class Trial:
+class Attempt:
     """One candidate before the judge: its child beside what it is held against."""
 
-    session: Session
+    prepared: PreparedProblem
     child: Child
-    request: Request
+    request: EvaluateRequest
     built: Build
     stages: evaluation.Stages
     notes: list[str] = field(default_factory=list)
@@ -66,12 +66,12 @@ def exhausted(error: ChildError) -> bool:
 
 
 @contextlib.contextmanager
-def blamed(trial: Trial, where: str) -> Iterator[None]:
+def blamed(attempt: Attempt, where: str) -> Iterator[None]:
     """Inside, what the candidate's child does wrong is an objection; the same of a process of ours is not."""
     try:
         yield
     except ChildError as error:
-        if error.child is not trial.child:
+        if error.child is not attempt.child:
             if exhausted(error):
                 words = f"the reference had enough memory before the candidate came, and not beside it: {error}"
                 raise Objection("run_error", f"{where}: {words}") from error
@@ -86,39 +86,39 @@ def blamed(trial: Trial, where: str) -> Iterator[None]:
         raise Objection("run_error", f"{where}: the candidate's process answered nonsense: {malformed}") from malformed
 
 
-async def opened(trial: Trial, child: Child | None = None) -> None:
+async def opened(attempt: Attempt, child: Child | None = None) -> None:
     """Load the candidate in its child (or in another one), build `ModelNew`, and where a first call compiles let it
     make that call."""
-    session, request, practice = trial.session, trial.request, trial.session.practice
-    child = child or trial.child
-    with blamed(trial, "in the constructor"):
+    prepared, request, warm_up = attempt.prepared, attempt.request, attempt.prepared.warm_up
+    child = child or attempt.child
+    with blamed(attempt, "in the constructor"):
         await child.ask(
             "open",
-            [session.arguments.fd],
+            [prepared.arguments.fd],
             request.timeout_s,
             source=request.candidate,
-            device=session.target.device,
-            parameter_seed=session.parameter_seed,
-            arguments=session.arguments.spec,
-            libraries=trial.built.libraries,
-            kernels=trial.built.kernels if practice else None,
+            device=prepared.target.device,
+            parameter_seed=prepared.parameter_seed,
+            arguments=prepared.arguments.spec,
+            libraries=attempt.built.libraries,
+            kernels=attempt.built.kernels if warm_up else None,
         )
-    if practice:
-        with blamed(trial, "in a first call"):
-            await child.ask("practise", practice.fds[1:], request.timeout_s, inputs=practice.wire()["inputs"])
+    if warm_up:
+        with blamed(attempt, "in a first call"):
+            await child.ask("practise", warm_up.fds[1:], request.timeout_s, inputs=warm_up.wire()["inputs"])
 
 
 async def compared(
-    trial: Trial, case: Case, want: Shared, got: Shared, spec: dict[str, Any], bound: float, where: str
+    attempt: Attempt, input_set: InputSet, want: Shared, got: Shared, spec: dict[str, Any], bound: float, where: str
 ) -> float:
-    tensors = case.tensors[: len(want.spec["tensors"])]
+    tensors = input_set.tensors[: len(want.spec["tensors"])]
     if fault := comparison.structure_fault(want.spec, tensors, spec):
         raise Objection("wrong", f"{where}: {fault}")
     replies.held(spec, got.freeze())
-    judge = await trial.session.judge()
-    units = case.units[: len(tensors)]
+    judge = await attempt.prepared.judge()
+    units = input_set.units[: len(tensors)]
     results = await judge.ask("compare", [want.fd, got.fd], expected=want.spec, got=spec, units=units, bound=bound)
     error = comparison.largest(results)
-    if fault := comparison.value_fault(case.names[: len(tensors)], results, bound):
+    if fault := comparison.value_fault(input_set.names[: len(tensors)], results, bound):
         raise Objection("wrong", f"{where}: {fault}", error)
     return error

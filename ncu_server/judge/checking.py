@@ -6,8 +6,8 @@ import contextlib
 from typing import Any
 
 from ncu_server.judge import replies
-from ncu_server.judge.candidate import Objection, Trial, blamed, compared, opened
-from ncu_server.judge.input_set import Case
+from ncu_server.judge.candidate import Attempt, Objection, blamed, compared, opened
+from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.parameters import explained
 from ncu_server.rules import comparison
 from ncu_server.sandbox.forkserver import Child, ChildError, ChildFault
@@ -18,62 +18,64 @@ FAULTS = {"UnacceptableOutput", "AcceleratorError", "OutOfMemoryError"}
 CALL = "a kernel may be made for one value alone, if it raises for others"
 
 
-async def checked(trial: Trial) -> float:
+async def checked(attempt: Attempt) -> float:
     """Run the candidate once on each secret input set, compare with what is expected; the largest error."""
-    error = max([await _checked_on(trial, case) for case in trial.session.cases])
-    for case in trial.session.cases:
-        if case.holed:
-            await _reads(trial, case, case.holed)
+    error = max([await _checked_on(attempt, input_set) for input_set in attempt.prepared.input_sets])
+    for input_set in attempt.prepared.input_sets:
+        if input_set.holed:
+            await _reads(attempt, input_set, input_set.holed)
     return error
 
 
-async def _checked_on(trial: Trial, case: Case) -> float:
-    with blamed(trial, case.where), contextlib.closing(Shared("seen")) as got:
+async def _checked_on(attempt: Attempt, input_set: InputSet) -> float:
+    with blamed(attempt, input_set.where), contextlib.closing(Shared("seen")) as got:
         try:
-            ran = replies.checked(await _asked(trial.child, trial, case.inputs, got, case))
+            ran = replies.checked(await _asked(attempt.child, attempt, input_set.inputs, got, input_set))
         except ChildFault as fault:
-            if not case.change or fault.kind in FAULTS:
+            if not input_set.change or fault.kind in FAULTS:
                 raise
-            trial.notes.append(f"the kernel refuses {case.change}: {fault.kind}: {' '.join(fault.text.split())}")
+            attempt.notes.append(f"the kernel refuses {input_set.change}: {fault.kind}: {' '.join(fault.text.split())}")
             return 0.0
         try:
-            error = await compared(trial, case, case.expected, got, ran.seen, comparison.BOUND, case.where)
+            error = await compared(
+                attempt, input_set, input_set.expected, got, ran.seen, comparison.BOUND, input_set.where
+            )
         except Objection as objection:
-            if case.change:
+            if input_set.change:
                 raise Objection(objection.status, f"{objection.log}; {CALL}", objection.error) from None
             if objection.error is None:
                 raise
-            raise await explained(trial, case, got, ran.seen, objection) from None
+            raise await explained(attempt, input_set, got, ran.seen, objection) from None
     if not ran.kept:
-        raise Objection("wrong", f"{case.where}: the candidate changes its inputs", error)
-    if case.fresh and not ran.fresh:
+        raise Objection("wrong", f"{input_set.where}: the candidate changes its inputs", error)
+    if input_set.fresh and not ran.fresh:
         words = "an output lies in the memory of an earlier call's, which is still held"
-        raise Objection("wrong", f"{case.where}: {words}", error)
+        raise Objection("wrong", f"{input_set.where}: {words}", error)
     return error
 
 
-async def _asked(child: Child, trial: Trial, inputs: Shared, got: Shared, case: Case) -> Any:
-    fds, timeout_s = [inputs.fd, got.fd], trial.request.timeout_s
-    return await child.ask("check", fds, timeout_s, inputs=inputs.spec, effects=case.effects)
+async def _asked(child: Child, attempt: Attempt, inputs: Shared, got: Shared, input_set: InputSet) -> Any:
+    fds, timeout_s = [inputs.fd, got.fd], attempt.request.timeout_s
+    return await child.ask("check", fds, timeout_s, inputs=inputs.spec, effects=input_set.effects)
 
 
-async def _reads(trial: Trial, case: Case, holed: Shared) -> None:
+async def _reads(attempt: Attempt, input_set: InputSet, holed: Shared) -> None:
     """Object where the output is constant and stays, bit by bit, the same for rows of NaN, which show in whatever is
     computed of them. What else a kernel makes of NaN is its own affair, and so is a call that fails: this is a process
     of its own."""
-    child = await trial.session.candidate(trial.built.directory)
+    child = await attempt.prepared.candidate(attempt.built.directory)
     with contextlib.closing(child), contextlib.closing(Shared("one")) as one, contextlib.closing(Shared("two")) as two:
         try:
-            await opened(trial, child)
+            await opened(attempt, child)
             seen = [
-                replies.checked(await _asked(child, trial, inputs, got, case)).seen
-                for inputs, got in ((case.inputs, one), (holed, two))
+                replies.checked(await _asked(child, attempt, inputs, got, input_set)).seen
+                for inputs, got in ((input_set.inputs, one), (holed, two))
             ]
             for spec, got in zip(seen, (one, two), strict=True):
                 replies.held(spec, got.freeze())
         except (ChildError, Objection, replies.Malformed):
             return
-        judge = await trial.session.judge()
+        judge = await attempt.prepared.judge()
         if seen[0] == seen[1] and await judge.ask("identical", [one.fd, two.fd], one=seen[0], other=seen[1]):
             words = "the output is the same, bit by bit, with rows of NaN that the judge put into the inputs, though "
             raise Objection("wrong", f"{words}NaN shows in whatever is computed of it: the inputs are not read")

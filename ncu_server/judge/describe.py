@@ -6,19 +6,19 @@ from typing import Any
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge import baselines, graph_text, peaks
-from ncu_server.judge.problem import BASELINES, Session
+from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop, problem_id
 from ncu_server.judge.roofline import limit_us
 from ncu_server.judge.trusted import ours
 from ncu_server.machine.device import Device
-from ncu_server.machine.lease import Report
+from ncu_server.machine.lease import Progress
 from ncu_server.sandbox.forkserver import ChildError, ChildFault, Lost
 from ncu_server.targets import architecture
 from ncu_server.wire import evaluation
 
 
 async def describe(
-    workshop: Workshop, problem: str, target_name: str, names: tuple[str, ...], report: Report
+    workshop: Workshop, problem: str, target_name: str, names: tuple[str, ...], progress: Progress
 ) -> tuple[evaluation.DescribeResult, dict[str, Any] | None, dict[str, Any]]:
     """The description, the whole graph, and what calls take and give (see worker.contract).
 
@@ -31,28 +31,28 @@ async def describe(
     device = workshop.machine.device(target_name)
     await workshop.machine.require_room()
     try:
-        return await _describe(workshop, problem, device, names, report)
+        return await _describe(workshop, problem, device, names, progress)
     except Lost:
-        return await _describe(workshop, problem, device, names, report)
+        return await _describe(workshop, problem, device, names, progress)
 
 
 async def _describe(
-    workshop: Workshop, problem: str, device: Device, names: tuple[str, ...], report: Report
+    workshop: Workshop, problem: str, device: Device, names: tuple[str, ...], progress: Progress
 ) -> tuple[evaluation.DescribeResult, dict[str, Any] | None, dict[str, Any]]:
-    await report("preparing: inputs, expected values")
-    async with workshop.problems.prepared(problem, device) as session, device.lease.alone(report):
-        await report("tracing")
+    await progress("preparing: inputs, expected values")
+    async with workshop.problems.prepared(problem, device) as prepared, device.lease.alone(progress):
+        await progress("tracing")
         try:
-            work = await session.work(session.drawn)
-            graph, operators, elementwise, error = await _graph(session)
-            contract = await session.contract()
-            reached = await peaks.measured(session)
-            features = await session.features()
+            work = await prepared.work(prepared.drawn)
+            graph, operators, elementwise, error = await _graph(prepared)
+            contract = await prepared.contract()
+            reached = await peaks.measured(prepared)
+            features = await prepared.features()
         except ChildError as fault:
             raise ours(fault) from fault
-        await report("timing PyTorch eager and compiled")
+        await progress("timing PyTorch eager and compiled")
         wanted = ["eager", *(n for n in names or device.target.baselines if n != "eager")]
-        measured, notes = await baselines.measured(session, wanted)
+        measured, notes = await baselines.measured(prepared, wanted)
     target, probe = device.target, device.probe
     identity = problem_id(problem, target.name)
     result = evaluation.DescribeResult(
@@ -82,7 +82,7 @@ async def _describe(
         limit_us=limit_us(work, reached),
         baselines=measured,
         fair_baseline=baselines.fair(measured),
-        notes=[*session.notes, *notes],
+        notes=[*prepared.notes, *notes],
     )
     return result, graph, contract
 
@@ -98,9 +98,9 @@ def _left_out(work: dict[str, Any], operators: list[str]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count > 0}
 
 
-async def _graph(session: Session) -> tuple[dict[str, Any] | None, list[str], float, str | None]:
+async def _graph(prepared: PreparedProblem) -> tuple[dict[str, Any] | None, list[str], float, str | None]:
     try:
-        traced = await session.ask("graph", inputs=session.drawn.inputs.spec)
+        traced = await prepared.ask("graph", inputs=prepared.drawn.inputs.spec)
     except ChildFault as fault:
         first = fault.text.splitlines()[0] if fault.text else fault.kind
         return None, [], 0.0, f"torch.export cannot trace the module: {fault.kind}: {first}"

@@ -17,18 +17,18 @@ from typing import Any, TypeVar
 from ncu_server.build.builds import Build, BuildFault, unbuildable
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge import replies
-from ncu_server.judge.benchmark import CANDIDATE, Run, timed
-from ncu_server.judge.candidate import Objection, Request, Trial, blamed, opened
+from ncu_server.judge.benchmark import CANDIDATE, ShapeRun, timed
+from ncu_server.judge.candidate import Attempt, EvaluateRequest, Objection, blamed, opened
 from ncu_server.judge.checking import checked
 from ncu_server.judge.interleave import Samples, combined
-from ncu_server.judge.problem import BASELINES, Session
+from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine.device import Device
-from ncu_server.machine.lease import Report
+from ncu_server.machine.lease import Progress
 from ncu_server.rules import authorship, elf, lint, triton_cache
 from ncu_server.rules.authorship import Authorship, Ownership
 from ncu_server.sandbox.forkserver import ChildError, ChildFault, Lost
-from ncu_server.sandbox.shared_memory import Practice
+from ncu_server.sandbox.shared_memory import WarmUp
 from ncu_server.wire import evaluation
 
 T = TypeVar("T")
@@ -38,14 +38,14 @@ UNORDERED = (
 )
 
 
-async def evaluate(workshop: Workshop, request: Request, report: Report) -> evaluation.EvaluateResult:
+async def evaluate(workshop: Workshop, request: EvaluateRequest, progress: Progress) -> evaluation.EvaluateResult:
     """Judge one candidate. Raises Refusal for faults that are not the candidate's.
 
     Where processes of ours are lost on the way, everything is set up anew and the candidate judged once more.
     """
     if unknown := [b for b in request.baselines if b not in BASELINES]:
         raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(BASELINES)}")
-    judging = Judging(workshop, workshop.machine.device(request.target), request, report)
+    judging = Judging(workshop, workshop.machine.device(request.target), request, progress)
     if fault := await asyncio.to_thread(unbuildable, request.candidate):
         return evaluation.EvaluateResult(status=fault.status, log=fault.log)
     await workshop.machine.require_room()
@@ -62,17 +62,17 @@ class Judging:
 
     workshop: Workshop
     device: Device
-    request: Request
-    report: Report
+    request: EvaluateRequest
+    progress: Progress
 
 
 async def _judge(judging: Judging) -> evaluation.EvaluateResult:
     stages = evaluation.Stages()
     try:
         async with contextlib.AsyncExitStack() as stack:
-            session, built = await _ready(stack, judging, stages)
-            trial = await stack.enter_async_context(_tried(judging, session, built, stages))
-            result = await _run(trial, judging.report)
+            prepared, built = await _ready(stack, judging, stages)
+            attempt = await stack.enter_async_context(_tried(judging, prepared, built, stages))
+            result = await _run(attempt, judging.progress)
     except Objection as objection:
         await judging.workshop.machine.require_room()
         return evaluation.EvaluateResult(
@@ -82,32 +82,32 @@ async def _judge(judging: Judging) -> evaluation.EvaluateResult:
             provenance=objection.facts,
             stages=stages,
         )
-    return result.model_copy(update={"notes": [*session.notes, *judging.device.lease.notes, *result.notes]})
+    return result.model_copy(update={"notes": [*prepared.notes, *judging.device.lease.notes, *result.notes]})
 
 
 async def _ready(
     stack: contextlib.AsyncExitStack, judging: Judging, stages: evaluation.Stages
-) -> tuple[Session, Build]:
+) -> tuple[PreparedProblem, Build]:
     """The problem prepared, until `stack` ends, and the candidate built: at the same time, where a build neither calls
     the candidate nor disturbs the device."""
     workshop, device, request = judging.workshop, judging.device, judging.request
-    apart, began = device.target.builds_disturb or device.target.warms, time.monotonic()
+    apart, began = device.target.builds_disturb or device.target.warms_up, time.monotonic()
 
-    async def build(practice: Practice | None) -> Build | BuildFault:
-        return await workshop.builds.get(device, request.candidate, practice, request.timeout_s, judging.report)
+    async def build(warm_up: WarmUp | None) -> Build | BuildFault:
+        return await workshop.builds.get(device, request.candidate, warm_up, request.timeout_s, judging.progress)
 
     async with contextlib.nullcontext() if apart else _beside(build(None)) as building:
         with _clocked(stages, "prepare_s"):
-            prepared = workshop.problems.prepared(request.problem, device, request.fresh)
-            session = await stack.enter_async_context(prepared)
-        built = await (building or build(session.practice))
+            problem = workshop.problems.prepared(request.problem, device, request.fresh)
+            prepared = await stack.enter_async_context(problem)
+        built = await (building or build(prepared.warm_up))
     took = time.monotonic() - began
     stages.build_s = round(built.seconds, 3)
     explained = stages.prepare_s + stages.build_s if apart else max(stages.prepare_s, stages.build_s)
     stages.queue_s = round(max(0.0, took - explained), 3)
     if isinstance(built, BuildFault):
         raise Objection(built.status, built.log)
-    return session, built
+    return prepared, built
 
 
 @contextlib.asynccontextmanager
@@ -122,32 +122,34 @@ async def _beside(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]
 
 
 @contextlib.asynccontextmanager
-async def _tried(judging: Judging, session: Session, built: Build, stages: evaluation.Stages) -> AsyncIterator[Trial]:
+async def _tried(
+    judging: Judging, prepared: PreparedProblem, built: Build, stages: evaluation.Stages
+) -> AsyncIterator[Attempt]:
     """The candidate in a child of its own, with the device to itself."""
     async with contextlib.AsyncExitStack() as stack:
         with _clocked(stages, "queue_s"):
-            await stack.enter_async_context(judging.device.lease.alone(judging.report))
+            await stack.enter_async_context(judging.device.lease.alone(judging.progress))
         with _clocked(stages, "held_s"):
-            child = await session.candidate(built.directory)
+            child = await prepared.candidate(built.directory)
             try:
-                yield Trial(session, child, judging.request, built, stages)
+                yield Attempt(prepared, child, judging.request, built, stages)
             finally:
                 child.close()
 
 
-async def _run(trial: Trial, report: Report) -> evaluation.EvaluateResult:
-    await report("checking")
-    with _clocked(trial.stages, "open_s"):
-        await opened(trial)
-    with _clocked(trial.stages, "check_s"):
-        error = await checked(trial)
-    await report("timing")
-    with _clocked(trial.stages, "time_s"):
-        raced = await timed(trial)
-    await report("attributing")
-    with _clocked(trial.stages, "attribute_s"):
-        author = await _attribute(trial)
-    if refusal := author.refusal(trial.request.rules == "strict"):
+async def _run(attempt: Attempt, progress: Progress) -> evaluation.EvaluateResult:
+    await progress("checking")
+    with _clocked(attempt.stages, "open_s"):
+        await opened(attempt)
+    with _clocked(attempt.stages, "check_s"):
+        error = await checked(attempt)
+    await progress("timing")
+    with _clocked(attempt.stages, "time_s"):
+        raced = await timed(attempt)
+    await progress("attributing")
+    with _clocked(attempt.stages, "attribute_s"):
+        author = await _attribute(attempt)
+    if refusal := author.refusal(attempt.request.rules == "strict"):
         raise Objection("rejected", refusal, error, author.facts())
     shapes = [_shape(one) for one in raced.runs]
     whole = combined([one.samples for one in raced.runs])
@@ -158,9 +160,9 @@ async def _run(trial: Trial, report: Report) -> evaluation.EvaluateResult:
         versus=_versus(whole),
         shapes=shapes if len(shapes) > 1 else [],
         limit_us=_mean([shape.limit_us for shape in shapes]),
-        provenance=provenance(trial.session.device) | author.facts() | {"walls": trial.child.walls},
-        notes=[*trial.notes, *raced.notes, *([author.why] if author.label == "unknown" else [])],
-        stages=trial.stages,
+        provenance=provenance(attempt.prepared.device) | author.facts() | {"walls": attempt.child.walls},
+        notes=[*attempt.notes, *raced.notes, *([author.why] if author.label == "unknown" else [])],
+        stages=attempt.stages,
     )
 
 
@@ -169,9 +171,9 @@ def _mean(limits: list[float]) -> float:
     return statistics.geometric_mean(limits) if all(limits) else 0.0
 
 
-def _shape(run: Run) -> evaluation.ShapeResult:
+def _shape(run: ShapeRun) -> evaluation.ShapeResult:
     return evaluation.ShapeResult(
-        inputs=run.case.variant,
+        inputs=run.input_set.variant,
         timing=run.samples.timing(CANDIDATE),
         versus=_versus(run.samples),
         limit_us=run.limit_us,
@@ -191,51 +193,51 @@ def _clocked(stages: evaluation.Stages, name: str) -> Iterator[None]:
         setattr(stages, name, round(getattr(stages, name) + time.monotonic() - began, 3))
 
 
-async def _attribute(trial: Trial) -> Authorship:
+async def _attribute(attempt: Attempt) -> Authorship:
     """Who does the work: the last thing that the candidate's child is asked, since profiling changes its timing."""
-    drawn = trial.session.drawn
+    drawn = attempt.prepared.drawn
     asked = {"inputs": drawn.inputs.spec, "effects": drawn.effects}
-    with blamed(trial, "in a profiled call"):
+    with blamed(attempt, "in a profiled call"):
         try:
-            seen = replies.profile(await trial.ask("profile", [drawn.inputs.fd], **asked))
+            seen = replies.profile(await attempt.ask("profile", [drawn.inputs.fd], **asked))
         except ChildFault as fault:
             return authorship.unknown(f"{fault.kind}: {fault.text}")
     if seen["unordered_us"] > 0:
         raise Objection("wrong", UNORDERED.format(seen["unordered_us"] / seen["calls"]))
-    own = await asyncio.to_thread(_ownership, trial.request.candidate, trial.built)
-    anew = None if seen["own_started"] or not trial.built.libraries else await _seen_anew(trial, asked)
-    author = authorship.attribute(anew or seen, trial.session.target.device, own)
+    own = await asyncio.to_thread(_ownership, attempt.request.candidate, attempt.built)
+    anew = None if seen["own_started"] or not attempt.built.libraries else await _seen_anew(attempt, asked)
+    author = authorship.attribute(anew or seen, attempt.prepared.target.device, own)
     # What was timed left the work to others: a model made later cannot speak for it.
     if not author.doubtful or (anew and author.label == "library"):
         return author
-    return await _silenced(trial, author, (anew or seen)["own_ops_us"] > 0)
+    return await _silenced(attempt, author, (anew or seen)["own_ops_us"] > 0)
 
 
-async def _seen_anew(trial: Trial, asked: dict[str, Any]) -> dict[str, Any] | None:
+async def _seen_anew(attempt: Attempt, asked: dict[str, Any]) -> dict[str, Any] | None:
     """The profile of a model made anew; None where it cannot be made, or calls nothing of its own either."""
-    with blamed(trial, "in a profiled call of a model made anew"):
+    with blamed(attempt, "in a profiled call of a model made anew"):
         try:
-            seen = replies.profile(await trial.ask("profile_anew", [trial.session.drawn.inputs.fd], **asked))
+            seen = replies.profile(await attempt.ask("profile_anew", [attempt.prepared.drawn.inputs.fd], **asked))
         except ChildFault:
             return None
     return seen if seen["own_started"] else None
 
 
-async def _silenced(trial: Trial, doubtful: Authorship, operators: bool) -> Authorship:
+async def _silenced(attempt: Attempt, doubtful: Authorship, operators: bool) -> Authorship:
     """The label after a run without the candidate's own kernels, held against a run with them; both of a model made
     anew, and one that answers otherwise because it is not the first gains nothing. `operators` of its own, which cannot
     be silenced, may be all that it has."""
-    inputs = trial.session.drawn.inputs
-    with blamed(trial, "in a call of a model made anew"):
+    inputs = attempt.prepared.drawn.inputs
+    with blamed(attempt, "in a call of a model made anew"):
         try:
-            started = await trial.ask("remake", [inputs.fd], inputs=inputs.spec)
+            started = await attempt.ask("remake", [inputs.fd], inputs=inputs.spec)
         except ChildFault as fault:
             return authorship.unsettled(doubtful, f"a model made anew does not run: {fault.kind}: {fault.text}")
     if operators and not started:
         return authorship.unsettled(doubtful, "operators of its own cannot be silenced")
     try:
         asked = {"inputs": inputs.spec, "moves": doubtful.moves}
-        decides = replies.share(await trial.ask("silence", [inputs.fd], **asked))
+        decides = replies.share(await attempt.ask("silence", [inputs.fd], **asked))
     except ChildError:
         return authorship.unsettled(doubtful, "without its own kernels it does not run")
     return authorship.settle(doubtful, decides)

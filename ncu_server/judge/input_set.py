@@ -22,7 +22,7 @@ LOOSE = 64.0  # how much larger the unit of error is for inputs beyond what was 
 
 
 @dataclass(slots=True)
-class Case:
+class InputSet:
     """One secret input set and what is expected of it; `units` are its tensors' error budgets, as worker.budget.units.
 
     `variant` is the problem's function that gave the inputs. They are as it gave them, or sharper, or far larger, or

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from ncu_server.judge import replies
-from ncu_server.judge.candidate import Objection, Trial
-from ncu_server.judge.input_set import Case
+from ncu_server.judge.candidate import Attempt, Objection
+from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S
 from ncu_server.rules import comparison
 from ncu_server.sandbox.forkserver import ChildError
@@ -21,45 +21,49 @@ SEED = (
 )
 
 
-async def explained(trial: Trial, case: Case, got: Shared, seen: dict[str, Any], objection: Objection) -> Objection:
+async def explained(
+    attempt: Attempt, input_set: InputSet, got: Shared, seen: dict[str, Any], objection: Objection
+) -> Objection:
     """The objection to wrong values, with the parameters first where they are the cause, or differ by name.
 
     Proof is that the reference gives what the candidate gave, once it has the candidate's parameters.
     """
     try:
-        async with _differing(trial, case) as (theirs, spec, found):
+        async with _differing(attempt, input_set) as (theirs, spec, found):
             if not found:
                 return objection
-            cause = await _is_cause(trial, case, got, seen, theirs, spec, found)
+            cause = await _is_cause(attempt, input_set, got, seen, theirs, spec, found)
     except (ChildError, replies.Malformed):
         return objection
-    return Objection(objection.status, _words(case, found, cause, objection.log), objection.error)
+    return Objection(objection.status, _words(input_set, found, cause, objection.log), objection.error)
 
 
 @contextlib.asynccontextmanager
-async def _differing(trial: Trial, case: Case) -> AsyncIterator[tuple[Shared, dict[str, Any], list[dict[str, Any]]]]:
+async def _differing(
+    attempt: Attempt, input_set: InputSet
+) -> AsyncIterator[tuple[Shared, dict[str, Any], list[dict[str, Any]]]]:
     """The candidate's tensors, and which of the reference's it has otherwise."""
     with contextlib.closing(Shared("parameters")) as theirs:
-        spec = replies.spec(await trial.ask("parameters", [theirs.fd]))
+        spec = replies.spec(await attempt.ask("parameters", [theirs.fd]))
         replies.held(spec, theirs.freeze())
-        asked = {"theirs": spec, "but": case.effects["buffers"]}
-        yield theirs, spec, await trial.session.eager.ask("differing", [theirs.fd], PREPARE_TIMEOUT_S, **asked)
+        asked = {"theirs": spec, "but": input_set.effects["buffers"]}
+        yield theirs, spec, await attempt.prepared.eager.ask("differing", [theirs.fd], PREPARE_TIMEOUT_S, **asked)
 
 
 async def _is_cause(
-    trial: Trial,
-    case: Case,
+    attempt: Attempt,
+    input_set: InputSet,
     got: Shared,
     seen: dict[str, Any],
     theirs: Shared,
     spec: dict[str, Any],
     found: list[dict[str, Any]],
 ) -> bool:
-    judge, eager = await trial.session.judge(), trial.session.eager
-    known = {"inputs": case.inputs.spec, "effects": case.effects, "theirs": spec, "found": found}
+    judge, eager = await attempt.prepared.judge(), attempt.prepared.eager
+    known = {"inputs": input_set.inputs.spec, "effects": input_set.effects, "theirs": spec, "found": found}
     for fill in FILLS if any(one["other"] is None for one in found) else FILLS[:1]:
         with contextlib.closing(Shared("expected")) as want:
-            fds = [case.inputs.fd, want.fd, theirs.fd]
+            fds = [input_set.inputs.fd, want.fd, theirs.fd]
             answer = await eager.ask("expect_with", fds, PREPARE_TIMEOUT_S, fill=fill, **known)
             want.seal(answer["stored"])
             pair = {"expected": want.spec, "got": seen, "units": answer["units"], "bound": comparison.BOUND}
@@ -69,11 +73,11 @@ async def _is_cause(
     return False
 
 
-def _words(case: Case, found: list[dict[str, Any]], cause: bool, log: str) -> str:
+def _words(input_set: InputSet, found: list[dict[str, Any]], cause: bool, log: str) -> str:
     if cause or any(one["named"] for one in found):
         why = "with the candidate's the reference gives what the kernel gives" if cause else "which may be the cause"
-        values = log.removeprefix(f"{case.where}: ")
-        return f"{case.where}: parameters differ: {_list(found)}; {why}; {SEED}; {values}"
+        values = log.removeprefix(f"{input_set.where}: ")
+        return f"{input_set.where}: parameters differ: {_list(found)}; {why}; {SEED}; {values}"
     names = ", ".join(f"`{one['name']}`" for one in found[:SHOWN])
     return f"{log}; of the reference's parameters it holds no {names}: folded into others, or drawn otherwise"
 

@@ -8,20 +8,20 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ncu_server.judge.problem import Session
+from ncu_server.judge.problem import PreparedProblem
 from ncu_server.machine.device import Device
 from ncu_server.wire.evaluation import Peaks
 
 FORMAT = "2"  # 1: a copy on the CPU was torch's alone
 
 
-async def measured(session: Session, anew: bool = False) -> Peaks:
+async def measured(prepared: PreparedProblem, anew: bool = False) -> Peaks:
     """The device's peaks; `anew` measures again and keeps the better of both. Raises Refusal."""
-    kept = _place(session.device)
+    kept = _place(prepared.device)
     before = _read(kept)
     if before is not None and not anew:
         return before
-    found = Peaks.model_validate(await session.peaks())
+    found = Peaks.model_validate(await prepared.peaks())
     if before is not None:
         found = Peaks(**{name: max(a, b) for (name, a), (_, b) in zip(found, before, strict=True) if a and b})
     kept.parent.mkdir(parents=True, exist_ok=True)

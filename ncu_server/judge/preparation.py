@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from ncu_server.errors import Code, Refusal
-from ncu_server.judge.input_set import Case, same_effects
+from ncu_server.judge.input_set import InputSet, same_effects
 from ncu_server.judge.plain_values import Kept, Plain, Value, change, kept_note, others, plain_values, replaced
-from ncu_server.judge.problem import Session
+from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.trusted import trusted
 from ncu_server.sandbox.forkserver import Child, ChildError
 from ncu_server.sandbox.shared_memory import Shared
@@ -28,34 +28,34 @@ Answer = Mapping[str, Any]
 T = TypeVar("T")
 
 
-async def prepare(session: Session) -> None:
+async def prepare(prepared: PreparedProblem) -> None:
     """Draw inputs and compute what is expected. Raises Refusal BAD_PROBLEM with the problem's own fault."""
-    for variant in await session.open():
-        await _prepare(session, variant)
+    for variant in await prepared.open():
+        await _prepare(prepared, variant)
 
 
-async def _prepare(session: Session, variant: str) -> None:
-    drawn = session.add(variant, "as drawn")
-    await session.draw(drawn.inputs, variant)
-    first = await session.expect(drawn)
-    _require_elements(session, drawn)
-    still = await trusted(session.eager, "still", [drawn.inputs.fd], inputs=drawn.inputs.spec)
+async def _prepare(prepared: PreparedProblem, variant: str) -> None:
+    drawn = prepared.add(variant, "as drawn")
+    await prepared.draw(drawn.inputs, variant)
+    first = await prepared.expect(drawn)
+    _require_elements(prepared, drawn)
+    still = await trusted(prepared.eager, "still", [drawn.inputs.fd], inputs=drawn.inputs.spec)
     drawn.effects["still"] = still
     if still:
         which = ", ".join(map(str, still))
-        session.note(f"timed calls get input {which} as drawn: the reference fails where a few of its values change")
-    second = await _sharper(session, drawn, first)
-    if session.target.warms:
-        session.rehearsal.append(Shared("rehearsal"))  # none of the secret ones
-        await session.draw(session.rehearsal[-1], variant)
-    await _draw_again(session, drawn, first)
-    await _draw_far(session, drawn, first)
-    await _vary_plain_values(session, drawn, first)
+        prepared.note(f"timed calls get input {which} as drawn: the reference fails where a few of its values change")
+    second = await _sharper(prepared, drawn, first)
+    if prepared.target.warms_up:
+        prepared.warm_up_inputs.append(Shared("rehearsal"))  # none of the secret ones
+        await prepared.draw(prepared.warm_up_inputs[-1], variant)
+    await _draw_again(prepared, drawn, first)
+    await _draw_far(prepared, drawn, first)
+    await _vary_plain_values(prepared, drawn, first)
     if word := first["degenerate"]:
-        await _constant(session, drawn, word, second)
+        await _constant(prepared, drawn, word, second)
 
 
-def _require_elements(session: Session, drawn: Case) -> None:
+def _require_elements(prepared: PreparedProblem, drawn: InputSet) -> None:
     """Raises Refusal BAD_PROBLEM where there is nothing to compare, or nothing that it could hang on."""
     if not drawn.empty:
         return
@@ -64,122 +64,122 @@ def _require_elements(session: Session, drawn: Case) -> None:
         if drawn.elements[1]
         else f"nothing that Model.forward gives for {drawn.variant} has an element, so there is nothing to compare"
     )
-    if drawn is session.drawn:
+    if drawn is prepared.drawn:
         raise Refusal(Code.BAD_PROBLEM, f"{what}; give it inputs of at least one element")
-    session.note(f"{what}; a kernel is called for the shapes that it gives, and not timed there")
+    prepared.note(f"{what}; a kernel is called for the shapes that it gives, and not timed there")
 
 
-async def _sharper(session: Session, drawn: Case, first: Answer) -> Answer | None:
+async def _sharper(prepared: PreparedProblem, drawn: InputSet, first: Answer) -> Answer | None:
     """What is expected of inputs of other statistics; None where the reference gives no numbers for them."""
-    sharp = session.add(drawn.variant, "sharper")
+    sharp = prepared.add(drawn.variant, "sharper")
     with contextlib.closing(Shared("blunt")) as blunt:
-        await session.draw(blunt, drawn.variant)
+        await prepared.draw(blunt, drawn.variant)
         given = {"inputs": blunt.spec, "input_seed": secrets.randbits(62), "still": drawn.effects["still"]}
-        made = await trusted(session.eager, "sharpen", [blunt.fd, sharp.inputs.fd], **given)
+        made = await trusted(prepared.eager, "sharpen", [blunt.fd, sharp.inputs.fd], **given)
         sharp.inputs.seal(made["inputs"])
         sharp.how = made["how"]
-    second = await _usable(session, sharp, first)
+    second = await _usable(prepared, sharp, first)
     if not second:
-        session.note("checked on inputs as drawn only: on sharper ones the reference gives no numbers")
+        prepared.note("checked on inputs as drawn only: on sharper ones the reference gives no numbers")
     return second
 
 
-async def _usable(session: Session, case: Case, drawn: Answer) -> Answer | None:
+async def _usable(prepared: PreparedProblem, input_set: InputSet, drawn: Answer) -> Answer | None:
     """What is expected of inputs that are not quite as drawn. None, and no such case, where the reference fails on
     them, gives no numbers where it gave some, or changes something else."""
     try:
-        told = await session.expect(case)
+        told = await prepared.expect(input_set)
     except Refusal:
         told = None
     if told and (told["finite"] or not drawn["finite"]) and same_effects(told["effects"], drawn["effects"]):
         return told
-    session.drop(case)
+    prepared.drop(input_set)
     return None
 
 
-def _size(case: Case) -> int:
-    return int(case.inputs.spec["bytes"] + case.expected.spec["bytes"])
+def _size(input_set: InputSet) -> int:
+    return int(input_set.inputs.spec["bytes"] + input_set.expected.spec["bytes"])
 
 
-async def _draw_again(session: Session, first: Case, told: Answer) -> None:
+async def _draw_again(prepared: PreparedProblem, first: InputSet, told: Answer) -> None:
     """Further draws of what is small and soon computed: what a flag or an index decides, few draws may spare."""
     began = time.monotonic()
     for n in range(min(AGAIN, AGAIN_BYTES // max(_size(first), 1))):
         if time.monotonic() - began > AGAIN_S:
             break
-        case = session.add(first.variant, "drawn again")
+        input_set = prepared.add(first.variant, "drawn again")
         if n < TWINS:
-            await _draw_alike(session, first, case)
-            await _usable(session, case, told)
+            await _draw_alike(prepared, first, input_set)
+            await _usable(prepared, input_set, told)
         else:
-            await session.draw(case.inputs, case.variant)
-            await session.expect(case)
+            await prepared.draw(input_set.inputs, input_set.variant)
+            await prepared.expect(input_set)
 
 
-async def _draw_alike(session: Session, first: Case, case: Case) -> None:
+async def _draw_alike(prepared: PreparedProblem, first: InputSet, input_set: InputSet) -> None:
     """Inputs that differ in few elements from others that are made so: a sample of them does not tell which."""
     given = {"inputs": first.inputs.spec, "still": first.effects["still"], "nonce": secrets.randbits(48)}
-    case.inputs.seal(await trusted(session.eager, "vary", [first.inputs.fd, case.inputs.fd], **given))
+    input_set.inputs.seal(await trusted(prepared.eager, "vary", [first.inputs.fd, input_set.inputs.fd], **given))
 
 
-async def _apart(session: Session, work: Callable[[Child], Awaitable[T]]) -> T | None:
+async def _apart(prepared: PreparedProblem, work: Callable[[Child], Awaitable[T]]) -> T | None:
     """What `work` gives with a reference in a process of its own, for inputs of which nobody knows what it does with
     them. None where it fails or does not come back."""
-    child = await session.device.zygote.spawn("reference")
+    child = await prepared.device.fork_server.spawn("reference")
     with contextlib.suppress(ChildError), contextlib.closing(child), contextlib.closing(Shared("unused")) as unused:
-        await child.ask("open", [unused.fd], FAR_S, mode=None, **session.source)
+        await child.ask("open", [unused.fd], FAR_S, mode=None, **prepared.source)
         return await work(child)
     return None
 
 
-async def _expected(child: Child, case: Case) -> Answer:
-    fds = [case.inputs.fd, case.expected.fd]
-    return case.keep(await child.ask("expect", fds, FAR_S, inputs=case.inputs.spec))
+async def _expected(child: Child, input_set: InputSet) -> Answer:
+    fds = [input_set.inputs.fd, input_set.expected.fd]
+    return input_set.keep(await child.ask("expect", fds, FAR_S, inputs=input_set.inputs.spec))
 
 
-async def _draw_far(session: Session, first: Case, told: Answer) -> None:
+async def _draw_far(prepared: PreparedProblem, first: InputSet, told: Answer) -> None:
     """Small inputs far beyond those that were drawn, where the reference gives numbers for them: a sum that overflows
     and an exponential without its maximum taken off show."""
     if _size(first) > AGAIN_BYTES:
         return
-    case = session.add(first.variant, "32 times as large")
+    input_set = prepared.add(first.variant, "32 times as large")
 
     async def stretched(child: Child) -> Answer | None:
         given, still = first.inputs, first.effects["still"]
-        made = await child.ask("stretch", [given.fd, case.inputs.fd], FAR_S, inputs=given.spec, still=still)
+        made = await child.ask("stretch", [given.fd, input_set.inputs.fd], FAR_S, inputs=given.spec, still=still)
         if not made:
             return None
-        case.inputs.seal(made)
-        return await _expected(child, case)
+        input_set.inputs.seal(made)
+        return await _expected(child, input_set)
 
-    found = await _apart(session, stretched)
+    found = await _apart(prepared, stretched)
     same = found and found["numbers"] and same_effects(found["effects"], told["effects"])
-    if not same or None in case.units:
-        session.drop(case)
-    case.loosen()
+    if not same or None in input_set.units:
+        prepared.drop(input_set)
+    input_set.loosen()
 
 
-async def _vary_plain_values(session: Session, first: Case, told: Answer) -> None:
+async def _vary_plain_values(prepared: PreparedProblem, first: InputSet, told: Answer) -> None:
     """Numbers and flags among the inputs changed, one at a time where that is cheap, where the reference takes it."""
     if not (plain := plain_values(first.inputs.spec["structure"])):
         if not first.inputs.spec["tensors"]:
             raise Refusal(Code.BAD_PROBLEM, f"{first.variant} gives no input: every call gives the same")
         return
-    chosen, kept = await _chosen(session, first, plain)
+    chosen, kept = await _chosen(prepared, first, plain)
     apart = len(chosen) <= MOST_PLAIN and _size(first) <= AGAIN_BYTES
     for changes in [[one] for one in chosen] if apart else filter(None, [chosen]):
-        if not await _with_plain_values(session, first, told, changes):
+        if not await _with_plain_values(prepared, first, told, changes):
             kept += [Kept(one, "the reference cannot be compared with others") for one, _ in changes]
     if not first.inputs.spec["tensors"] and len(kept) == len(plain):
         words = f"no input of {first.variant} is a tensor, and none of its plain values can be varied"
         raise Refusal(Code.BAD_PROBLEM, f"{words}: every call gives the same, so a check says nothing")
-    session.kept[first.variant] = [plain.index(one.plain) for one in kept]
+    prepared.kept[first.variant] = [plain.index(one.plain) for one in kept]
     if kept:
-        session.note(kept_note(kept))
+        prepared.note(kept_note(kept))
 
 
 async def _chosen(
-    session: Session, first: Case, plain: Sequence[Plain]
+    prepared: PreparedProblem, first: InputSet, plain: Sequence[Plain]
 ) -> tuple[list[tuple[Plain, Value]], list[Kept]]:
     """Another value for each that the reference takes one for, and the rest."""
     generator, chosen, kept = random.SystemRandom(), [], []
@@ -193,7 +193,7 @@ async def _chosen(
             given = {"inputs": first.inputs.spec, "structures": structures}
             return cast(Answer, await child.ask("takes", [first.inputs.fd], FAR_S, **given))
 
-        found = await _apart(session, asked)
+        found = await _apart(prepared, asked)
         if found and found["taken"] is not None:
             chosen.append((one, values[found["taken"]]))
         else:
@@ -202,34 +202,37 @@ async def _chosen(
 
 
 async def _with_plain_values(
-    session: Session, first: Case, told: Answer, changes: Sequence[tuple[Plain, Value]]
+    prepared: PreparedProblem, first: InputSet, told: Answer, changes: Sequence[tuple[Plain, Value]]
 ) -> bool:
     """Add the case of these changes; false where the reference does not do for it."""
-    case = session.add(first.variant, "with another plain value")
+    input_set = prepared.add(first.variant, "with another plain value")
     structure = replaced(first.inputs.spec["structure"], [(plain.path, value) for plain, value in changes])
-    case.inputs.close()
-    case.inputs, case.change = first.inputs.again(first.inputs.spec | {"structure": structure}), change(changes)
-    found = await _apart(session, functools.partial(_expected, case=case))
+    input_set.inputs.close()
+    input_set.inputs, input_set.change = (
+        first.inputs.again(first.inputs.spec | {"structure": structure}),
+        change(changes),
+    )
+    found = await _apart(prepared, functools.partial(_expected, input_set=input_set))
     usable = found and (found["finite"] or not told["finite"]) and same_effects(found["effects"], told["effects"])
     if not usable:
-        session.drop(case)
+        prepared.drop(input_set)
     return bool(usable)
 
 
-async def _constant(session: Session, drawn: Case, word: str, second: Answer | None) -> None:
+async def _constant(prepared: PreparedProblem, drawn: InputSet, word: str, second: Answer | None) -> None:
     """Say that a constant would pass. Where it would on all inputs that are tried, rows without numbers show whether a
     kernel reads its inputs: not by what it makes of them, but by whether its output changes at all."""
     if second and not second["degenerate"]:
-        session.note(f"nearly constant output: {word} would pass on inputs as drawn; checked on others as well")
+        prepared.note(f"nearly constant output: {word} would pass on inputs as drawn; checked on others as well")
         return
-    session.note(f"constant output: {word} would pass on every input that the judge tries")
+    prepared.note(f"constant output: {word} would pass on every input that the judge tries")
     holed = Shared("holed")
 
     async def punched(child: Child) -> Any:
         asked = {"inputs": drawn.inputs.spec, "still": drawn.effects["still"], "input_seed": secrets.randbits(62)}
         return await child.ask("hole", [drawn.inputs.fd, holed.fd], FAR_S, **asked)
 
-    if made := await _apart(session, punched):
+    if made := await _apart(prepared, punched):
         holed.seal(made)
         drawn.holed = holed
     else:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ncu_server.judge.input_set import Case, How
+from ncu_server.judge.input_set import How, InputSet
 from ncu_server.judge.interleave import Rotation
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
 from ncu_server.machine.device import Device
 from ncu_server.sandbox.forkserver import Child, ChildError
-from ncu_server.sandbox.shared_memory import Practice, Shared
+from ncu_server.sandbox.shared_memory import Shared, WarmUp
 
 # torch.compile's mode by baseline; the module as it is has none.
 BASELINES: dict[str, str | None] = {
@@ -43,15 +43,15 @@ class Sides:
         ]
 
 
-class Session:
+class PreparedProblem:
     """Holds what the judge needs of one problem; the candidate's side never sees it, but for inputs and arguments."""
 
     def __init__(self, device: Device, problem: str) -> None:
         self.device, self.problem, self.target = device, problem, device.target
         self.parameter_seed = secrets.randbits(31)
         self.arguments = Shared("arguments")
-        self.cases: list[Case] = []
-        self.rehearsal: list[Shared] = []
+        self.input_sets: list[InputSet] = []
+        self.warm_up_inputs: list[Shared] = []
         self.notes: list[str] = []
         self.kept: dict[str, list[int]] = {}  # numbers of the plain values that no check varies, by variant
         self.users = self._held_bytes = 0
@@ -64,7 +64,7 @@ class Session:
         """Start the reference; the names of the functions that give its inputs. Raises Refusal BAD_PROBLEM."""
         opened = await self._open("eager")
         self._held_bytes = int(opened["held_bytes"])
-        self.notes += [*self.device.zygote.notes, *filter(None, [opened["note"]])]
+        self.notes += [*self.device.fork_server.notes, *filter(None, [opened["note"]])]
         return list(opened["variants"])
 
     @property
@@ -73,38 +73,38 @@ class Session:
         return self._baselines["eager"]
 
     @property
-    def timed(self) -> list[Case]:
+    def timed(self) -> list[InputSet]:
         """The inputs as drawn, one case for each of the problem's functions that give inputs which are not empty."""
-        return [case for case in self.cases if case.how == "as drawn" and not case.empty]
+        return [input_set for input_set in self.input_sets if input_set.how == "as drawn" and not input_set.empty]
 
     @property
-    def drawn(self) -> Case:
+    def drawn(self) -> InputSet:
         """What `get_inputs` gives."""
-        return self.cases[0]
+        return self.input_sets[0]
 
     @property
-    def practice(self) -> Practice | None:
+    def warm_up(self) -> WarmUp | None:
         """What a candidate is called with before it is judged, where a first call compiles."""
-        if not self.target.warms:
+        if not self.target.warms_up:
             return None
-        return Practice(self.problem, self.target.device, self.parameter_seed, self.arguments, self.rehearsal)
+        return WarmUp(self.problem, self.target.device, self.parameter_seed, self.arguments, self.warm_up_inputs)
 
     async def draw(self, inputs: Shared, variant: str) -> None:
         """What `variant` gives under a new secret seed. Raises Refusal BAD_PROBLEM."""
         asked = {"variant": variant, "input_seed": secrets.randbits(62)}
         inputs.seal(await trusted(self.eager, "draw", [inputs.fd], **asked))
 
-    async def draw_unseen(self, case: Case) -> None:
+    async def draw_unseen(self, input_set: InputSet) -> None:
         """Draw the inputs that only timed calls see, in place of those there are; none of other shapes."""
-        for inputs in case.unseen:
+        for inputs in input_set.unseen:
             inputs.close()
-        case.unseen = []
-        for _ in range(_unseen_sets(case)):
-            case.unseen.append(Shared("unseen"))
-            await self.draw(case.unseen[-1], case.variant)
-        layout = case.inputs.spec["tensors"]
-        for other in [one for one in case.unseen if one.spec["tensors"] != layout]:
-            case.unseen.remove(other)
+        input_set.unseen = []
+        for _ in range(_unseen_sets(input_set)):
+            input_set.unseen.append(Shared("unseen"))
+            await self.draw(input_set.unseen[-1], input_set.variant)
+        layout = input_set.inputs.spec["tensors"]
+        for other in [one for one in input_set.unseen if one.spec["tensors"] != layout]:
+            input_set.unseen.remove(other)
             other.close()
 
     @property
@@ -117,30 +117,30 @@ class Session:
         if words not in self.notes:
             self.notes.append(words)
 
-    def add(self, variant: str, how: How) -> Case:
+    def add(self, variant: str, how: How) -> InputSet:
         """A further case, still empty."""
-        self.cases.append(Case(variant, how, Shared("inputs"), Shared("expected")))
-        return self.cases[-1]
+        self.input_sets.append(InputSet(variant, how, Shared("inputs"), Shared("expected")))
+        return self.input_sets[-1]
 
-    def drop(self, case: Case) -> None:
+    def drop(self, input_set: InputSet) -> None:
         """Leave a case out."""
-        self.cases.remove(case)
-        case.close()
+        self.input_sets.remove(input_set)
+        input_set.close()
 
-    async def expect(self, case: Case, **known: Any) -> dict[str, Any]:
+    async def expect(self, input_set: InputSet, **known: Any) -> dict[str, Any]:
         """What the reference gives for a case. Raises Refusal BAD_PROBLEM where it fails."""
-        fds = [case.inputs.fd, case.expected.fd]
-        answer = case.keep(await trusted(self.eager, "expect", fds, inputs=case.inputs.spec, **known))
+        fds = [input_set.inputs.fd, input_set.expected.fd]
+        answer = input_set.keep(await trusted(self.eager, "expect", fds, inputs=input_set.inputs.spec, **known))
         if answer["note"]:
             self.note(answer["note"])
         return answer
 
-    async def exactly(self, case: Case) -> Case:
+    async def exactly(self, input_set: InputSet) -> InputSet:
         """A case of what the eager side's kept call was given, with what is expected of that; the caller closes it."""
-        kept = Case(case.variant, case.how, Shared("inputs"), Shared("expected"))
+        kept = InputSet(input_set.variant, input_set.how, Shared("inputs"), Shared("expected"))
         try:
             kept.inputs.seal(await trusted(self.eager, "given", [kept.inputs.fd]))
-            await self.expect(kept, effects=case.effects)
+            await self.expect(kept, effects=input_set.effects)
         except BaseException:
             kept.close()
             raise
@@ -156,18 +156,20 @@ class Session:
         """Ask the eager reference about its inputs; ChildFault passes through."""
         return await self.eager.ask(verb, [self.drawn.inputs.fd], PREPARE_TIMEOUT_S, **arguments)
 
-    async def work(self, case: Case) -> dict[str, Any]:
+    async def work(self, input_set: InputSet) -> dict[str, Any]:
         """What a case must move and compute at least; counted at first use. ChildFault passes through."""
-        if not case.work:
-            case.work = await self.eager.ask("work", [case.inputs.fd], PREPARE_TIMEOUT_S, inputs=case.inputs.spec)
-        return case.work
+        if not input_set.work:
+            input_set.work = await self.eager.ask(
+                "work", [input_set.inputs.fd], PREPARE_TIMEOUT_S, inputs=input_set.inputs.spec
+            )
+        return input_set.work
 
     async def contract(self) -> dict[str, Any]:
         """What calls take and give: those of all input sets, and what they have in common; see worker.contract."""
         found = []
-        for case in self.timed:
-            asked = {"inputs": case.inputs.spec, "kept": self.kept.get(case.variant, [])}
-            found.append(await self.eager.ask("contract", [case.inputs.fd], PREPARE_TIMEOUT_S, **asked))
+        for input_set in self.timed:
+            asked = {"inputs": input_set.inputs.spec, "kept": self.kept.get(input_set.variant, [])}
+            found.append(await self.eager.ask("contract", [input_set.inputs.fd], PREPARE_TIMEOUT_S, **asked))
         calls = [{name: one[name] for name in ("takes", "gives", "held")} for one in found]
         common = {name: found[0][name] for name in COMMON}
         alike = all(one[name] == common[name] for one in found for name in COMMON)
@@ -187,24 +189,24 @@ class Session:
         """What the device reaches; ChildError passes through."""
         return await self.eager.ask("peaks", timeout_s=PREPARE_TIMEOUT_S)
 
-    async def stage(self, child: Child, case: Case, timeout_s: float) -> Any:
+    async def stage(self, child: Child, input_set: InputSet, timeout_s: float) -> Any:
         """Let a child set up a case's inputs for timing."""
-        inputs = case.inputs
-        return await child.ask("stage", [inputs.fd], timeout_s, inputs=inputs.spec, effects=case.effects)
+        inputs = input_set.inputs
+        return await child.ask("stage", [inputs.fd], timeout_s, inputs=inputs.spec, effects=input_set.effects)
 
     @property
     def broken(self) -> bool:
         """Whether a process of this session has ended, so that it must be prepared anew."""
         return any(child.closed for child in self._children)
 
-    async def sides(self, names: Sequence[str], case: Case) -> Sides:
+    async def sides(self, names: Sequence[str], input_set: InputSet) -> Sides:
         """The baselines, staged for timing, without a torch.compile that fails. Raises ChildError where eager does."""
         staged: dict[str, Child] = {}
         failed: dict[str, ChildError] = {}
         rotation = Rotation(1, True, False)
         for name in names:
             try:
-                staged[name], rotation = await self._staged(name, case)
+                staged[name], rotation = await self._staged(name, input_set)
             except ChildError as fault:
                 if name == "eager":
                     raise
@@ -212,15 +214,15 @@ class Session:
                 self._drop(name)
         return Sides(staged, rotation, failed)
 
-    async def _staged(self, name: str, case: Case) -> tuple[Child, Rotation]:
+    async def _staged(self, name: str, input_set: InputSet) -> tuple[Child, Rotation]:
         child = await self.baseline(name)
-        if BASELINES[name] and (name, case.variant) not in self._compiled:
-            self._stages[name] = case.variant, Rotation(**await self.stage(child, case, COMPILE_TIMEOUT_S))
+        if BASELINES[name] and (name, input_set.variant) not in self._compiled:
+            self._stages[name] = input_set.variant, Rotation(**await self.stage(child, input_set, COMPILE_TIMEOUT_S))
             await child.ask("block", timeout_s=COMPILE_TIMEOUT_S, nonce=0, count=1)
-            self._compiled.add((name, case.variant))
-        if self._stages.get(name, ("",))[0] != case.variant:
+            self._compiled.add((name, input_set.variant))
+        if self._stages.get(name, ("",))[0] != input_set.variant:
             self._stages.pop(name, None)  # it is gone, whether or not the next one comes to stand
-            self._stages[name] = case.variant, Rotation(**await self.stage(child, case, PREPARE_TIMEOUT_S))
+            self._stages[name] = input_set.variant, Rotation(**await self.stage(child, input_set, PREPARE_TIMEOUT_S))
         return child, self._stages[name][1]
 
     def _drop(self, name: str) -> None:
@@ -237,20 +239,24 @@ class Session:
 
     async def candidate(self, built: str) -> Child:
         """A new child for a candidate, which may read the directory `built`; the caller closes it."""
-        room = RUN_FILE_BYTES + 2 * self._held_bytes + 2 * max(case.expected.spec["bytes"] for case in self.cases)
-        return await self.device.zygote.spawn("candidate", readable=[built], file_bytes=room)
+        room = (
+            RUN_FILE_BYTES
+            + 2 * self._held_bytes
+            + 2 * max(input_set.expected.spec["bytes"] for input_set in self.input_sets)
+        )
+        return await self.device.fork_server.spawn("candidate", readable=[built], file_bytes=room)
 
     def close(self) -> None:
         for child in self._children:
             child.close()
         self.arguments.close()
-        for case in self.cases:
-            case.close()
-        for inputs in self.rehearsal:
+        for input_set in self.input_sets:
+            input_set.close()
+        for inputs in self.warm_up_inputs:
             inputs.close()
 
     async def _spawn(self, role: str) -> Child:
-        child = await self.device.zygote.spawn(role)
+        child = await self.device.fork_server.spawn(role)
         self._children.append(child)
         return child
 
@@ -266,5 +272,5 @@ class Session:
         return opened
 
 
-def _unseen_sets(case: Case) -> int:
-    return next((count for most, count in UNSEEN if case.inputs.spec["bytes"] <= most), 0)
+def _unseen_sets(input_set: InputSet) -> int:
+    return next((count for most, count in UNSEEN if input_set.inputs.spec["bytes"] <= most), 0)

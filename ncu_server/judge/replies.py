@@ -14,7 +14,7 @@ class Malformed(Exception):  # noqa: N818
     """An answer that is none of the kind asked for."""
 
 
-class Place(BaseModel):
+class TensorLayout(BaseModel):
     """Where a tensor lies in shared memory."""
 
     model_config = ConfigDict(strict=True)
@@ -32,7 +32,7 @@ class Spec(BaseModel):
     model_config = ConfigDict(strict=True)
 
     structure: dict[str, Any]
-    tensors: list[Place]
+    tensors: list[TensorLayout]
     bytes: int = Field(gt=0)
 
     @model_validator(mode="after")

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from ncu_server.harness import process
-from ncu_server.machine.lease import Report
+from ncu_server.machine.lease import Progress
 from ncu_server.machine.machine import Machine
 from ncu_server.machine.scratch import workplace
 from ncu_server.places import ROOT
 from ncu_server.sandbox.enter import scrubbed
-from ncu_server.sandbox.policy import Walls
-from ncu_server.sandbox.supervisor import OVER, Leash
+from ncu_server.sandbox.policy import Policy
+from ncu_server.sandbox.supervisor import OVER, Supervisor
 from ncu_server.wire import evaluation
 from ncu_server.worker import handoff
 
@@ -36,7 +36,7 @@ FILE_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class VerifyRequest:
     """The module's source, the problem that it stands for, the target it is for, and seconds for each of two runs."""
 
     source: str
@@ -45,37 +45,37 @@ class Request:
     timeout_s: float
 
 
-async def verify(machine: Machine, request: Request, report: Report) -> evaluation.ModuleResult:
+async def verify(machine: Machine, request: VerifyRequest, progress: Progress) -> evaluation.ModuleResult:
     """Import it, then use it. Raises Refusal for what is not its fault."""
     device = machine.device(request.target)
     await machine.require_room()
     lease, began = device.lease, time.monotonic()
     async with workplace(device.work) as place:
         (place / handoff.FILE).write_text(request.source)
-        await report("building the module by itself")
-        async with lease.shared(report) if device.target.builds_disturb else contextlib.nullcontext():
+        await progress("building the module by itself")
+        async with lease.shared(progress) if device.target.builds_disturb else contextlib.nullcontext():
             checks = await _run(place, request, device.name, only_build=True)
         if all(check.ok for check in checks):
-            async with lease.alone(report):
-                await report("using the module by itself")
+            async with lease.alone(progress):
+                await progress("using the module by itself")
                 checks = await _run(place, request, device.name, only_build=False)
     seconds = round(time.monotonic() - began, 2)
     return evaluation.ModuleResult(checks=checks, torch=version("torch"), seconds=seconds)
 
 
-async def _run(place: Path, request: Request, device: str, only_build: bool) -> list[evaluation.ModuleCheck]:
+async def _run(place: Path, request: VerifyRequest, device: str, only_build: bool) -> list[evaluation.ModuleCheck]:
     """One process, and what it said; the trial in which it ended is one that failed."""
     spec = {"problem": request.problem, "device": device, "seed": process.SEED, "only_build": only_build}
     (place / handoff.SPEC).write_text(json.dumps(spec))
     (place / handoff.TOLD).unlink(missing_ok=True)
     path = json.dumps([str(ROOT), *(p for p in sys.path if p and Path(p).resolve() != Path.cwd())])
-    walls = json.dumps(asdict(Walls("build", device, file_bytes=FILE_BYTES)))
+    walls = json.dumps(asdict(Policy("build", device, file_bytes=FILE_BYTES)))
     command = [sys.executable, "-P", "-s", "-c", BOOTSTRAP, path, walls, str(place)]
     paths = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
     environment = process.environment(scrubbed(os.environ) | {"PATH": paths}, place)
-    leash = Leash(place, process.outside(device), environment)
+    supervisor = Supervisor(place, process.outside(device), environment)
     try:
-        ended = await leash.run(command, request.timeout_s, merged=True)
+        ended = await supervisor.run(command, request.timeout_s, merged=True)
     except TimeoutError:
         return _checks(place, f"it took longer than {request.timeout_s:.0f} s")
     end = "it used too much memory" if ended.code == OVER else f"its process ended with exit code {ended.code}"

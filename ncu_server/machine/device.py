@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ncu_server.machine.lease import Lease
-from ncu_server.sandbox.forkserver import Zygote
+from ncu_server.sandbox.forkserver import ForkServer
 from ncu_server.targets import Probe, Target
 
 
@@ -15,13 +15,13 @@ from ncu_server.targets import Probe, Target
 class Device:
     """A target, what this machine has of it, and who runs there when.
 
-    `zygote` forks its processes, which find `environment`; `lease` says whose turn it is. What outlives the server lies
-    in `cache`, what does not in `work`.
+    `fork_server` forks its processes, which find `environment`; `lease` says whose turn it is. What outlives the server
+    lies in `cache`, what does not in `work`.
     """
 
     target: Target
     probe: Probe
-    zygote: Zygote
+    fork_server: ForkServer
     lease: Lease
     environment: Mapping[str, str]
     cache: Path

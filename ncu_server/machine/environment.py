@@ -69,14 +69,14 @@ def _walls() -> list[evaluation.WallResult]:
     """The walls of each available target; targets whose wall stands alike share a row."""
     names = [name for name in TARGETS if probed(name).available] or ["cpu"]
     found = {device: _around(device) for device in dict.fromkeys(TARGETS[name].device for name in names)}
-    rows: dict[policy.Standing, list[str]] = {}
+    rows: dict[policy.WallStatus, list[str]] = {}
     for name in names:
         for standing in found[TARGETS[name].device]:
             rows.setdefault(standing, []).append(name)
     return [evaluation.WallResult(name=s.name, stands=s.stands, why=s.why, targets=on) for s, on in rows.items()]
 
 
-def _around(device: str) -> list[policy.Standing]:
+def _around(device: str) -> list[policy.WallStatus]:
     """The walls of the run; those of the build as well where they differ in standing."""
     run, build = policy.standing("run", device), policy.standing("build", device)
     stands = {s.name: s.stands for s in run}

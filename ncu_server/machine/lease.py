@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ncu_server.machine.tickets import Report, Tickets
+from ncu_server.machine.tickets import Progress, Tickets
 
-__all__ = ["Lease", "Report"]
+__all__ = ["Lease", "Progress"]
 
 
 class Lease:
@@ -28,40 +28,40 @@ class Lease:
         self._moved = asyncio.Event()
 
     @contextlib.asynccontextmanager
-    async def alone(self, report: Report | None = None) -> AsyncIterator[None]:
+    async def alone(self, progress: Progress | None = None) -> AsyncIterator[None]:
         """The device for one holder."""
-        async with self._held(True, report):
+        async with self._held(True, progress):
             yield
 
     @contextlib.asynccontextmanager
-    async def shared(self, report: Report | None = None) -> AsyncIterator[None]:
+    async def shared(self, progress: Progress | None = None) -> AsyncIterator[None]:
         """The device together with other sharers."""
-        async with self._held(False, report):
+        async with self._held(False, progress):
             yield
 
     @contextlib.asynccontextmanager
-    async def _held(self, alone: bool, report: Report | None) -> AsyncIterator[None]:
+    async def _held(self, alone: bool, progress: Progress | None) -> AsyncIterator[None]:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((alone, turn))
         self._admit()
         try:
-            await self._wait(turn, report)
+            await self._wait(turn, progress)
         except BaseException:
             self._withdraw(alone, turn)
             raise
         try:
-            async with self._tickets.held(alone, report) if self._tickets else contextlib.nullcontext():
+            async with self._tickets.held(alone, progress) if self._tickets else contextlib.nullcontext():
                 yield
         finally:
             self._release(alone)
 
-    async def _wait(self, turn: asyncio.Future[None], report: Report | None) -> None:
+    async def _wait(self, turn: asyncio.Future[None], progress: Progress | None) -> None:
         """Until it is our turn; `report` hears how many are ahead, at first and whenever that changes."""
         said = None
-        while not turn.done() and report is not None:
+        while not turn.done() and progress is not None:
             if (ahead := self._ahead(turn)) != said:
                 said = ahead
-                await report(f"queued behind {said}")
+                await progress(f"queued behind {said}")
                 continue
             moved: asyncio.Future[Any] = asyncio.ensure_future(self._moved.wait())
             either: set[asyncio.Future[Any]] = {turn, moved}

@@ -1,4 +1,4 @@
-"""What a server owns of its machine: folders, zygotes, leases. Each is started at first use."""
+"""What a server owns of its machine: folders, fork servers, leases. Each is started at first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Lease
 from ncu_server.machine.tickets import Tickets
 from ncu_server.places import Places
-from ncu_server.sandbox.forkserver import Zygote
+from ncu_server.sandbox.forkserver import ForkServer
 from ncu_server.targets import TARGETS, Probe, Target
 
 
@@ -33,7 +33,7 @@ class Machine:
         self._aliases = self.work / "names"
         for left in places.left_behind(self.places.building):
             shutil.rmtree(left, ignore_errors=True)
-        self._zygotes: dict[str, Zygote] = {}
+        self._fork_servers: dict[str, ForkServer] = {}
         self._leases: dict[str, Lease] = {}
 
     def device(self, name: str) -> Device:
@@ -49,22 +49,22 @@ class Machine:
 
     def imagined(self, target: Target, probe: Probe) -> Device:
         """The device of a target as if this machine had what `probe` says."""
-        zygote, environment = self._zygote(target, probe), self._environment(target, probe)
-        return Device(target, probe, zygote, self.lease(target), environment, self.cache, self.work)
+        fork_server, environment = self._fork_server(target, probe), self._environment(target, probe)
+        return Device(target, probe, fork_server, self.lease(target), environment, self.cache, self.work)
 
     async def require_room(self) -> None:
         """Raises Refusal NO_ROOM where the disk is full and stays so when what ended children wrote has gone."""
         if places.short_of_room(self.places):
-            for zygote in self._zygotes.values():
-                await zygote.cleared()
+            for fork_server in self._fork_servers.values():
+                await fork_server.cleared()
         if full := places.short_of_room(self.places):
             sentence = f"less than {places.MIN_ROOM >> 20} MiB are free for builds and caches in {full}"
             raise Refusal(Code.NO_ROOM, f"{sentence}; make room there, or set XDG_CACHE_HOME to a place that has some")
 
-    def _zygote(self, target: Target, probe: Probe) -> Zygote:
-        if target.name not in self._zygotes:
-            self._zygotes[target.name] = Zygote(self.work, self._environment(target, probe), target.device)
-        return self._zygotes[target.name]
+    def _fork_server(self, target: Target, probe: Probe) -> ForkServer:
+        if target.name not in self._fork_servers:
+            self._fork_servers[target.name] = ForkServer(self.work, self._environment(target, probe), target.device)
+        return self._fork_servers[target.name]
 
     def _environment(self, target: Target, probe: Probe) -> dict[str, str]:
         """What the processes of a target find in their environment, beside what is passed on."""
@@ -101,8 +101,8 @@ class Machine:
 
     def close(self) -> None:
         """End all children and remove the work directory."""
-        for zygote in self._zygotes.values():
-            zygote.close()
+        for fork_server in self._fork_servers.values():
+            fork_server.close()
         shutil.rmtree(self.work, ignore_errors=True)
         self._lock.close()
 

@@ -24,7 +24,7 @@ ROOT = "/tmp/ncu_server-leases"  # not TMPDIR, which differs between users
 PERIOD_S = 0.02
 TICKET = re.compile(r"(\d+)-(alone|shared)")
 
-Report = Callable[[str], Awaitable[None]]
+Progress = Callable[[str], Awaitable[None]]
 
 
 class Tickets:
@@ -44,7 +44,7 @@ class Tickets:
             return fault.strerror or str(fault)
 
     @contextlib.asynccontextmanager
-    async def held(self, alone: bool, report: Report | None = None) -> AsyncIterator[None]:
+    async def held(self, alone: bool, progress: Progress | None = None) -> AsyncIterator[None]:
         """Wait until no ticket before this one is in the way: any for `alone`, else those of holders that are alone.
 
         Where the queue cannot be used nobody is waited for, and `fault` says so.
@@ -57,7 +57,7 @@ class Tickets:
             except OSError as fault:
                 self.fault = f"{self.place} cannot be used: {fault.strerror or fault}"
             else:
-                await _turn(folder, number, alone, report)
+                await _turn(folder, number, alone, progress)
             yield
 
 
@@ -93,12 +93,12 @@ async def _drawn(folder: int, alone: bool, stack: contextlib.ExitStack) -> int:
     return number
 
 
-async def _turn(folder: int, number: int, alone: bool, report: Report | None) -> None:
+async def _turn(folder: int, number: int, alone: bool, progress: Progress | None) -> None:
     said = 0
     while ahead := list(_ahead(folder, number, alone)):
-        if report is not None and len(ahead) != said:
+        if progress is not None and len(ahead) != said:
             said = len(ahead)
-            await report(f"queued behind {said} of other servers")
+            await progress(f"queued behind {said} of other servers")
         await asyncio.sleep(PERIOD_S)
 
 

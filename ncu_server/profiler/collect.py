@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ncu_server.errors import Code, Refusal
-from ncu_server.machine.lease import Report
+from ncu_server.machine.lease import Progress
 from ncu_server.profiler import ncu, reports
 from ncu_server.profiler.facts import KernelFacts
-from ncu_server.sandbox.supervisor import OVER, Leash
+from ncu_server.sandbox.supervisor import OVER, Supervisor
 
 NAMES_SHOWN = 8
 
@@ -56,13 +56,13 @@ def program() -> str:
 
 
 async def collect(
-    leash: Leash,
+    supervisor: Supervisor,
     selection: ncu.Selection,
     target: Sequence[str],
     place: Path,
     from_start: bool,
     timeout_s: float,
-    report: Report,
+    progress: Progress,
 ) -> Collected:
     """Profile `target`; the report lies in `place`.
 
@@ -77,9 +77,9 @@ async def collect(
         if said := heard.feed(part):
             words.put_nowait(said)
 
-    speaking = asyncio.create_task(_speak(words, report))
+    speaking = asyncio.create_task(_speak(words, progress))
     try:
-        ended = await leash.run(line, timeout_s, hear, merged=True)
+        ended = await supervisor.run(line, timeout_s, hear, merged=True)
     except TimeoutError:
         sentence = f"profiling took longer than {timeout_s:.0f} s; raise timeout_s, or ask for detail basic"
         raise Refusal(Code.TOOK_TOO_LONG, sentence) from None
@@ -99,6 +99,6 @@ async def collect(
     return Collected(raw, facts.kernels, writer, heard, ended.code)
 
 
-async def _speak(words: asyncio.Queue[str], report: Report) -> None:
+async def _speak(words: asyncio.Queue[str], progress: Progress) -> None:
     while True:
-        await report(await words.get())
+        await progress(await words.get())

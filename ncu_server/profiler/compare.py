@@ -7,7 +7,7 @@ import math
 from ncu_server.profiler.digest import digest
 from ncu_server.profiler.facts import KernelFacts
 from ncu_server.profiler.metrics import found
-from ncu_server.wire.profiling import Change, ComparisonResult, KernelDigest, Rule
+from ncu_server.wire.profiling import Change, ComparisonResult, KernelDigest, NcuRule
 
 MOST_CHANGES, MOST_RULES, LEAST_FACTOR = 12, 5, 1.1
 SAME_TIME, SAME_CLOCK = 0.03, 0.05
@@ -99,7 +99,7 @@ def _words(change: Change) -> str:
     return f"{change.what}: {change.before:,.4g} before, {change.after:,.4g} after ({change.unit})"
 
 
-def _only(here: list[Rule], there: list[Rule]) -> list[str]:
+def _only(here: list[NcuRule], there: list[NcuRule]) -> list[str]:
     known = {rule.title for rule in there}
     return list(dict.fromkeys(rule.title for rule in here if rule.title not in known))[:MOST_RULES]
 

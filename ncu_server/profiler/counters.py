@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ncu_server.errors import Code, Refusal
-from ncu_server.machine.lease import Report
+from ncu_server.machine.lease import Progress
 from ncu_server.machine.machine import Machine
 from ncu_server.profiler import ncu, profile
 from ncu_server.profiler.reports import Reports
@@ -15,11 +15,11 @@ SMALLEST = "import torch; torch.ones(8, device='cuda'); torch.cuda.synchronize()
 TIMEOUT_S = 120.0
 
 
-async def probed(machine: Machine, kept: Reports, report: Report) -> CountersResult:
+async def probed(machine: Machine, kept: Reports, progress: Progress) -> CountersResult:
     """Allowed, denied, or unknown because of something else that stands in the way; never a refusal."""
     selection = ncu.Selection(detail="basic", count=1)
     try:
-        await profile.command(machine, kept, [sys.executable, "-c", SMALLEST], None, selection, TIMEOUT_S, report)
+        await profile.command(machine, kept, [sys.executable, "-c", SMALLEST], None, selection, TIMEOUT_S, progress)
     except Refusal as refusal:
         why, _, fix = refusal.sentence.partition("; ")
         denied = refusal.code is Code.COUNTERS_DENIED

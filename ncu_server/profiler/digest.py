@@ -13,9 +13,9 @@ from ncu_server.wire.profiling import (
     KernelDigest,
     Memory,
     Missing,
+    NcuRule,
     Occupancy,
     Roofline,
-    Rule,
     SpeedOfLight,
     Stall,
 )
@@ -193,7 +193,7 @@ def _memory(known: metrics.Metrics) -> Memory:
     )
 
 
-def _rules(rules: list[RuleFact]) -> list[Rule]:
+def _rules(rules: list[RuleFact]) -> list[NcuRule]:
     """The leads, those that promise a share of the whole time first; what says that all is fine is left out."""
     leads = [rule for rule in rules if rule.kind >= 2 and rule.text]
 
@@ -201,7 +201,7 @@ def _rules(rules: list[RuleFact]) -> list[Rule]:
         return rule.scope != "global", -(rule.speedup_pct or 0.0)
 
     return [
-        Rule(
+        NcuRule(
             title=rule.title or rule.rule or "",
             section=rule.section,
             speedup_pct=_rounded(rule.speedup_pct),

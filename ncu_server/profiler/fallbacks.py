@@ -12,11 +12,11 @@ from ncu_server.build import occupancy
 from ncu_server.errors import Code, Refusal
 from ncu_server.harness import process
 from ncu_server.machine.device import Device
-from ncu_server.machine.lease import Report
+from ncu_server.machine.lease import Progress
 from ncu_server.machine.machine import probed
 from ncu_server.machine.scratch import workplace
 from ncu_server.profiler import static_cpu, static_cuda
-from ncu_server.sandbox.supervisor import Leash
+from ncu_server.sandbox.supervisor import Supervisor
 from ncu_server.targets import TARGETS, Probe, Target
 from ncu_server.wire import profiling
 from ncu_server.wire.profiling import KernelDigest, KernelRow, Missing, Occupancy, Profiled, StaticKernel
@@ -41,7 +41,7 @@ def imagined(name: str, arch: str | None) -> tuple[Target, Probe] | None:
 
 
 async def timeline(
-    device: Device, environment: Mapping[str, str], problem: str, jobs: list[process.Job], report: Report
+    device: Device, environment: Mapping[str, str], problem: str, jobs: list[process.Job], progress: Progress
 ) -> dict[int, Profiled]:
     """Names, times and launches of the kernels in one call, by torch's profiler.
 
@@ -49,13 +49,13 @@ async def timeline(
     """
     found, target = {}, device.target
     for job in jobs:
-        await report(f"tracing {handoff.RANGE.format(job.number)}")
+        await progress(f"tracing {handoff.RANGE.format(job.number)}")
         async with workplace(device.work) as place:
             inside = process.inside(target.device, [job])
-            line = process.prepare(place, problem, inside, [job], target.warms, timeline=True)
-            leash = Leash(place, process.outside(target.device), process.environment(environment, place))
+            line = process.prepare(place, problem, inside, [job], target.warms_up, timeline=True)
+            supervisor = Supervisor(place, process.outside(target.device), process.environment(environment, place))
             try:
-                ended = await leash.run(line, TIMEOUT_S, merged=True)
+                ended = await supervisor.run(line, TIMEOUT_S, merged=True)
             except TimeoutError:
                 raise Refusal(Code.TOOK_TOO_LONG, f"a traced call took longer than {TIMEOUT_S:.0f} s") from None
             found[job.number] = await _traced(job, place, ended.code)
@@ -91,7 +91,7 @@ def launches_in(trace: str) -> list[Mapping[str, Any]]:
     return [e for e in kernels if isinstance(e.get("dur"), int | float) and isinstance(e.get("args"), dict)]
 
 
-def timed(launches: list[Mapping[str, Any]]) -> profiling.Report:
+def timed(launches: list[Mapping[str, Any]]) -> profiling.KernelReport:
     """A report of what a timeline says."""
     total = sum(e["dur"] for e in launches)
     rows = [
@@ -105,7 +105,7 @@ def timed(launches: list[Mapping[str, Any]]) -> profiling.Report:
         for i, e in enumerate(launches)
     ]
     longest = max(launches, key=lambda e: float(e["dur"]))
-    return profiling.Report(
+    return profiling.KernelReport(
         report_id=None,
         rung="timeline",
         kernels=sorted(rows, key=lambda row: -(row.duration_us or 0))[:MOST_ROWS] if len(rows) > 1 else [],
@@ -167,7 +167,7 @@ def _compiled(job: process.Job, arch: str, kernels: list[StaticKernel]) -> Profi
     if len(kernels) > MOST_KERNELS:
         notes.append(f"{len(kernels)} kernels; the {MOST_KERNELS} with most instructions are listed")
     by_size = sorted(kernels, key=lambda kernel: -sum(kernel.instructions.values()))[:MOST_KERNELS]
-    report = profiling.Report(report_id=None, rung="static", arch=arch, static=by_size, notes=notes)
+    report = profiling.KernelReport(report_id=None, rung="static", arch=arch, static=by_size, notes=notes)
     name = handoff.RANGE.format(job.number)
     if not kernels:
         return Profiled(target=name, status="no_kernel", log="no library of the candidate holds a kernel")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ncu_server.profiler import metrics
 from ncu_server.profiler.facts import KernelFacts, LineFact
 from ncu_server.profiler.metrics import Metrics, found, number
-from ncu_server.wire.profiling import Finding, Place
+from ncu_server.wire.profiling import Finding, SourceLine
 
 WASTE_PCT, SPILL_PCT = 30.0, 1.0
 FILLED_SMS, SMALL_WAVE, POOR_TAIL_PCT, MANY_WAVES = 0.75, 0.25, 20.0, 5.0
@@ -72,11 +72,11 @@ def limiter(known: Metrics) -> str | None:
     return " and ".join(name for name, n in limits.items() if n == least).replace("_", " ") or None
 
 
-def _place(line: LineFact | None, where: Where) -> Place | None:
+def _place(line: LineFact | None, where: Where) -> SourceLine | None:
     if line is None:
         return None
     file = line.file.replace("\\", "/").rpartition("/")[2] if line.file else None
-    return Place(file=file, line=line.line, candidate_line=where(line.text), text=line.text)
+    return SourceLine(file=file, line=line.line, candidate_line=where(line.text), text=line.text)
 
 
 def _counts(known: Metrics, busy: str, stalls: tuple[str, ...]) -> bool:

@@ -17,15 +17,15 @@ from ncu_server.harness import process
 from ncu_server.judge import peaks
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine.device import Device
-from ncu_server.machine.lease import Report
+from ncu_server.machine.lease import Progress
 from ncu_server.machine.machine import Machine
 from ncu_server.machine.scratch import workplace
 from ncu_server.profiler import collect, fallbacks, ncu, render, reports
 from ncu_server.profiler.reports import Reports
 from ncu_server.sandbox.enter import scrubbed
-from ncu_server.sandbox.policy import Walls
-from ncu_server.sandbox.shared_memory import Practice
-from ncu_server.sandbox.supervisor import Leash
+from ncu_server.sandbox.policy import Policy
+from ncu_server.sandbox.shared_memory import WarmUp
+from ncu_server.sandbox.supervisor import Supervisor
 from ncu_server.wire import profiling
 from ncu_server.wire.profiling import Profiled, ProfileResult, Refused
 from ncu_server.worker import handoff
@@ -40,7 +40,7 @@ NO_COUNTERS = "the cpu target has no counters to read and no timeline; look at t
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ProfileRequest:
     """What is to be profiled: candidates for a problem."""
 
     candidates: tuple[str, ...]
@@ -51,18 +51,18 @@ class Request:
     arch: str | None = None
 
 
-async def profile(workshop: Workshop, kept: Reports, request: Request, report: Report) -> ProfileResult:
+async def profile(workshop: Workshop, kept: Reports, request: ProfileRequest, progress: Progress) -> ProfileResult:
     """Profile candidates. Raises Refusal for faults that are not theirs and that no lower rung helps with."""
     if not 1 <= len(request.candidates) <= MOST_CANDIDATES:
         raise Refusal(Code.BAD_ARGUMENT, f"{len(request.candidates)} candidates; give one to {MOST_CANDIDATES}")
     began = time.monotonic()
     device, refused = _device(workshop.machine, request)
     await workshop.machine.require_room()
-    async with _practised(workshop, device, request.problem) as practice:
-        builds = (workshop.builds.get(device, one, practice, request.timeout_s, report) for one in request.candidates)
+    async with _warm_up(workshop, device, request.problem) as warm_up:
+        builds = (workshop.builds.get(device, one, warm_up, request.timeout_s, progress) for one in request.candidates)
         built = await asyncio.gather(*builds)
         seconds = {"build_s": round(time.monotonic() - began, 2)}
-        batch = Batch(device, kept, request, report)
+        batch = Batch(device, kept, request, progress)
         found = {i: _fault(i, b) for i, b in enumerate(built) if isinstance(b, BuildFault)}
         jobs = [process.Job(i, request.candidates[i], b) for i, b in enumerate(built) if isinstance(b, Build)]
         began = time.monotonic()
@@ -85,18 +85,18 @@ async def command(
     folder: str | None,
     selection: ncu.Selection,
     timeout_s: float,
-    report: Report,
+    progress: Progress,
 ) -> ProfileResult:
     """Profile a program of the caller's. Raises Refusal; there is no lower rung for it."""
     if not line or any("\0" in word for word in line):
         raise Refusal(Code.BAD_ARGUMENT, "command is a list of words, the program first; no shell reads it")
     device = machine.device("cuda")
-    async with workplace(device.work) as place, device.lease.alone(report):
-        await report("starting ncu")
+    async with workplace(device.work) as place, device.lease.alone(progress):
+        await progress("starting ncu")
         began = time.monotonic()
         environment = scrubbed(os.environ) | {"TMPDIR": str(place)}
-        leash = Leash(Path(folder) if folder else place, None, environment)
-        got = await collect.collect(leash, selection, line, place, True, timeout_s, report)
+        supervisor = Supervisor(Path(folder) if folder else place, None, environment)
+        got = await collect.collect(supervisor, selection, line, place, True, timeout_s, progress)
         if got.raw is None or not got.kernels:
             raise got.nothing
         about = _about(device, got, selection, None)
@@ -114,8 +114,8 @@ class Batch:
 
     device: Device
     kept: Reports
-    request: Request
-    report: Report
+    request: ProfileRequest
+    progress: Progress
     refused: list[Refused] = field(default_factory=list)
 
     @property
@@ -130,7 +130,7 @@ class Batch:
         self.refused.append(Refused(rung=rung, code=refusal.code, reason=reason, fix=fix or "see the reason"))
 
 
-def _device(machine: Machine, request: Request) -> tuple[Device, Refusal | None]:
+def _device(machine: Machine, request: ProfileRequest) -> tuple[Device, Refusal | None]:
     """The device, with a refusal where it has no profiler; where there is none but a compiler, an imagined one."""
     try:
         none = Refusal(Code.NO_PROFILER, NO_COUNTERS) if request.target == "cpu" else None
@@ -143,14 +143,14 @@ def _device(machine: Machine, request: Request) -> tuple[Device, Refusal | None]
 
 
 @asynccontextmanager
-async def _practised(workshop: Workshop, device: Device, problem: str) -> AsyncIterator[Practice | None]:
+async def _warm_up(workshop: Workshop, device: Device, problem: str) -> AsyncIterator[WarmUp | None]:
     """What a build is called with, where a first call compiles."""
     async with AsyncExitStack() as stack:
-        if not device.target.warms:
+        if not device.target.warms_up:
             yield None
             return
-        session = await stack.enter_async_context(workshop.problems.prepared(problem, device))
-        yield session.practice
+        prepared = await stack.enter_async_context(workshop.problems.prepared(problem, device))
+        yield prepared.warm_up
 
 
 def _fault(number: int, fault: BuildFault) -> Profiled:
@@ -168,14 +168,14 @@ async def _climb(batch: Batch, jobs: list[process.Job], refused: Refusal | None)
         batch.step_down("counters", refused)
         batch.step_down("timeline", refused)
         return await _compiled(batch, jobs)
-    async with batch.device.lease.alone(batch.report):
+    async with batch.device.lease.alone(batch.progress):
         try:
             return await _counted(batch, jobs)
         except Refusal as refusal:
             batch.step_down("counters", refusal)
         try:
             problem, around = batch.request.problem, batch.environment
-            return await fallbacks.timeline(batch.device, around, problem, jobs, batch.report)
+            return await fallbacks.timeline(batch.device, around, problem, jobs, batch.progress)
         except Refusal as refusal:
             batch.step_down("timeline", refusal)
     return await _compiled(batch, jobs)
@@ -194,14 +194,14 @@ async def _counted(batch: Batch, jobs: list[process.Job]) -> dict[int, Profiled]
     found = await _batch(batch, jobs)
     for job in jobs:
         if job.number not in found:
-            await batch.report(f"profiling {_name(job.number)} alone: the process that held all ended early")
+            await batch.progress(f"profiling {_name(job.number)} alone: the process that held all ended early")
             found |= await _batch(batch, [job])
     return found
 
 
 async def _batch(batch: Batch, jobs: list[process.Job]) -> dict[int, Profiled]:
     """What one run of ncu gives; a lone candidate always gets an answer."""
-    await batch.report(f"starting ncu for {len(jobs)} candidate{'s' if len(jobs) > 1 else ''}")
+    await batch.progress(f"starting ncu for {len(jobs)} candidate{'s' if len(jobs) > 1 else ''}")
     device = batch.device.name
     inside = process.inside(device, jobs, [str(Path(collect.program()).parent)])
     async with workplace(batch.device.work) as place:
@@ -217,16 +217,18 @@ async def _batch(batch: Batch, jobs: list[process.Job]) -> dict[int, Profiled]:
     return {number: part for number, part in parts if part is not None}
 
 
-async def _run(batch: Batch, jobs: list[process.Job], place: Path, outside: Walls, inside: Walls) -> collect.Collected:
+async def _run(
+    batch: Batch, jobs: list[process.Job], place: Path, outside: Policy, inside: Policy
+) -> collect.Collected:
     request = batch.request
-    line = process.prepare(place, request.problem, inside, jobs, batch.device.target.warms)
+    line = process.prepare(place, request.problem, inside, jobs, batch.device.target.warms_up)
     selection = replace(request.selection, count=request.selection.count * len(jobs))
-    leash = Leash(place, outside, process.environment(batch.environment, place))
-    return await collect.collect(leash, selection, line, place, False, request.timeout_s, batch.report)
+    supervisor = Supervisor(place, outside, process.environment(batch.environment, place))
+    return await collect.collect(supervisor, selection, line, place, False, request.timeout_s, batch.progress)
 
 
 async def _part(
-    batch: Batch, job: process.Job, got: collect.Collected, said: handoff.Told, notes: list[str], lone: bool
+    batch: Batch, job: process.Job, got: collect.Collected, said: handoff.Handoff, notes: list[str], lone: bool
 ) -> Profiled | None:
     """One candidate's part of a run; None where it was not reached and may be tried again."""
     name = _name(job.number)

@@ -12,7 +12,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.profiler.digest import digest, duration_us
 from ncu_server.profiler.facts import KernelFacts
 from ncu_server.profiler.reports import Entry
-from ncu_server.wire.profiling import KernelDigest, KernelRow, MetricRow, MetricsResult, ProfileResult, Report
+from ncu_server.wire.profiling import KernelDigest, KernelReport, KernelRow, MetricRow, MetricsResult, ProfileResult
 
 TOKENS, LETTERS = 2500, 3.6
 """What a result may cost a model; counters and names come at about so many letters a token."""
@@ -23,7 +23,7 @@ PARTS = {"metrics": ("metrics", "units"), "rules": ("rules",), "source": ("lines
 Result = TypeVar("Result", bound=BaseModel)
 
 
-def told(entry: Entry, kernel: int | None = None) -> Report:
+def told(entry: Entry, kernel: int | None = None) -> KernelReport:
     """A kept report, launch `kernel` (by default the longest) in full. Raises Refusal where there is none."""
     kernels, about = entry.kernels, entry.about
     chosen = longest(kernels) if kernel is None else kernel
@@ -32,7 +32,7 @@ def told(entry: Entry, kernel: int | None = None) -> Report:
     notes = [*about.notes, "duration_us is ncu's own, at its clocks and with its cache control: never the score"]
     if len(rows) > MOST_ROWS:
         notes.append(f"{len(rows)} launches; the longest {MOST_ROWS} are listed")
-    return Report(
+    return KernelReport(
         report_id=entry.identity,
         uri=f"ncu://report/{entry.identity}",
         device=about.device,

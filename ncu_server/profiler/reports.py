@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.profiler.facts import KernelFacts, ReportFacts
-from ncu_server.sandbox.supervisor import Leash
+from ncu_server.sandbox.supervisor import Supervisor
 
 CAP_VARIABLE, CAP_MIB = "NCU_SERVER_REPORTS_MIB", 2048
 READ_TIMEOUT_S = 180.0
@@ -156,7 +156,7 @@ async def opened(path: Path) -> tuple[ReportFacts, str | None]:
     """
     writer = await asyncio.to_thread(_writer, path)
     folder = _reader(_version(writer) if writer else None)
-    ended = await Leash().run(
+    ended = await Supervisor().run(
         [sys.executable, "-P", "-s", "-c", READ, json.dumps(sys.path), *folder, str(path)], timeout_s=READ_TIMEOUT_S
     )
     try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ncu_server.errors import Code, Refusal
-from ncu_server.sandbox.supervisor import Leash
+from ncu_server.sandbox.supervisor import Supervisor
 from ncu_server.wire.profiling import Loop, StaticKernel
 
 TIMEOUT_S = 60.0
@@ -43,7 +43,7 @@ async def functions(library: Path) -> list[StaticKernel]:
     if program is None:
         raise Refusal(Code.NO_PROFILER, "objdump, which reads what the compiler made, is not here; install binutils")
     command = [program, "--disassemble", "--demangle", "--no-show-raw-insn", str(library)]
-    return functions_in((await Leash().run(command, TIMEOUT_S)).output.decode(errors="replace"))
+    return functions_in((await Supervisor().run(command, TIMEOUT_S)).output.decode(errors="replace"))
 
 
 def functions_in(text: str) -> list[StaticKernel]:

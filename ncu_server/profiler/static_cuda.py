@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ncu_server.build import occupancy
 from ncu_server.machine import toolkit
-from ncu_server.sandbox.supervisor import Leash
+from ncu_server.sandbox.supervisor import Supervisor
 from ncu_server.wire.profiling import StaticKernel
 
 NAME, TIMEOUT_S = "cuobjdump", 120.0
@@ -23,8 +23,8 @@ BLOCKS, MOST_OPCODES = (128, 256, 512, 1024), 12
 async def kernels(library: Path, arch: str) -> list[StaticKernel]:
     """The kernels that a library (or a cubin) holds. Raises Refusal NO_PROFILER."""
     program = toolkit.find(NAME)
-    used = (await Leash().run([program, "-res-usage", str(library)], TIMEOUT_S)).output.decode(errors="replace")
-    code = (await Leash().run([program, "-sass", str(library)], TIMEOUT_S)).output.decode(errors="replace")
+    used = (await Supervisor().run([program, "-res-usage", str(library)], TIMEOUT_S)).output.decode(errors="replace")
+    code = (await Supervisor().run([program, "-sass", str(library)], TIMEOUT_S)).output.decode(errors="replace")
     mixes = dict(mixes_in(code))
     return [_kernel(name, numbers, mixes.get(name, Counter()), arch) for name, numbers in usage_in(used)]
 

@@ -33,7 +33,7 @@ Pattern = Callable[[Source], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LintRule:
     """One row: where `pattern` matches, `why` is said."""
 
     name: str
@@ -235,23 +235,23 @@ def _uses_any(names: tuple[str, ...], source: Source) -> bool:
 
 
 REJECT = (
-    Rule("no ModelNew", _no_model, "the module defines no `ModelNew`"),
-    Rule(
+    LintRule("no ModelNew", _no_model, "the module defines no `ModelNew`"),
+    LintRule(
         "the reference as candidate",
         _takes_reference,
         "the candidate takes the reference's `Model` from another module instead of computing it",
     ),
-    Rule(
+    LintRule(
         "no kernel",
         _no_kernel,
         "the module builds no kernel of its own: neither a load_inline call nor a Triton kernel is in it",
     ),
-    Rule(
+    LintRule(
         "patches what judges it",
         _patches_the_judge,
         "the candidate replaces functions that compare or time (of torch, time or the judge)",
     ),
-    Rule(
+    LintRule(
         "asks for watchers",
         _asks_for_watchers,
         "the candidate asks whether it is being profiled, which only a kernel that then behaves otherwise has to know",
@@ -259,49 +259,51 @@ REJECT = (
 )
 
 LEADS = (
-    Rule("frames", _on("sys._getframe", "inspect", "traceback", ".f_back", ".f_locals"), "walks the call stack"),
-    Rule("gc", _on("gc"), "looks at the garbage collector's objects"),
-    Rule("sys.modules", _on("sys.modules"), "looks at what other code has loaded"),
-    Rule("ctypes", _on("ctypes", "cffi"), "reaches native code or memory past Python"),
-    Rule(
+    LintRule("frames", _on("sys._getframe", "inspect", "traceback", ".f_back", ".f_locals"), "walks the call stack"),
+    LintRule("gc", _on("gc"), "looks at the garbage collector's objects"),
+    LintRule("sys.modules", _on("sys.modules"), "looks at what other code has loaded"),
+    LintRule("ctypes", _on("ctypes", "cffi"), "reaches native code or memory past Python"),
+    LintRule(
         "processes",
         _on("os.fork", "os.exec", "os.system", "os.popen", "os.kill", "subprocess", "multiprocessing", "signal"),
         "starts or signals processes",
     ),
-    Rule("exit", _on("os._exit", "sys.exit", "atexit"), "ends the process or runs code at its end"),
-    Rule("threads", _on("threading", "concurrent", "_thread"), "computes in threads; the work may end after the call"),
-    Rule("network", _on("socket", "urllib", "http", "requests"), "opens connections"),
-    Rule("files", _on("open", "os.remove", "os.unlink", "shutil", "pathlib", "tempfile"), "touches files"),
-    Rule("environment", _on("os.environ", "os.getenv"), "reads the environment"),
-    Rule(
+    LintRule("exit", _on("os._exit", "sys.exit", "atexit"), "ends the process or runs code at its end"),
+    LintRule(
+        "threads", _on("threading", "concurrent", "_thread"), "computes in threads; the work may end after the call"
+    ),
+    LintRule("network", _on("socket", "urllib", "http", "requests"), "opens connections"),
+    LintRule("files", _on("open", "os.remove", "os.unlink", "shutil", "pathlib", "tempfile"), "touches files"),
+    LintRule("environment", _on("os.environ", "os.getenv"), "reads the environment"),
+    LintRule(
         "hidden code",
         _on("exec", "eval", "compile", "base64", "importlib", "__import__"),
         "runs code that is not in plain sight",
     ),
-    Rule("address keys", _keyed_by_address, "remembers something by a tensor's address or identity"),
-    Rule("data_ptr", _on(".data_ptr"), "handles raw addresses"),
-    Rule("caches", _on("functools.lru_cache", "functools.cache"), "remembers results between calls"),
-    Rule("fallback", _tries_in_forward, "catches exceptions in its computation; something else may do the work"),
-    Rule(
+    LintRule("address keys", _keyed_by_address, "remembers something by a tensor's address or identity"),
+    LintRule("data_ptr", _on(".data_ptr"), "handles raw addresses"),
+    LintRule("caches", _on("functools.lru_cache", "functools.cache"), "remembers results between calls"),
+    LintRule("fallback", _tries_in_forward, "catches exceptions in its computation; something else may do the work"),
+    LintRule(
         "torch.compile",
         _on("torch.compile", "torch.jit", "torch._dynamo", "torch._inductor"),
         "lets a compiler write kernels",
     ),
-    Rule(
+    LintRule(
         "CUDA graphs",
         _on("torch.cuda.CUDAGraph", "torch.cuda.graph", "torch.cuda.make_graphed_callables"),
         "replays captured work",
     ),
-    Rule("streams", _on("torch.cuda.Stream", "torch.cuda.stream"), "uses streams of its own"),
-    Rule("events", _on("torch.cuda.Event", ".elapsed_time"), "touches event timing"),
-    Rule("comparison", _on("torch.allclose", "torch.isclose", "torch.testing"), "compares outputs"),
-    Rule("numeric libraries", _on(*NUMERIC, *AS_ARRAY), "can compute outside torch and its own kernels"),
-    Rule(
+    LintRule("streams", _on("torch.cuda.Stream", "torch.cuda.stream"), "uses streams of its own"),
+    LintRule("events", _on("torch.cuda.Event", ".elapsed_time"), "touches event timing"),
+    LintRule("comparison", _on("torch.allclose", "torch.isclose", "torch.testing"), "compares outputs"),
+    LintRule("numeric libraries", _on(*NUMERIC, *AS_ARRAY), "can compute outside torch and its own kernels"),
+    LintRule(
         "threads of torch",
         _on("torch.set_num_threads", "torch.set_num_interop_threads", ".set_num_threads"),
         "changes the process's thread count",
     ),
-    Rule(
+    LintRule(
         "defaults of torch",
         _on(
             "torch.set_default_dtype",
@@ -313,15 +315,15 @@ LEADS = (
         ),
         "changes or reads torch's settings",
     ),
-    Rule("patches torch", _patches_torch, "assigns to attributes of torch"),
-    Rule(
+    LintRule("patches torch", _patches_torch, "assigns to attributes of torch"),
+    LintRule(
         "profiler",
         _on("torch.profiler", "torch.autograd.profiler"),
         "can tell whether it is being profiled",
     ),
-    Rule("lying tensors", _subclasses_tensor, "defines a tensor class with behaviour of its own"),
-    Rule("torch computes", _computes_with_torch, "calls torch for arithmetic in its computation"),
-    Rule("foreign calls in C++", _foreign_calls_in_cpp, "C++ text calls ATen, BLAS, cuBLAS, cuDNN or dlopen"),
+    LintRule("lying tensors", _subclasses_tensor, "defines a tensor class with behaviour of its own"),
+    LintRule("torch computes", _computes_with_torch, "calls torch for arithmetic in its computation"),
+    LintRule("foreign calls in C++", _foreign_calls_in_cpp, "C++ text calls ATen, BLAS, cuBLAS, cuDNN or dlopen"),
 )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ncu_server.places import ROOT
-from ncu_server.sandbox.policy import Standing, Walls, raise_walls
+from ncu_server.sandbox.policy import Policy, WallStatus, raise_walls
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -74,7 +74,7 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def enter(directory: Path, log: Path, walls: Walls) -> list[Standing]:
+def enter(directory: Path, log: Path, walls: Policy) -> list[WallStatus]:
     """Put the calling (just forked) process behind its walls: `directory` is its world, `log` takes its output."""
     os.setsid()
     die_with_parent()

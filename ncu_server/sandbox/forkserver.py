@@ -1,7 +1,7 @@
 """A warm process with torch imported that forks one child a job: 0.3 s to a working child instead of 3-6 s.
 
-The zygote only imports. A child of a process that ever ran a parallel tensor operation hangs, and a CUDA context does
-not survive a fork.
+The fork server only imports. A child of a process that ever ran a parallel tensor operation hangs, and a CUDA context
+does not survive a fork.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.sandbox.crash import innermost
 from ncu_server.sandbox.enter import scrubbed, search_path
 from ncu_server.sandbox.framing import Message, receive_async, send, send_async
-from ncu_server.sandbox.policy import FILE_BYTES, Kind, Walls
+from ncu_server.sandbox.policy import FILE_BYTES, Kind, Policy
 
 BOOTSTRAP = """
 import json, sys
@@ -67,7 +67,7 @@ class ChildTimeout(ChildError, TimeoutError):  # noqa: N818
 
 
 class Lost(Refusal):
-    """The zygote has ended, and its children with it: no candidate's fault, and worth a second try."""
+    """The fork server has ended, and its children with it: no candidate's fault, and worth a second try."""
 
     def __init__(self) -> None:
         super().__init__(Code.INTERNAL, "the worker process has ended; call again to start a new one")
@@ -100,8 +100,10 @@ def _printable(text: str) -> str:
 class Child:
     """One forked process: ask it, then close it. Whoever asks decides whose fault a fault is."""
 
-    def __init__(self, zygote: Zygote, number: int, pid: int, sock: socket.socket, directory: Path, walls: str) -> None:
-        self._zygote, self._sock, self._number = zygote, sock, number
+    def __init__(
+        self, fork_server: ForkServer, number: int, pid: int, sock: socket.socket, directory: Path, walls: str
+    ) -> None:
+        self._fork_server, self._sock, self._number = fork_server, sock, number
         self.pid, self.directory = pid, directory
         self.walls = walls
         self.closed = self._released = False
@@ -113,7 +115,7 @@ class Child:
         """Run `verb` in the child and return what it answers.
 
         Raises ChildFault for an exception inside, ChildDied where the process is gone or its answer is none,
-        ChildTimeout after `timeout_s` (the child is killed then), Lost where the zygote has gone.
+        ChildTimeout after `timeout_s` (the child is killed then), Lost where the fork server has gone.
         """
         self._signal(signal.SIGCONT)
         try:
@@ -189,8 +191,8 @@ class Child:
         self._sock.close()
         if not self._released:
             self._released = True
-            self._zygote.kill(self._number)
-            self.ended.add_done_callback(lambda _: self._zygote.clear(self.directory, *self.scrap))
+            self._fork_server.kill(self._number)
+            self.ended.add_done_callback(lambda _: self._fork_server.clear(self.directory, *self.scrap))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ class Fork:
     child: asyncio.Future[Child] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class Zygote:
+class ForkServer:
     """Starts at the first spawn; dies with the server, and its children with it. `notes`: what it had to do without."""
 
     def __init__(self, work: Path, environment: Mapping[str, str], device: str) -> None:
@@ -225,11 +227,11 @@ class Zygote:
         """Fork a child that serves `role` (see ncu_server.worker.roles) behind the walls of its kind.
 
         Beside its own directory it reaches `readable` and `writable`, which go with it unless its `scrap` is emptied;
-        no file of its may grow over `file_bytes`. A zygote that turns out to be dying is replaced, and a child that
-        nobody waits for any more ended. Raises Refusal INTERNAL where none can start, and
+        no file of its may grow over `file_bytes`. A fork server that turns out to be dying is replaced, and a child
+        that nobody waits for any more ended. Raises Refusal INTERNAL where none can start, and
         UNSUPPORTED_VERSION where torch or Triton lacks what it needs.
         """
-        walls = Walls(KINDS.get(role, "light"), self._device, tuple(readable), tuple(writable), file_bytes)
+        walls = Policy(KINDS.get(role, "light"), self._device, tuple(readable), tuple(writable), file_bytes)
         spawning = asyncio.ensure_future(self._spawned(role, walls))
         self._spawning.add(spawning)
         spawning.add_done_callback(self._spawning.discard)
@@ -239,7 +241,7 @@ class Zygote:
             spawning.add_done_callback(_abandoned)
             raise
 
-    async def _spawned(self, role: str, walls: Walls) -> Child:
+    async def _spawned(self, role: str, walls: Policy) -> Child:
         dying = self._process
         try:
             return await self._fork(role, walls)
@@ -248,7 +250,7 @@ class Zygote:
                 self.close()
             return await self._fork(role, walls)
 
-    async def _fork(self, role: str, walls: Walls) -> Child:
+    async def _fork(self, role: str, walls: Policy) -> Child:
         async with self._starting:
             if self._process is None or self._process.poll() is not None:
                 await self._start()
@@ -361,7 +363,7 @@ class Zygote:
             fork.child.set_result(child)
 
     def close(self) -> None:
-        """End the zygote; its children are killed with it."""
+        """End the fork server; its children are killed with it."""
         if self._reader is not None:
             self._reader.cancel()
             if self._control is not None:  # else the next channel, of the same number, would be taken for this one

@@ -1,4 +1,4 @@
-"""Messages between the server, the zygote and its children: a length, a JSON object, and file descriptors beside it."""
+"""Messages between server, fork server and children: a length, a JSON object, and file descriptors beside it."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ MPS_DIRECTORY = "/tmp/nvidia-mps"
 
 
 @dataclass(frozen=True, slots=True)
-class Walls:
+class Policy:
     """What one child may reach beside its own directory. `device` `cpu` hides GPUs and bounds the address space."""
 
     kind: Kind
@@ -76,7 +76,7 @@ class Walls:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WallStatus:
     """One wall: whether it stands here, and how, or why not."""
 
     name: str
@@ -84,30 +84,30 @@ class Standing:
     why: str
 
 
-def from_wire(message: Mapping[str, Any]) -> Walls:
+def from_wire(message: Mapping[str, Any]) -> Policy:
     """The walls that a message asks for."""
     lists = {name: tuple(message[name]) for name in ("readable", "writable")}
-    return Walls(**{**message, **lists})
+    return Policy(**{**message, **lists})
 
 
-def raise_walls(walls: Walls, directory: Path) -> list[Standing]:
+def raise_walls(walls: Policy, directory: Path) -> list[WallStatus]:
     """Raise what this machine has around the calling process, which has one thread; say what stands."""
     found = []
     for name in RAISED[walls.kind]:
         try:
-            found.append(Standing(name, True, WALLS[name](walls, directory)))
+            found.append(WallStatus(name, True, WALLS[name](walls, directory)))
         except OSError as fault:
-            found.append(Standing(name, False, fault.strerror or str(fault)))
+            found.append(WallStatus(name, False, fault.strerror or str(fault)))
     return found
 
 
-def summary(found: list[Standing]) -> str:
+def summary(found: list[WallStatus]) -> str:
     """The walls that stood in few words, for a verdict's provenance."""
     up, down = ([s.name for s in found if s.stands is stands] for stands in (True, False))
     return (", ".join(up) or "none") + (f"; not: {', '.join(down)}" if down else "")
 
 
-def standing(kind: Kind, device: str = "cpu") -> list[Standing]:
+def standing(kind: Kind, device: str = "cpu") -> list[WallStatus]:
     """The walls that a child of this kind gets here, found by raising them in a process of its own."""
     program = "import sys, ncu_server.sandbox.policy as w; w.report(*sys.argv[1:])"
     with tempfile.TemporaryDirectory() as directory:
@@ -121,16 +121,16 @@ def standing(kind: Kind, device: str = "cpu") -> list[Standing]:
         )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return [Standing("walls", False, f"the trial process failed: {last}")]
-    return [Standing(**row) for row in json.loads(done.stdout)]
+        return [WallStatus("walls", False, f"the trial process failed: {last}")]
+    return [WallStatus(**row) for row in json.loads(done.stdout)]
 
 
 def report(kind: Kind, device: str, directory: str) -> None:
     """Raise the walls here and write what stands to stdout as JSON."""
-    sys.stdout.write(json.dumps([asdict(s) for s in raise_walls(Walls(kind, device), Path(directory))]))
+    sys.stdout.write(json.dumps([asdict(s) for s in raise_walls(Policy(kind, device), Path(directory))]))
 
 
-def _memory(walls: Walls, directory: Path) -> str:
+def _memory(walls: Policy, directory: Path) -> str:
     cap = limits.memory_cap()
     resource.setrlimit(resource.RLIMIT_FSIZE, (walls.file_bytes, walls.file_bytes))
     if walls.device == "cpu":
@@ -145,7 +145,7 @@ def _lower(limit: int, value: int) -> None:
     resource.setrlimit(limit, (value, value))
 
 
-def _network(walls: Walls, directory: Path) -> str:
+def _network(walls: Policy, directory: Path) -> str:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET | CLONE_NEWIPC) == 0:
         return "network and IPC namespaces of its own" + _loopback(walls)
@@ -157,7 +157,7 @@ def _network(walls: Walls, directory: Path) -> str:
     return "network, IPC and user namespaces of its own" + _loopback(walls)
 
 
-def _loopback(walls: Walls) -> str:
+def _loopback(walls: Policy) -> str:
     """Bring it up for a profiler, which speaks with its target over it."""
     if walls.kind != "profile":
         return ""
@@ -166,7 +166,7 @@ def _loopback(walls: Walls) -> str:
     return ", with a loopback"
 
 
-def _privileges(walls: Walls, directory: Path) -> str:
+def _privileges(walls: Policy, directory: Path) -> str:
     seccomp.no_new_privileges()
     machine = os.uname().machine
     if machine not in CAPSET:
@@ -183,7 +183,7 @@ def _status() -> list[str]:
     return Path("/proc/self/status").read_text().splitlines()
 
 
-def _files(walls: Walls, directory: Path) -> str:
+def _files(walls: Policy, directory: Path) -> str:
     try:
         version = landlock.abi()
     except OSError:
@@ -202,14 +202,14 @@ def _files(walls: Walls, directory: Path) -> str:
     return f"Landlock ABI {version}" + (f", which does not hold {', '.join(missing)}" if missing else "")
 
 
-def _calls(walls: Walls, directory: Path) -> str:
+def _calls(walls: Policy, directory: Path) -> str:
     shared = walls.device != "cpu" and _mps() is not None
     seccomp.install(may_start=walls.kind == "build", local_sockets=shared)
     what = "compilers may run" if walls.kind == "build" else "no program, no process but threads"
     return f"seccomp: {what}, no sockets{' but local ones (CUDA MPS is in use)' if shared else ''}"
 
 
-def _others(walls: Walls, directory: Path) -> str:
+def _others(walls: Policy, directory: Path) -> str:
     """Not raised but tried: the parent's environment may hold what its starter's did."""
     try:
         Path(f"/proc/{os.getppid()}/environ").read_bytes()
@@ -218,7 +218,7 @@ def _others(walls: Walls, directory: Path) -> str:
     raise OSError(errno.EPERM, "environment and memory of the user's other processes can be read")
 
 
-WALLS: dict[str, Callable[[Walls, Path], str]] = {
+WALLS: dict[str, Callable[[Policy, Path], str]] = {
     "memory": _memory,
     "network": _network,
     "privileges": _privileges,
@@ -236,7 +236,7 @@ RAISED: dict[Kind, tuple[str, ...]] = {
 }
 
 
-def rules(walls: Walls, directory: Path) -> Iterator[tuple[Path, landlock.Right]]:
+def rules(walls: Policy, directory: Path) -> Iterator[tuple[Path, landlock.Right]]:
     """What Landlock lets through. Execution is for the build alone; mapping a library needs only the right to read."""
     read = landlock.RUN if walls.kind in MAY_EXECUTE else landlock.READ
     for path in (*map(Path, SYSTEM), *(Path("/etc") / name for name in CONFIGURATION), *installed(), Path("/proc")):

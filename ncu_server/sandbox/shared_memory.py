@@ -42,7 +42,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class Practice:
+class WarmUp:
     """Calls of a candidate that decide nothing: what constructs it, and inputs that are not the secret ones.
 
     `problem` is the problem's source.

@@ -21,7 +21,7 @@ from typing import Any
 from ncu_server.places import ROOT
 from ncu_server.sandbox import limits
 from ncu_server.sandbox.enter import adopt_orphans
-from ncu_server.sandbox.policy import Walls, from_wire, raise_walls
+from ncu_server.sandbox.policy import Policy, from_wire, raise_walls
 
 BOOTSTRAP = """
 import json, sys
@@ -41,11 +41,11 @@ class Ended:
     output: bytes
 
 
-class Leash:
+class Supervisor:
     """One program: `walls`, where there are any, stand around it and have `directory` as its world."""
 
     def __init__(
-        self, directory: Path | None = None, walls: Walls | None = None, environment: Mapping[str, str] | None = None
+        self, directory: Path | None = None, walls: Policy | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         self._directory, self._walls, self._environment = directory, walls, environment
 

@@ -14,12 +14,12 @@ from ncu_server.build.builds import Build, BuildFault, unbuildable
 from ncu_server.errors import Code, Refusal
 from ncu_server.harness import process
 from ncu_server.judge.problems import Workshop
-from ncu_server.machine.lease import Report
+from ncu_server.machine.lease import Progress
 from ncu_server.machine.machine import Machine
 from ncu_server.machine.scratch import workplace
 from ncu_server.machine.toolkit import find
 from ncu_server.sandbox.enter import scrubbed
-from ncu_server.sandbox.supervisor import OVER, Ended, Leash
+from ncu_server.sandbox.supervisor import OVER, Ended, Supervisor
 from ncu_server.sanitizer.records import SanitizerError, SanitizeResult, Spot, Tool, grouped, records
 from ncu_server.worker import handoff
 
@@ -40,7 +40,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SanitizeRequest:
     """What is to be run: a candidate for a problem on a target."""
 
     candidate: str
@@ -49,7 +49,7 @@ class Request:
     look: Look
 
 
-async def sanitize(workshop: Workshop, request: Request, report: Report) -> SanitizeResult:
+async def sanitize(workshop: Workshop, request: SanitizeRequest, progress: Progress) -> SanitizeResult:
     """Run a candidate. Raises Refusal for what is not its fault."""
     program = find("compute-sanitizer")
     device = workshop.machine.device(request.target)
@@ -60,19 +60,19 @@ async def sanitize(workshop: Workshop, request: Request, report: Report) -> Sani
     await workshop.machine.require_room()
     began = time.monotonic()
     async with AsyncExitStack() as stack:
-        practice = None
-        if device.target.warms:
-            session = await stack.enter_async_context(workshop.problems.prepared(request.problem, device))
-            practice = session.practice
-        built = await workshop.builds.get(device, request.candidate, practice, request.look.timeout_s, report)
+        warm_up = None
+        if device.target.warms_up:
+            prepared = await stack.enter_async_context(workshop.problems.prepared(request.problem, device))
+            warm_up = prepared.warm_up
+        built = await workshop.builds.get(device, request.candidate, warm_up, request.look.timeout_s, progress)
         if isinstance(built, BuildFault):
             return _without(request.look.tool, built.status, built.log)
-        await stack.enter_async_context(device.lease.alone(report))
-        await report(f"running under {request.look.tool}")
+        await stack.enter_async_context(device.lease.alone(progress))
+        await progress(f"running under {request.look.tool}")
         place = await stack.enter_async_context(workplace(device.work))
         job = process.Job(0, request.candidate, built)
         inside = process.inside(device.name, [job], [str(Path(program).resolve().parent.parent)])
-        line = process.prepare(place, request.problem, inside, [job], device.target.warms)
+        line = process.prepare(place, request.problem, inside, [job], device.target.warms_up)
         environment = scrubbed(os.environ) | dict(device.environment)
         watched = Watched(_leash(device.name, environment, place), place, program, request.look)
         result = await watched.outcome(line, lambda: handoff.read(place))
@@ -80,25 +80,25 @@ async def sanitize(workshop: Workshop, request: Request, report: Report) -> Sani
     return result.model_copy(update={"errors": located, "seconds": round(time.monotonic() - began, 2)})
 
 
-def _leash(device: str, environment: dict[str, str], place: Path) -> Leash:
+def _leash(device: str, environment: dict[str, str], place: Path) -> Supervisor:
     # torch gives tensors out of large blocks; what is beyond a tensor is then still within an allocation.
     own = process.environment(environment, place) | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    return Leash(place, process.outside(device), own)
+    return Supervisor(place, process.outside(device), own)
 
 
 async def command(
-    machine: Machine, line: Sequence[str], folder: str | None, look: Look, report: Report
+    machine: Machine, line: Sequence[str], folder: str | None, look: Look, progress: Progress
 ) -> SanitizeResult:
     """Run a program of the caller's, without walls. Raises Refusal for what is not its fault."""
     program = find("compute-sanitizer")
     if not line or any("\0" in word for word in line):
         raise Refusal(Code.BAD_ARGUMENT, "command is a list of words, the program first; no shell reads it")
     device = machine.device("cuda")
-    async with workplace(device.work) as place, device.lease.alone(report):
-        await report(f"running under {look.tool}")
+    async with workplace(device.work) as place, device.lease.alone(progress):
+        await progress(f"running under {look.tool}")
         began = time.monotonic()
-        leash = Leash(Path(folder) if folder else place, None, scrubbed(os.environ) | {"TMPDIR": str(place)})
-        result = await Watched(leash, place, program, look).outcome(line, None)
+        supervisor = Supervisor(Path(folder) if folder else place, None, scrubbed(os.environ) | {"TMPDIR": str(place)})
+        result = await Watched(supervisor, place, program, look).outcome(line, None)
     return result.model_copy(update={"seconds": round(time.monotonic() - began, 2)})
 
 
@@ -106,15 +106,15 @@ async def command(
 class Watched:
     """One run of the sanitizer; what it writes lies in `place`."""
 
-    leash: Leash
+    supervisor: Supervisor
     place: Path
     program: str
     look: Look
 
-    async def outcome(self, line: Sequence[str], heard: Callable[[], handoff.Told] | None) -> SanitizeResult:
+    async def outcome(self, line: Sequence[str], heard: Callable[[], handoff.Handoff] | None) -> SanitizeResult:
         """What it found. Raises Refusal SANITIZER_FAILED where it did not come to a result."""
         try:
-            ended = await self.leash.run([*self._options(), *line], self.look.timeout_s, merged=True)
+            ended = await self.supervisor.run([*self._options(), *line], self.look.timeout_s, merged=True)
         except TimeoutError:
             return _without(
                 self.look.tool, "timeout", f"it took longer than {self.look.timeout_s:.0f} s under {self.look.tool}"
@@ -161,7 +161,7 @@ class Watched:
         except OSError:
             return [], True
 
-    def _fault(self, ended: Ended, said: handoff.Told | None) -> str | None:
+    def _fault(self, ended: Ended, said: handoff.Handoff | None) -> str | None:
         """Why the program did not come to its end, if it did not."""
         if ended.code == OVER:
             return "the program used too much memory and was stopped"

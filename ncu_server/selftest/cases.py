@@ -35,7 +35,7 @@ EFFECTS = {"file", "key", "network", "process", "victim"}
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SelftestCase:
     """One candidate before the judge. `expect` maps the rules to the statuses that are sound."""
 
     name: str
@@ -68,7 +68,7 @@ def catalogue(directory: Path = HERE) -> Catalogue:
     return Catalogue(rows["cheats"], rows["honest"])
 
 
-def cases(directory: Path = HERE) -> list[Case]:
+def cases(directory: Path = HERE) -> list[SelftestCase]:
     """All cases, those of one problem together. Raises ValueError for a case whose header is not sound."""
     found = [_read(path, directory) for path in sorted(directory.glob("*/*.py")) if _is_case(path)]
     return sorted(found, key=lambda case: (case.target, case.problem_name))
@@ -78,7 +78,7 @@ def _is_case(path: Path) -> bool:
     return path.parent.name not in ("problems", "kernels")
 
 
-def _read(path: Path, directory: Path) -> Case:
+def _read(path: Path, directory: Path) -> SelftestCase:
     text = path.read_text()
     name, kinds = f"{path.parent.name}/{path.stem}", catalogue(directory)
     rows = _rows(name, ast.get_docstring(ast.parse(text)) or "")
@@ -91,7 +91,7 @@ def _read(path: Path, directory: Path) -> Case:
         raise ValueError(f"case {name}: there is no {wrong} {rows[wrong]!r}")
     kernel = (directory / "kernels" / f"{rows['kernel']}.py").read_text() if "kernel" in rows else ""
     default = _statuses(name, rows["expect"])
-    return Case(
+    return SelftestCase(
         name=name,
         target=path.parent.name,
         problem=(directory / "problems" / f"{rows['problem']}.py").read_text(),

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from ncu_server.errors import Code, Refusal
-from ncu_server.judge.candidate import Request
+from ncu_server.judge.candidate import EvaluateRequest
 from ncu_server.judge.evaluate import evaluate
 from ncu_server.judge.problems import Workshop
 from ncu_server.selftest.canaries import Canaries
-from ncu_server.selftest.cases import Case
+from ncu_server.selftest.cases import SelftestCase
 from ncu_server.wire import evaluation
 
 
@@ -23,7 +23,7 @@ from ncu_server.wire import evaluation
 class Outcome:
     """What came of one case. `said` is a status, or `refused` where the judge gave no verdict."""
 
-    case: Case
+    case: SelftestCase
     expect: frozenset[str]
     said: str
     log: str
@@ -71,7 +71,7 @@ class Outcome:
 HEAD = f"{'':4}  {'case':34}  {'kind':27}  {'should say':28}  {'said':11}  {'s':>6}"
 
 
-def chosen(cases: Sequence[Case], target: str | None, names: Sequence[str]) -> list[Case]:
+def chosen(cases: Sequence[SelftestCase], target: str | None, names: Sequence[str]) -> list[SelftestCase]:
     """Those of the target whose name, or its last part, matches one of `names` (shell patterns); all without names.
 
     Raises Refusal where a name fits none.
@@ -85,22 +85,22 @@ def chosen(cases: Sequence[Case], target: str | None, names: Sequence[str]) -> l
     return [c for c in of_target if any(_fits(c, name) for name in names)]
 
 
-def _fits(case: Case, pattern: str) -> bool:
+def _fits(case: SelftestCase, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(n, pattern) for n in (case.name, case.name.partition("/")[2]))
 
 
-async def judged(workshop: Workshop, case: Case, rules: evaluation.Rules) -> Outcome:
+async def judged(workshop: Workshop, case: SelftestCase, rules: evaluation.Rules) -> Outcome:
     """One case before the judge, with canaries where it tries for them."""
     began = time.monotonic()
     with Canaries() if case.effects else contextlib.nullcontext() as canaries:
         source = canaries.told(case.candidate) if canaries else case.candidate
-        request = Request(source, case.problem, case.target, ("eager",), False, case.timeout_s, rules)
+        request = EvaluateRequest(source, case.problem, case.target, ("eager",), False, case.timeout_s, rules)
         said, log, told, speedup = await _verdict(workshop, request)
         effects = await canaries.touched(told) if canaries else ()
     return Outcome(case, case.expect[rules], said, log, speedup, effects, time.monotonic() - began)
 
 
-async def _verdict(workshop: Workshop, request: Request) -> tuple[str, str, str, float | None]:
+async def _verdict(workshop: Workshop, request: EvaluateRequest) -> tuple[str, str, str, float | None]:
     """The status, the log, all that was told, and the speed-up over eager."""
     try:
         result = await evaluate(workshop, request, _quiet)
@@ -110,12 +110,12 @@ async def _verdict(workshop: Workshop, request: Request) -> tuple[str, str, str,
     return result.status, result.log, result.model_dump_json(), speedup
 
 
-async def outcomes(cases: Sequence[Case], rules: evaluation.Rules) -> AsyncIterator[Outcome]:
+async def outcomes(cases: Sequence[SelftestCase], rules: evaluation.Rules) -> AsyncIterator[Outcome]:
     """Each as it comes; as many at once as there are cores, so that builds overlap (the device is leased to one)."""
     workshop = Workshop()
     room = asyncio.Semaphore(max(2, len(os.sched_getaffinity(0))))
 
-    async def one(case: Case) -> Outcome:
+    async def one(case: SelftestCase) -> Outcome:
         async with room:
             return await judged(workshop, case, rules)
 

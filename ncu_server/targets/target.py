@@ -44,7 +44,7 @@ class Target:
 
     `device` names the class in ncu_server.worker.timing.devices; `resolution` is what timings there cannot tell apart;
     `builds_disturb` says that compiling must not overlap with timing; `baselines` are those that differ from each
-    other there. `warms` says that a first call compiles, so that the build is a call.
+    other there. `warms_up` says that a first call compiles, so that the build is a call.
     `packages` are those on whose private parts its processes lean (see ncu_server.machine.versions).
     `environment` holds for all processes of the target.
     """
@@ -56,5 +56,5 @@ class Target:
     probe: Callable[[], Probe]
     environment: Callable[[Probe], dict[str, str]]
     baselines: tuple[str, ...]
-    warms: bool = False
+    warms_up: bool = False
     packages: tuple[str, ...] = ("torch",)

@@ -70,6 +70,6 @@ TARGET = Target(
     probe=probe,
     environment=environment,
     baselines=cuda.BASELINES,
-    warms=True,
+    warms_up=True,
     packages=("torch", "triton"),
 )

@@ -43,12 +43,12 @@ def _request(
     flags: list[str] | None,
     lineinfo: bool,
     timeout_s: float,
-) -> compile.Request:
+) -> compile.CompileRequest:
     """Raises Refusal BAD_ARGUMENT where not exactly one of both sources is given."""
     given = candidate if source is None else source
     if given is None or (candidate is not None and source is not None):
         raise Refusal(Code.BAD_ARGUMENT, "give either `candidate` or `source`")
-    return compile.Request(given, source is None, arch, tuple(flags or ()), lineinfo, timeout_s)
+    return compile.CompileRequest(given, source is None, arch, tuple(flags or ()), lineinfo, timeout_s)
 
 
 def _add_compiling(mcp: Surface) -> None:
@@ -65,9 +65,9 @@ def _add_compiling(mcp: Surface) -> None:
         timeout_s: Annotated[float, Field(gt=0, le=3600, description="limit for the compiler in seconds")] = 120,
     ) -> CompileResult:
         """Compile CUDA without running it, and without a GPU: errors by line, registers, shared memory, spills."""
-        async with served(ctx, None) as report:
+        async with served(ctx, None) as progress:
             request = _request(candidate, source, arch, flags, lineinfo, timeout_s)
-            return await compile.compiled(state(ctx).workshop.machine, state(ctx).kept, request, report)
+            return await compile.compiled(state(ctx).workshop.machine, state(ctx).kept, request, progress)
 
 
 def _add_disassembly(mcp: Surface) -> None:
@@ -89,10 +89,10 @@ def _add_disassembly(mcp: Surface) -> None:
     ) -> Listing:
         """The code of one kernel with the source line before each piece, and counts of instructions by class."""
         machine, kept = state(ctx).workshop.machine, state(ctx).kept
-        async with served(ctx, timeout_s) as report:
+        async with served(ctx, timeout_s) as progress:
             if build_id is None:
                 request = _request(candidate, None, arch, None, True, timeout_s)
-                result = await compile.compiled(machine, kept, request, report)
+                result = await compile.compiled(machine, kept, request, progress)
                 if result.build_id is None:
                     said = "; ".join(d.text for d in result.diagnostics[:3]) or result.log
                     raise Refusal(Code.BAD_ARGUMENT, f"the candidate does not compile ({result.status}): {said[:300]}")
@@ -125,15 +125,15 @@ def _add_sanitizing(mcp: Surface) -> None:
     ) -> SanitizeResult:
         """Run a kernel under compute-sanitizer: illegal accesses, races and uninitialised reads with file and line."""
         workshop = state(ctx).workshop
-        async with served(ctx, None) as report:
+        async with served(ctx, None) as progress:
             look = sanitize.Look(tool, kernel, timeout_s)
             if command:
-                return await sanitize.command(workshop.machine, command, folder, look, report)
+                return await sanitize.command(workshop.machine, command, folder, look, progress)
             if candidate is None or problem is None:
                 raise Refusal(Code.BAD_ARGUMENT, "give a candidate and its problem, or a command")
             source = compile.candidate_of(state(ctx).kept, candidate)
-            request = sanitize.Request(source, problem, target, look)
-            return await sanitize.sanitize(workshop, request, report)
+            request = sanitize.SanitizeRequest(source, problem, target, look)
+            return await sanitize.sanitize(workshop, request, progress)
 
 
 def _add_resources(mcp: Surface) -> None:

@@ -10,7 +10,7 @@ from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from pydantic import Field
 
 from ncu_server.judge import describe, evaluate, verify
-from ncu_server.judge.candidate import Request
+from ncu_server.judge.candidate import EvaluateRequest
 from ncu_server.judge.problem import BASELINES
 from ncu_server.machine import environment
 from ncu_server.profiler import counters
@@ -50,10 +50,10 @@ def _add_environment(mcp: Surface) -> None:
         timeout_s: TimeoutS = 180,
     ) -> evaluation.EnvironmentResult:
         """What this machine can measure: targets, compilers, profilers, versions, and a fix for each thing missing."""
-        async with served(ctx, timeout_s) as report:
+        async with served(ctx, timeout_s) as progress:
             found = await asyncio.to_thread(environment.check, state(ctx).workshop.machine.places)
             if probe_counters:
-                found.counters = await counters.probed(state(ctx).workshop.machine, state(ctx).reports, report)
+                found.counters = await counters.probed(state(ctx).workshop.machine, state(ctx).reports, progress)
             return found
 
 
@@ -70,9 +70,9 @@ def _add_description(mcp: Surface) -> None:
     ) -> evaluation.DescribeResult:
         """Trace a PyTorch module, count its bytes and FLOPs, and time it eager and in the modes of torch.compile."""
         here = state(ctx)
-        async with served(ctx, timeout_s) as report:
+        async with served(ctx, timeout_s) as progress:
             result, graph, contract = await describe.describe(
-                here.workshop, problem, target, tuple(baselines or ()), report
+                here.workshop, problem, target, tuple(baselines or ()), progress
             )
             if graph:
                 here.kept.keep(f"graph-{result.problem_id}", {"graph.json": json.dumps(graph).encode()})
@@ -116,9 +116,9 @@ def _add_evaluation(mcp: Surface) -> None:
         ] = "default",
     ) -> evaluation.EvaluateResult:
         """Build, check and time one candidate against the reference, each in a process of its own, on secret inputs."""
-        request = Request(candidate, problem, target, tuple(baselines), fresh, timeout_s, rules)
-        async with served(ctx, None) as report:
-            return await evaluate.evaluate(state(ctx).workshop, request, report)
+        request = EvaluateRequest(candidate, problem, target, tuple(baselines), fresh, timeout_s, rules)
+        async with served(ctx, None) as progress:
+            return await evaluate.evaluate(state(ctx).workshop, request, progress)
 
 
 def _add_verification(mcp: Surface) -> None:
@@ -133,6 +133,6 @@ def _add_verification(mcp: Surface) -> None:
         ] = 600,
     ) -> evaluation.ModuleResult:
         """Import a module from an empty folder, with nothing set up for it, and use it as people use modules."""
-        async with served(ctx, None) as report:
-            request = verify.Request(source, problem, target, timeout_s)
-            return await verify.verify(state(ctx).workshop.machine, request, report)
+        async with served(ctx, None) as progress:
+            request = verify.VerifyRequest(source, problem, target, timeout_s)
+            return await verify.verify(state(ctx).workshop.machine, request, progress)

@@ -60,16 +60,16 @@ def _add_profiling(mcp: Surface) -> None:
     ) -> profiling.ProfileResult:
         """Say why kernels take as long as they do: counters of each launch, what bounds it, which line is to blame."""
         here, selection = state(ctx), ncu.Selection(detail, kernel_regex, launch_skip, launch_count, clock)
-        async with served(ctx, None) as report:
+        async with served(ctx, None) as progress:
             if command:
                 return await profile.command(
-                    here.workshop.machine, here.reports, command, folder, selection, timeout_s, report
+                    here.workshop.machine, here.reports, command, folder, selection, timeout_s, progress
                 )
             if not candidates or problem is None:
                 raise Refusal(Code.BAD_ARGUMENT, "give candidates and their problem, or a command")
             sources = tuple(compile.candidate_of(here.kept, given) for given in candidates)
-            request = profile.Request(sources, problem, target, selection, timeout_s, arch)
-            return await profile.profile(here.workshop, here.reports, request, report)
+            request = profile.ProfileRequest(sources, problem, target, selection, timeout_s, arch)
+            return await profile.profile(here.workshop, here.reports, request, progress)
 
 
 def _add_reading(mcp: Surface) -> None:
@@ -79,7 +79,7 @@ def _add_reading(mcp: Surface) -> None:
         report: Annotated[str, Field(description="id of a kept report, or path of a .ncu-rep file on this machine")],
         kernel: Kernel = None,
         timeout_s: TimeoutS = 240,
-    ) -> profiling.Report:
+    ) -> profiling.KernelReport:
         """Say what a Nsight Compute report holds: bound, troubles with their line, stalls, rules, hot lines. No GPU."""
         async with served(ctx, timeout_s):
             store = state(ctx).reports

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from ncu_server.build.store import Store
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge.problems import Workshop
-from ncu_server.machine.lease import Report
+from ncu_server.machine.lease import Progress
 from ncu_server.profiler.reports import Reports
 from ncu_server.tools.protocol import instead, sentence
 
@@ -134,7 +134,7 @@ SourceText = Annotated[str, Field(max_length=MOST_SOURCE), AfterValidator(_plain
 
 
 @contextlib.asynccontextmanager
-async def served(ctx: ToolContext, timeout_s: float | None) -> AsyncIterator[Report]:
+async def served(ctx: ToolContext, timeout_s: float | None) -> AsyncIterator[Progress]:
     """Progress with a heartbeat inside; every fault leaves as a tool error, one sentence that starts with its code.
 
     Whoever waits for a device says so in the progress messages, with how many are ahead.
@@ -142,7 +142,7 @@ async def served(ctx: ToolContext, timeout_s: float | None) -> AsyncIterator[Rep
     said = ["starting"]
     count = 0
 
-    async def report(message: str) -> None:
+    async def progress(message: str) -> None:
         nonlocal count
         count += 1
         said[0] = message
@@ -151,12 +151,12 @@ async def served(ctx: ToolContext, timeout_s: float | None) -> AsyncIterator[Rep
     async def beat() -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            await report(said[0])
+            await progress(said[0])
 
     heart = asyncio.create_task(beat())
     try:
         async with asyncio.timeout(timeout_s):
-            yield report
+            yield progress
     except Refusal as refusal:
         raise ToolError(str(refusal)) from refusal
     except TimeoutError:

@@ -21,7 +21,7 @@ Trouble = Literal[
 ]
 
 
-class Place(BaseModel):
+class SourceLine(BaseModel):
     """A line of source; `candidate_line` is the same line in the candidate that was given."""
 
     file: str | None = None
@@ -35,7 +35,7 @@ class Finding(BaseModel):
 
     trouble: Trouble
     words: str
-    place: Place | None = None
+    place: SourceLine | None = None
 
 
 class SpeedOfLight(BaseModel):
@@ -99,7 +99,7 @@ class Memory(BaseModel):
     local_instructions: float | None = Field(default=None, description="loads and stores of spilled values and stacks")
 
 
-class Rule(BaseModel):
+class NcuRule(BaseModel):
     """A lead of ncu's: estimates do not add up; `global` is a share of the kernel's time, `local` of one unit's."""
 
     title: str
@@ -109,7 +109,7 @@ class Rule(BaseModel):
     text: str
 
 
-class HotLine(Place):
+class HotLine(SourceLine):
     """A line that warps were sampled at; the share is of all samples."""
 
     samples: int
@@ -141,7 +141,7 @@ class KernelDigest(BaseModel):
     tensor_pct: float | None = None
     fma_pct: float | None = None
     issue_pct: float | None = None
-    rules: list[Rule] = []
+    rules: list[NcuRule] = []
     hot_lines: list[HotLine] = []
     confidence: Literal["high", "low"] = "high"
     doubts: list[str] = []
@@ -186,7 +186,7 @@ class StaticKernel(BaseModel):
     loops: list[Loop] = []
 
 
-class Report(BaseModel):
+class KernelReport(BaseModel):
     """A report, or what stands in for one: the longest launch in full, the others in a line each."""
 
     report_id: str | None
@@ -217,7 +217,7 @@ class Profiled(BaseModel):
     target: str
     status: Literal["profiled", "build_error", "run_error", "rejected", "no_kernel"]
     log: str = ""
-    report: Report | None = None
+    report: KernelReport | None = None
 
 
 class ProfileResult(BaseModel):

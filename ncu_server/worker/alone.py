@@ -21,13 +21,13 @@ import torch
 from ncu_server.worker.building.modules import Arguments, build
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.handoff import BEGUN, FILE, SPEC, TOLD
-from ncu_server.worker.problem import INPUTS, MISREAD, Problem
+from ncu_server.worker.problem import INPUTS, MISREAD, LoadedProblem
 from ncu_server.worker.tensors import flatten, mapped
 
 NEAR = 1e-2
 """How far outputs may be apart, in shares of their root mean square and of themselves: the judge holds them closer."""
 WARM_UPS = 3
-Trial = tuple[str, bool | None, str]
+Tried = tuple[str, bool | None, str]
 
 
 class Untried(Exception):  # noqa: N818
@@ -91,7 +91,7 @@ class Used:
 
     def __init__(self, module: ModuleType, problem: str, device: str, seed: int) -> None:
         self.module, self.device, self.seed = module, device, seed
-        self.problem = Problem(problem)
+        self.problem = LoadedProblem(problem)
 
     def reference(self, further: int = 0) -> tuple[torch.nn.Module, Arguments]:
         """The problem's model; `further` gives it other parameters."""

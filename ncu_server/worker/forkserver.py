@@ -1,4 +1,4 @@
-"""The zygote's own side: import torch, then fork a child for each request until the server goes."""
+"""The fork server's own side: import torch, then fork a child for each request until the server goes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ncu_server.machine import versions
 from ncu_server.sandbox import limits
 from ncu_server.sandbox.enter import adopt_orphans, die_with_parent, enter, outlive_parent
 from ncu_server.sandbox.framing import receive, send
-from ncu_server.sandbox.policy import Walls, from_wire, installed, summary
+from ncu_server.sandbox.policy import Policy, from_wire, installed, summary
 from ncu_server.worker import private
 from ncu_server.worker.building import triton_cache
 
@@ -43,7 +43,7 @@ def main(control_fd: int) -> None:
     if refused := private.refusal(packages) or triton_cache.ask_programs():
         send(control, {"refused": refused})
         os._exit(0)
-    notes = [*filter(None, map(versions.note, packages)), *_warm()]
+    notes = [*filter(None, map(versions.note, packages)), *_warm_up()]
     wake_in, wake_out = socket.socketpair()
     wake_out.setblocking(False)
     wake_in.setblocking(False)
@@ -87,7 +87,7 @@ def _bound(children: dict[int, Fork], over: dict[int, str], cap: int) -> None:
             _kill_group(child.pid)
 
 
-def _warm() -> list[str]:
+def _warm_up() -> list[str]:
     """Load what children need, torch and tvm_ffi among it; in words what could not be had."""
     import ncu_server.worker.roles  # noqa: F401
     from ncu_server.worker.building import aliases
@@ -127,7 +127,7 @@ def _obey(control: socket.socket, children: dict[int, Fork], private: list[int])
     return True
 
 
-def _be_child(private: list[int], tell: int, fd: int, role: str, directory: Path, walls: Walls) -> None:
+def _be_child(private: list[int], tell: int, fd: int, role: str, directory: Path, walls: Policy) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for other in private:

@@ -17,7 +17,7 @@ RANGE = "candidate {}"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Handoff:
     """Whose turn it was, who came to the end of the call, and the traces of those that raised.
 
     `output` is the end of what the process printed.
@@ -29,7 +29,7 @@ class Told:
     output: str = ""
 
 
-def read(directory: Path) -> Told:
+def read(directory: Path) -> Handoff:
     """What the process said. It ran foreign code, so that none of it need be true."""
     begun, done, faults = set(), set(), {}
     try:
@@ -48,7 +48,7 @@ def read(directory: Path) -> Told:
                 done.add(number)
             case {"candidate": int(number), "fault": str(trace)}:
                 faults[number] = trace
-    return Told(frozenset(begun), frozenset(done), faults, _tail(directory / OUTPUT))
+    return Handoff(frozenset(begun), frozenset(done), faults, _tail(directory / OUTPUT))
 
 
 def _tail(path: Path) -> str:

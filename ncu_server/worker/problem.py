@@ -19,7 +19,7 @@ INPUTS, ARGUMENTS = "get_inputs", "get_init_inputs"
 MISREAD = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError, ArithmeticError)
 
 
-class Problem:
+class LoadedProblem:
     """A loaded problem: `model_class` is its `Model`, else the module of its own that no other one of its own uses.
 
     `note` says which it is where there was a choice. `get_init_inputs` may be missing where the constructor needs no

@@ -20,7 +20,7 @@ from ncu_server.worker.building.load_inline import Libraries
 from ncu_server.worker.building.modules import Arguments, build, load
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.handoff import OUTPUT, RANGE, SPEC, TOLD, TRACE
-from ncu_server.worker.problem import INPUTS, MISREAD, Problem
+from ncu_server.worker.problem import INPUTS, MISREAD, LoadedProblem
 from ncu_server.worker.tensors import mapped
 
 WARM_UPS, TAIL = 2, 4000
@@ -74,7 +74,7 @@ def _caller(spec: dict[str, Any], candidate: dict[str, Any]) -> Callable[[], Any
 
 def _arguments(source: str, seed: int) -> tuple[Arguments, Call]:
     """What the problem's model is constructed and called with."""
-    problem = Problem(source)
+    problem = LoadedProblem(source)
     model, given = problem.built(seed, "cpu")
     calls = problem.drawn(INPUTS, seed, model.forward)
     for call in calls[:-1]:

@@ -22,7 +22,7 @@ from ncu_server.worker.checking.parameters import Difference, differences, held,
 from ncu_server.worker.checking.tolerance import alike, degenerate, finite, stored, truth, units
 from ncu_server.worker.checking.varied import chosen
 from ncu_server.worker.dense import Unjudgeable, named, require_dense
-from ncu_server.worker.problem import MISREAD, Problem
+from ncu_server.worker.problem import MISREAD, LoadedProblem
 from ncu_server.worker.tensors import (
     Spec,
     arrived,
@@ -51,7 +51,7 @@ UNFIT = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, Arith
 class Reference:
     """One problem on one device; verbs come in the order open, draw, expect or stage, block."""
 
-    _problem: Problem
+    _problem: LoadedProblem
     _device: Device
     _model: torch.nn.Module
     _made: Arguments
@@ -65,7 +65,7 @@ class Reference:
 
         Raises what Problem raises, TypeError where arguments are not data.
         """
-        self._problem, self._device = Problem(source), DEVICES[device]()
+        self._problem, self._device = LoadedProblem(source), DEVICES[device]()
         make = build if mode else _copyable  # a compiled one is never copied
         self._model, arguments = self._problem.built(parameter_seed, device, make)
         try:

@@ -21,7 +21,7 @@ from rag.errors import LibraryError
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class EmbeddingConfig:
     """Which model embeds and where its vectors stand; None is the packaged model and the embedded store."""
 
     model: str | None = None
@@ -51,7 +51,7 @@ def variables(directory: Path = Path()) -> dict[str, str]:
     return {name: value for name, value in every if value and name.startswith("RAG_")}
 
 
-def from_environment(environment: Mapping[str, str] | None = None) -> Choice:
+def from_environment(environment: Mapping[str, str] | None = None) -> EmbeddingConfig:
     """The choice that the RAG_* variables make. Raises LibraryError for an address that is none, or lacks a model."""
     environment = variables() if environment is None else environment
     model, url, key, chroma, token = (
@@ -63,4 +63,4 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Choice:
             raise LibraryError(f"{name} is {address!r}, which is no http(s) address")
     if url and not model:
         raise LibraryError("RAG_EMBEDDINGS_URL is set without RAG_MODEL: name the model to ask that endpoint for")
-    return Choice(model, url, key, chroma, token)
+    return EmbeddingConfig(model, url, key, chroma, token)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rag.embeddings import local
-from rag.embeddings.config import Choice
+from rag.embeddings.config import EmbeddingConfig
 from rag.embeddings.local import Embedder, EmbeddingModel
 from rag.embeddings.openai import Endpoint
 
@@ -25,7 +25,7 @@ class Embeds(Protocol):
         """End what was started."""
 
 
-def why_not(choice: Choice) -> str | None:
+def why_not(choice: EmbeddingConfig) -> str | None:
     """Why no vectors can be made, in words; None where they can, as far as can be told without starting anything."""
     if choice.embeddings_url:
         return local.missing("chromadb", "openai")
@@ -33,7 +33,7 @@ def why_not(choice: Choice) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def start(choice: Choice) -> Embeds | str:
+def start(choice: EmbeddingConfig) -> Embeds | str:
     """The model at work, or why there is none. A local model loads in its child while the caller goes on."""
     if choice.embeddings_url and choice.model:
         return why_not(choice) or Endpoint(choice.embeddings_url, choice.model, choice.embeddings_key)
@@ -41,5 +41,5 @@ def start(choice: Choice) -> Embeds | str:
     return found if isinstance(found, str) else Embedder(found)
 
 
-def _local(choice: Choice) -> EmbeddingModel | str:
+def _local(choice: EmbeddingConfig) -> EmbeddingModel | str:
     return local.model_in(Path(choice.model)) if choice.model else local.packaged_model()

@@ -54,7 +54,7 @@ def _among(names: frozenset[str]) -> Callable[[str], str]:
 Ratio = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Short = Annotated[str, Field(max_length=120)]
 Name = Annotated[str, Field(min_length=1, max_length=120)]
-Told = Annotated[str, Field(max_length=1200)]
+LongText = Annotated[str, Field(max_length=1200)]
 Verdict = Literal["faster", "slower", "inconclusive"]
 Failure = Literal["rejected", "build_error", "run_error", "timeout", "wrong", "suspect"]
 
@@ -90,10 +90,10 @@ class Experience:
     operators: Annotated[tuple[Name, ...], Field(max_length=60)]
     bottleneck: Annotated[str, AfterValidator(_among(BOTTLENECKS))]
     title: Annotated[str, Field(min_length=1, max_length=200)]
-    transformation: Told
+    transformation: LongText
     verdict: Verdict | Failure
     baseline: Annotated[str, Field(min_length=1, max_length=200)]
-    why: Told
+    why: LongText
     predicted: Ratio | None = None
     gain: Gain | None = None
     speedup: Gain | None = None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag.embeddings.config import Choice, from_environment
+from rag.embeddings.config import EmbeddingConfig, from_environment
 from rag.embeddings.model import Embeds
 from rag.experience.ledger import Experience
 from rag.index import build, chroma, dense
@@ -60,7 +60,9 @@ def by_words(question: str, texts: Mapping[str, str]) -> list[tuple[str, float]]
     return sorted((hit for hit in hits if hit[1] > 0), key=lambda hit: (-hit[1], hit[0]))
 
 
-def by_vectors(question: str, known: Sequence[Experience], embedder: Embeds, cache: Path, choice: Choice) -> Hits:
+def by_vectors(
+    question: str, known: Sequence[Experience], embedder: Embeds, cache: Path, choice: EmbeddingConfig
+) -> Hits:
     """The newest of the experiences by likeness of meaning, best first. Raises LibraryError."""
     texts = {one.id: told(one) for one in _newest(known)[:EMBEDDED]}
     (vector,) = embedder.embed([spelt_out(question)], asked=True)
@@ -69,7 +71,7 @@ def by_vectors(question: str, known: Sequence[Experience], embedder: Embeds, cac
         return dense.GrowingIndex(place(cache, embedder.model.id, choice)).nearest(vector, vectors, texts)
 
 
-def learn(known: Sequence[Experience], embedder: Embeds, cache: Path, choice: Choice) -> None:
+def learn(known: Sequence[Experience], embedder: Embeds, cache: Path, choice: EmbeddingConfig) -> None:
     """Put experiences into their collection. Raises LibraryError."""
     texts = {one.id: told(one) for one in _newest(known)[:EMBEDDED]}
     with build.writer(cache / "experience", _quiet):
@@ -93,10 +95,10 @@ def forget(ids: Sequence[str], cache: Path | None = None) -> None:
         dense.drop(place(cache, "", choice), ids)
 
 
-def place(cache: Path, model: str, choice: Choice) -> chroma.Place:
+def place(cache: Path, model: str, choice: EmbeddingConfig) -> chroma.VectorStorePath:
     """The collection of experience as `model` embeds it: a directory of its own, or one on the team's server."""
     name = chroma.collection_name(f"experience-{model}")
-    return chroma.Place(cache / "experience" / f"chroma-{name}", name, choice.chroma_url, choice.chroma_token)
+    return chroma.VectorStorePath(cache / "experience" / f"chroma-{name}", name, choice.chroma_url, choice.chroma_token)
 
 
 def ranked(question: str, known: Sequence[Experience], near: Hits) -> tuple[Experience, ...]:

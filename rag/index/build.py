@@ -23,7 +23,7 @@ from rag import folders, text_files
 from rag.corpus_path import CORPUS
 from rag.documents import chunk
 from rag.documents.page import Page, parse, problems
-from rag.embeddings.config import Choice
+from rag.embeddings.config import EmbeddingConfig
 from rag.embeddings.model import Embeds
 from rag.errors import LibraryError
 from rag.index import chroma, dense, lexical, shipped_vectors
@@ -172,7 +172,7 @@ def open_dense(
     cache: Path,
     index: lexical.LexicalIndex,
     embedder: Embeds,
-    choice: Choice,
+    choice: EmbeddingConfig,
     progress: Progress,
     corpus: Path | None = CORPUS,
 ) -> dense.DenseIndex:
@@ -194,7 +194,7 @@ def _build_dense(
     cache: Path,
     index: lexical.LexicalIndex,
     embedder: Embeds,
-    where: chroma.Place,
+    where: chroma.VectorStorePath,
     progress: Progress,
     corpus: Path | None,
     before: Path | None = None,
@@ -218,7 +218,7 @@ def check(tags: Tags) -> None:
         raise LibraryError(faults[0].partition(": ")[2])
 
 
-def grow(cache: Path, embedder: Embeds | None, choice: Choice, progress: Progress, embed: bool) -> str:
+def grow(cache: Path, embedder: Embeds | None, choice: EmbeddingConfig, progress: Progress, embed: bool) -> str:
     """Index what the record of own documents holds, as a new generation that serves once it is complete.
 
     `embedder` None makes no vectors. Returns in words what became of them. The caller is the writer.
@@ -260,7 +260,7 @@ def open_own(cache: Path, progress: Progress) -> lexical.LexicalIndex | None:
         except LibraryError as error:
             progress(f"{error}: rebuilding it")
     with writer(cache, progress):
-        grow(cache, None, Choice(), progress, embed=False)
+        grow(cache, None, EmbeddingConfig(), progress, embed=False)
     with contextlib.closing(Record(cache)) as record:
         return _opened(record.serving / "index.sqlite") if record.serving else None
 
@@ -269,7 +269,7 @@ def _own_vectors(
     cache: Path,
     index: lexical.LexicalIndex,
     embedder: Embeds | None,
-    choice: Choice,
+    choice: EmbeddingConfig,
     progress: Progress,
     embed: bool,
     before: Path | None,
@@ -289,7 +289,7 @@ def _own_vectors(
             f"found by their words alone: embedding {missing:,} chunks takes about {missing / 8 / 60:.0f} minutes of a "
             "core with the packaged model; `--embed` does it"
         )
-    older = before and chroma.place(before, model, Choice()).path
+    older = before and chroma.place(before, model, EmbeddingConfig()).path
     _build_dense(cache, index, embedder, where, progress, None, older)
     return "found by words and vectors"
 

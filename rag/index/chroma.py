@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rag import folders
-from rag.embeddings.config import Choice
+from rag.embeddings.config import EmbeddingConfig
 
 ANSWER_S = 10.0
 """Seconds that a server may be silent."""
@@ -32,7 +32,7 @@ def collection_name(model: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class VectorStorePath:
     """Where a generation's vectors stand: a directory of Chroma's or a collection on its server."""
 
     path: Path
@@ -44,19 +44,19 @@ class Place:
         return f"{self.name} on {self.url}" if self.url else str(self.path)
 
 
-def place(generation: Path, model: str, choice: Choice) -> Place:
+def place(generation: Path, model: str, choice: EmbeddingConfig) -> VectorStorePath:
     """The place of a generation's vectors of `model`. On a server, equal indexes of a team meet in one collection."""
     name = collection_name(model)
     path = generation / f"chroma-{name}"
     if choice.chroma_url is None:
-        return Place(path, name)
-    return Place(path, f"{name}-{generation.name}", choice.chroma_url, choice.chroma_token)
+        return VectorStorePath(path, name)
+    return VectorStorePath(path, f"{name}-{generation.name}", choice.chroma_url, choice.chroma_token)
 
 
 class Store:
     """An opened store. Raises one of `faults()` wherever Chroma, or the way to it, fails."""
 
-    def __init__(self, where: Place) -> None:
+    def __init__(self, where: VectorStorePath) -> None:
         _load()
         from chromadb.api import ServerAPI
         from chromadb.config import System
@@ -107,7 +107,7 @@ def _load() -> None:
         import chromadb  # noqa: F401
 
 
-def _settings(where: Place) -> Any:
+def _settings(where: VectorStorePath) -> Any:
     from chromadb.config import Settings
 
     if where.url is None:

@@ -16,7 +16,7 @@ CHUNKS = 3 * DEPTH
 
 
 @dataclass(slots=True)
-class Shelf:
+class Collection:
     """A lexical index, and the vector index beside it where there is one."""
 
     index: LexicalIndex

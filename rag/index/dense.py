@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rag.errors import LibraryError
-from rag.index.chroma import Place, Store, faults, first_line, is_missing
+from rag.index.chroma import Store, VectorStorePath, faults, first_line, is_missing
 
 BATCH = 1000
 """Vectors a call to Chroma, which takes at most 5461."""
@@ -84,7 +84,7 @@ class MissingError(LibraryError):
     """There is no vector index at a place, or one of no use: writing it anew mends that."""
 
 
-def write(where: Place, vectors: Mapping[str, bytes], before: Path | None = None) -> None:
+def write(where: VectorStorePath, vectors: Mapping[str, bytes], before: Path | None = None) -> None:
     """Put float32 `vectors` by chunk id there: beside their place first, then moved into it.
 
     `before` is the embedded index of an older generation, from which a new one grows by what differs.
@@ -93,7 +93,7 @@ def write(where: Place, vectors: Mapping[str, bytes], before: Path | None = None
     if where.url is not None:
         _write_server(where, vectors)
         return
-    partial = Place(where.path.with_name(where.path.name + ".partial"), where.name)
+    partial = VectorStorePath(where.path.with_name(where.path.name + ".partial"), where.name)
     for old in (partial.path, where.path):
         shutil.rmtree(old, ignore_errors=True)
     if before is None or not _grown(partial, vectors, before):
@@ -103,7 +103,7 @@ def write(where: Place, vectors: Mapping[str, bytes], before: Path | None = None
     partial.path.rename(where.path)
 
 
-def _grown(where: Place, vectors: Mapping[str, bytes], before: Path) -> bool:
+def _grown(where: VectorStorePath, vectors: Mapping[str, bytes], before: Path) -> bool:
     """Copy the index `before` and bring it up to date; False where that cannot be done, or a new one is better."""
     try:
         shutil.copytree(before, where.path, ignore=shutil.ignore_patterns(f"{_BASE}*"))
@@ -134,7 +134,7 @@ def _copy_base(source: Path, target: Path) -> None:
     _check(target)
 
 
-def _write_server(where: Place, vectors: Mapping[str, bytes]) -> None:
+def _write_server(where: VectorStorePath, vectors: Mapping[str, bytes]) -> None:
     partial = f"partial-{uuid.uuid4().hex}"
     try:
         with contextlib.closing(Store(where)) as store:
@@ -185,7 +185,7 @@ class DenseIndex:
     Raises MissingError where there is none, it is broken or misses vectors, LibraryError where a server fails.
     """
 
-    def __init__(self, where: Place, size: int) -> None:
+    def __init__(self, where: VectorStorePath, size: int) -> None:
         self.where = where
         if where.url is None and not where.path.is_dir():
             raise MissingError(f"there is no vector index {where}")
@@ -255,7 +255,7 @@ class GrowingIndex:
     what others have put is left alone. Raises LibraryError where it cannot be used.
     """
 
-    def __init__(self, where: Place) -> None:
+    def __init__(self, where: VectorStorePath) -> None:
         self.where = where
 
     def put(self, vectors: Mapping[str, bytes], texts: Mapping[str, str]) -> None:
@@ -311,7 +311,7 @@ def _add_missing(collection: Any, vectors: Mapping[str, bytes], texts: Mapping[s
         )
 
 
-def drop(where: Place, ids: Sequence[str]) -> None:
+def drop(where: VectorStorePath, ids: Sequence[str]) -> None:
     """Remove texts by id from all collections on a server whose name begins with the place's. Raises LibraryError."""
     try:
         store = Store(where)

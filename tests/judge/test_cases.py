@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from ncu_server.judge.problems import Workshop
-from ncu_server.selftest.cases import HERE, Case, cases, catalogue
+from ncu_server.selftest.cases import HERE, SelftestCase, cases, catalogue
 from ncu_server.selftest.run import judged
 from ncu_server.wire import evaluation
 
@@ -54,7 +54,9 @@ def wanted() -> list[object]:
 
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(("case", "rules"), wanted())
-async def test_the_judge_says_what_a_sound_one_would(workshop: Workshop, case: Case, rules: evaluation.Rules) -> None:
+async def test_the_judge_says_what_a_sound_one_would(
+    workshop: Workshop, case: SelftestCase, rules: evaluation.Rules
+) -> None:
     outcome = await judged(workshop, case, rules)
     assert outcome.fault is None, f"{outcome.row()}\n{outcome.log}"
 
@@ -76,7 +78,7 @@ def test_there_are_enough_of_each_target() -> None:
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda c: c.name)
-def test_headers_are_sound(case: Case) -> None:
+def test_headers_are_sound(case: SelftestCase) -> None:
     if case.honest:
         assert case.expect["default"] == {"passed"}
         assert not case.effects

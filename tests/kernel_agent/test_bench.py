@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.bench.client import Bench
+from kernel_agent.bench.client import BenchClient
 from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
 from kernel_agent.run.journal import LOG
 from kernel_agent.run.types import Evaluation, Problem, Status
@@ -38,7 +38,7 @@ def alive(pid: int) -> bool:
 
 async def test_a_problem_is_described_with_its_graph_and_a_kernel_judged_twice(tmp_path: Path) -> None:
     told: list[str] = []
-    async with Bench(server(tmp_path), tmp_path) as bench:
+    async with BenchClient(server(tmp_path), tmp_path) as bench:
         assert await bench.describe(PROBLEM) == DESCRIPTION
         first = await bench.evaluate(PROBLEM, "# speed: 2", told.append)
         second = await bench.confirm(PROBLEM, "# speed: 2", DESCRIPTION.baselines)
@@ -51,7 +51,7 @@ async def test_a_problem_is_described_with_its_graph_and_a_kernel_judged_twice(t
 
 async def test_candidates_are_profiled_in_one_call_and_their_reports_read_in_full(tmp_path: Path) -> None:
     problem = Problem("relu", "# profiler", "cpu")
-    async with Bench(server(tmp_path), tmp_path) as bench:
+    async with BenchClient(server(tmp_path), tmp_path) as bench:
         first, second = await bench.profile(problem, ["a", "# crashes"])
     assert (first.bound, first.troubles, first.rung) == ("memory", ("uncoalesced",), "counters")
     assert first.findings == ("half is not needed (line 4: y[i] = x[i];)",)
@@ -64,7 +64,7 @@ async def test_candidates_are_profiled_in_one_call_and_their_reports_read_in_ful
 
 
 async def test_more_candidates_than_a_call_may_hold_are_profiled_in_several(tmp_path: Path) -> None:
-    async with Bench(server(tmp_path), tmp_path) as bench:
+    async with BenchClient(server(tmp_path), tmp_path) as bench:
         assert len(await bench.profile(Problem("relu", "# profiler", "cpu"), list("abcdefghij"))) == 10
     rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [len(row["profiled"]) for row in rows] == [8, 2]
@@ -75,7 +75,7 @@ async def test_more_candidates_than_a_call_may_hold_are_profiled_in_several(tmp_
     [("a", ""), *((f"# refuse: {code}", "# profiler") for code in ("COUNTERS_DENIED", "TOOK_TOO_LONG", "INTERNAL"))],
 )
 async def test_a_server_that_cannot_profile_measures_on(tmp_path: Path, source: str, problem: str) -> None:
-    async with Bench(server(tmp_path), tmp_path) as bench:
+    async with BenchClient(server(tmp_path), tmp_path) as bench:
         with pytest.raises(Unprofiled):
             await bench.profile(Problem("relu", problem, "cpu"), [source])
         assert (await bench.evaluate(PROBLEM, "# speed: 2")).speedup == 2.0
@@ -83,13 +83,13 @@ async def test_a_server_that_cannot_profile_measures_on(tmp_path: Path, source: 
 
 async def confirmed_without_compile(directory: Path) -> Evaluation:
     problem = Problem("x", "# no compile", "cpu")
-    async with Bench(server(directory), directory) as bench:
+    async with BenchClient(server(directory), directory) as bench:
         baselines = (await bench.describe(problem)).baselines
         return await bench.confirm(problem, "# speed: 2", baselines)
 
 
 async def test_a_failed_kernel_is_a_result(tmp_path: Path) -> None:
-    async with Bench(server(tmp_path), tmp_path) as bench:
+    async with BenchClient(server(tmp_path), tmp_path) as bench:
         evaluation = await bench.evaluate(PROBLEM, "# verdict: build_error")
     assert (evaluation.status, evaluation.timing) == (Status.BUILD_ERROR, None)
     assert evaluation.log.startswith("scripted build_error")
@@ -99,7 +99,7 @@ async def test_the_environment_is_read_and_keys_stay_at_home(tmp_path: Path, mon
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("HF_TOKEN", "secret")
-    async with Bench(server(tmp_path), tmp_path) as bench:
+    async with BenchClient(server(tmp_path), tmp_path) as bench:
         environment = await bench.environment()
     assert [target.name for target in environment.targets if target.available] == ["cpu"]
     names = {tool.name for tool in environment.tools}
@@ -123,41 +123,41 @@ async def test_the_environment_is_read_and_keys_stay_at_home(tmp_path: Path, mon
 async def test_a_refusal_is_the_exception_its_code_stands_for(
     tmp_path: Path, code: str, kind: type[KernelAgentError]
 ) -> None:
-    async with Bench(server(tmp_path), tmp_path) as bench:
+    async with BenchClient(server(tmp_path), tmp_path) as bench:
         with pytest.raises(KernelAgentError, match="so it was ordered") as caught:
             await bench.describe(Problem("x", f"# refuse: {code}", "cpu"))
     assert type(caught.value) is kind
 
 
 async def test_an_answer_that_is_not_understood_says_where(tmp_path: Path) -> None:
-    async with Bench(server(tmp_path, "--behave malformed"), tmp_path) as bench:
+    async with BenchClient(server(tmp_path, "--behave malformed"), tmp_path) as bench:
         with pytest.raises(ServerError, match=r"description.*device\.name"):
             await bench.describe(PROBLEM)
 
 
 async def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="there is no command nonsense"):
-        async with Bench("nonsense --serve", tmp_path):
+        async with BenchClient("nonsense --serve", tmp_path):
             pass
 
 
 @pytest.mark.parametrize("path", [" ", "'", "python 'half"])
 async def test_what_is_no_command_is_told(tmp_path: Path, path: str) -> None:
     with pytest.raises(ServerError, match=f"`{path}` is no command"):
-        async with Bench(path, tmp_path):
+        async with BenchClient(path, tmp_path):
             pass
 
 
 async def test_a_server_that_does_not_start_is_quoted(tmp_path: Path) -> None:
     (tmp_path / LOG).write_text("words of an earlier server\n")
     with pytest.raises(ServerError, match=r"does not start.*`scripted: refuses to start`"):
-        async with Bench(server(tmp_path, "--behave 'not start'"), tmp_path):
+        async with BenchClient(server(tmp_path, "--behave 'not start'"), tmp_path):
             pass
 
 
 async def test_an_address_where_nobody_answers_is_named(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match=r"`http://127\.0\.0\.1:9/mcp` does not answer"):
-        async with Bench("http://127.0.0.1:9/mcp", tmp_path):
+        async with BenchClient("http://127.0.0.1:9/mcp", tmp_path):
             pass
 
 
@@ -169,7 +169,7 @@ async def test_a_server_is_reached_by_its_address_too(tmp_path: Path) -> None:
     with subprocess.Popen([*command, "--port", str(port)], stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stderr and any("running on" in line for line in process.stderr)
         try:
-            async with Bench(f"http://127.0.0.1:{port}/mcp", tmp_path) as bench:
+            async with BenchClient(f"http://127.0.0.1:{port}/mcp", tmp_path) as bench:
                 assert await bench.describe(PROBLEM) == DESCRIPTION
                 assert (await bench.evaluate(PROBLEM, "# speed: 2")).speedup == 2.0
         finally:
@@ -179,7 +179,7 @@ async def test_a_server_is_reached_by_its_address_too(tmp_path: Path) -> None:
 async def test_a_server_killed_in_the_middle_is_started_once_and_every_call_made_again(tmp_path: Path) -> None:
     notices: list[str] = []
     path = server(tmp_path, "--die-at 2", "--behave 'die once'", "--delay 0.05")
-    async with Bench(path, tmp_path, notice=notices.append) as bench:
+    async with BenchClient(path, tmp_path, notice=notices.append) as bench:
         work = (bench.evaluate(PROBLEM, f"# speed: {n}") for n in range(1, 5))
         found: list[Evaluation] = await asyncio.gather(*work)
     assert [evaluation.speedup for evaluation in found] == [1, 2, 3, 4]
@@ -187,7 +187,7 @@ async def test_a_server_killed_in_the_middle_is_started_once_and_every_call_made
 
 
 async def test_a_server_killed_again_stops_everything_with_a_sentence_that_says_how_to_go_on(tmp_path: Path) -> None:
-    async with Bench(server(tmp_path, "--die-at 1"), tmp_path) as bench:
+    async with BenchClient(server(tmp_path, "--die-at 1"), tmp_path) as bench:
         for _ in range(2):
             with pytest.raises(ServerError, match=r"died again.*resume"):
                 await bench.evaluate(PROBLEM, "# speed: 2")
@@ -197,7 +197,7 @@ async def test_a_cancelled_call_leaves_no_child(tmp_path: Path) -> None:
     building = asyncio.Event()
 
     async def use() -> None:
-        async with Bench(server(tmp_path, "--delay 600"), tmp_path) as bench:
+        async with BenchClient(server(tmp_path, "--delay 600"), tmp_path) as bench:
             await bench.evaluate(PROBLEM, "# speed: 1", lambda _: building.set())
 
     async with asyncio.timeout(60):
@@ -213,7 +213,7 @@ async def test_a_cancelled_call_leaves_no_child(tmp_path: Path) -> None:
 async def test_closing_while_the_server_is_still_starting_does_not_wait_for_it(tmp_path: Path) -> None:
     async with asyncio.timeout(5):
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2), Bench(server(tmp_path, "--behave hang"), tmp_path):
+            async with asyncio.timeout(0.2), BenchClient(server(tmp_path, "--behave hang"), tmp_path):
                 pass
     assert not children()
 

@@ -13,12 +13,12 @@ import pytest
 
 from kernel_agent.errors import ProviderError, UsageError
 from kernel_agent.llm import call_site as places
-from kernel_agent.llm.call_site import Place
+from kernel_agent.llm.call_site import CallSite
 from kernel_agent.llm.ensemble import Pull, pulled, reward, turn
 from kernel_agent.llm.prices import Price
 from kernel_agent.llm.providers import PROVIDERS
 from kernel_agent.run.journal import Journal
-from kernel_agent.run.tree import Ideas, Judgement, Run
+from kernel_agent.run.tree import EvaluationRecord, Ideas, Run
 from kernel_agent.run.types import Idea, Trial, digest
 from kernel_agent.settings import rows
 from tests.kernel_agent.test_budget import run
@@ -41,14 +41,14 @@ IDEA = Idea("i", 1, "p", "ideas of round 3, no. 1", "")
 @pytest.mark.parametrize(
     ("words", "place"),
     [
-        (places.of_ideas(2), Place(2, None, 0, 0, 4)),
-        (places.of_code(IDEA, 1), Place(1, IDEA.title, 1, 0, 4)),
-        (places.of_code(IDEA, 0, "repair 3"), Place(1, IDEA.title, 0, 3, 4)),
-        (places.of_code(IDEA, 0, "diagnosis 2"), Place(1, IDEA.title, 0, 2, 4)),
-        (places.of_code(IDEA, 2, "last try"), Place(1, IDEA.title, 2, None, 4)),
+        (places.of_ideas(2), CallSite(2, None, 0, 0, 4)),
+        (places.of_code(IDEA, 1), CallSite(1, IDEA.title, 1, 0, 4)),
+        (places.of_code(IDEA, 0, "repair 3"), CallSite(1, IDEA.title, 0, 3, 4)),
+        (places.of_code(IDEA, 0, "diagnosis 2"), CallSite(1, IDEA.title, 0, 2, 4)),
+        (places.of_code(IDEA, 2, "last try"), CallSite(1, IDEA.title, 2, None, 4)),
     ],
 )
-def test_a_place_is_read_back_and_is_the_same_where_it_is_asked_again(words: str, place: Place) -> None:
+def test_a_place_is_read_back_and_is_the_same_where_it_is_asked_again(words: str, place: CallSite) -> None:
     assert places.read(f"{words}, no. 4") == places.read(f"{words}, no. 4, again") == place
     assert places.read(words) is None and places.read("") is None
 
@@ -74,27 +74,27 @@ def grown() -> Run:
     for trial in (faster, slower):
         run.record(trial)
     for trial in (fast, wrong, mended, last, swept, faster, slower):
-        run.record(Judgement(trial.source_id, evaluation_of(trial.source, "eager")))
+        run.record(EvaluationRecord(trial.source_id, evaluation_of(trial.source, "eager")))
     return run
 
 
 @pytest.mark.parametrize(
     ("place", "reply", "gain"),
     [
-        (Place(1, "wide loads", 0, 0, 1), "", 2.0),
-        (Place(1, 'A "tiled" loop', 1, 0, 1), "", 1.0),
-        (Place(1, 'A "tiled" loop', 1, 1, 1), "", 1.0),
-        (Place(1, 'A "tiled" loop', 1, None, 1), "", 1.5),
-        (Place(2, "further", 0, 0, 1), "", 1.5),
-        (Place(2, "further", 1, 0, 1), "", 1.0),
-        (Place(1, None, 0, 0, 1), json.dumps([{"title": 'A "tiled"  loop'}]), 1.5),
-        (Place(1, None, 0, 0, 1), json.dumps([{"title": "Wide loads"}]), 2.0),
-        (Place(1, None, 0, 0, 2), json.dumps([{"title": "refused"}]), 1.0),
-        (Place(1, "wide loads", 1, 0, 1), "", 1.0),
+        (CallSite(1, "wide loads", 0, 0, 1), "", 2.0),
+        (CallSite(1, 'A "tiled" loop', 1, 0, 1), "", 1.0),
+        (CallSite(1, 'A "tiled" loop', 1, 1, 1), "", 1.0),
+        (CallSite(1, 'A "tiled" loop', 1, None, 1), "", 1.5),
+        (CallSite(2, "further", 0, 0, 1), "", 1.5),
+        (CallSite(2, "further", 1, 0, 1), "", 1.0),
+        (CallSite(1, None, 0, 0, 1), json.dumps([{"title": 'A "tiled"  loop'}]), 1.5),
+        (CallSite(1, None, 0, 0, 1), json.dumps([{"title": "Wide loads"}]), 2.0),
+        (CallSite(1, None, 0, 0, 2), json.dumps([{"title": "refused"}]), 1.0),
+        (CallSite(1, "wide loads", 1, 0, 1), "", 1.0),
     ],
 )
 def test_the_reward_is_the_log_of_the_gain_over_the_parent_and_nothing_for_what_failed(
-    place: Place, reply: str, gain: float
+    place: CallSite, reply: str, gain: float
 ) -> None:
     assert 2 ** reward(grown(), place, [reply]) == pytest.approx(gain)
 
@@ -120,9 +120,9 @@ def test_a_call_pays_in_dollars_where_all_prices_are_known_else_in_tokens_and_on
 
 def test_the_attempts_at_an_idea_take_turns_and_so_do_first_attempts() -> None:
     run = grown()
-    turns = [[turn(run, Place(1, title, n, 0, 1), "") for n in (0, 1)] for title in ("wide loads", 'A "tiled" loop')]
-    assert turns == [[0, 1], [1, 2]] and turn(run, Place(4, None, 0, 0, 3), "") == 2
-    assert {turn(run, Place(1, "wide loads", 0, 1, 1), f"{n}") % 2 for n in range(9)} == {0, 1}
+    turns = [[turn(run, CallSite(1, title, n, 0, 1), "") for n in (0, 1)] for title in ("wide loads", 'A "tiled" loop')]
+    assert turns == [[0, 1], [1, 2]] and turn(run, CallSite(4, None, 0, 0, 3), "") == 2
+    assert {turn(run, CallSite(1, "wide loads", 0, 1, 1), f"{n}") % 2 for n in range(9)} == {0, 1}
 
 
 class Pair:

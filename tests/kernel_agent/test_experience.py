@@ -8,7 +8,7 @@ import pytest
 
 from kernel_agent.knowledge.extract import fits, fitting, learnt, question
 from kernel_agent.knowledge.render import BUDGET, line, told
-from kernel_agent.run.tree import Confirmation, Diagnosis, Ideas, Judgement, Recalled, Run
+from kernel_agent.run.tree import Confirmation, Diagnosis, EvaluationRecord, Ideas, Recalled, Run
 from kernel_agent.run.types import Evaluation, Idea, Interval, Profile, Status, Timing, Trial, Versus
 from kernel_agent.search import briefing
 from rag.experience.ledger import EAGER, Experience, Gain, as_line, read_line
@@ -49,7 +49,7 @@ class Play:
             trial = Trial(idea.id, attempt, step, parent, source or f"# {idea.title} {attempt} {step}\n")
             self.run.record(trial)
             if trial.source_id not in self.run.evaluations:
-                self.run.record(Judgement(trial.source_id, evaluation))
+                self.run.record(EvaluationRecord(trial.source_id, evaluation))
             parent = trial.id
         return trial
 

@@ -21,7 +21,7 @@ import pytest
 from kernel_agent.errors import KernelAgentError, ServerError, UsageError
 from kernel_agent.run.journal import FILE, LOG, MANUAL, Journal, read
 from kernel_agent.run.journal import begun as has_begun
-from kernel_agent.run.tree import Confirmation, Diagnosis, Ideas, Judgement, Run, Unwritten
+from kernel_agent.run.tree import Confirmation, Diagnosis, EvaluationRecord, Ideas, Run, Unwritten
 from kernel_agent.run.types import Evaluation, Idea, Profile, Status, Trial, digest
 from tests.scripted_run import DESCRIPTION, PROBLEM, ROOT, evaluation_of, small_settings
 
@@ -39,7 +39,7 @@ def fill_all(journal: Journal) -> Run:
     other = Idea("i2", 1, run.reference.id, "other", "why")
     trial = Trial("i1", 0, 0, run.reference.id, "# speed: 2")
     later = Trial("i2", 0, 0, run.reference.id, "# verdict: wrong")
-    judged = [Judgement(t.source_id, evaluation_of(t.source, "eager")) for t in (trial, later)]
+    judged = [EvaluationRecord(t.source_id, evaluation_of(t.source, "eager")) for t in (trial, later)]
     confirmed = Confirmation(trial.source_id, evaluation_of(trial.source, "eager", "compile"))
     deeper = Ideas(2, (Idea("i3", 2, trial.id, "deeper", ""),))
     for record in (Ideas(1, (idea, other)), trial, later, *judged, deeper, confirmed):
@@ -71,7 +71,7 @@ def test_a_journal_is_read_back_whatever_words_stand_in_it(tmp_path: Path) -> No
         journal.describe(DESCRIPTION)
         for record in (Ideas(1, (idea,)), trial, Unwritten("i", 1, 0, ODD)):
             journal.append(record)
-        journal.append(Judgement(trial.source_id, failed))
+        journal.append(EvaluationRecord(trial.source_id, failed))
         journal.append(Diagnosis(trial.source_id, profile))
         run = journal.load()
     (read,) = (one for one in run.trials.values() if one.idea)

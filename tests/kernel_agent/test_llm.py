@@ -15,7 +15,7 @@ import pytest
 
 from kernel_agent.errors import ProviderError, Unusable, UsageError, Waiting
 from kernel_agent.llm.cassette import Replay
-from kernel_agent.llm.manual import Manual
+from kernel_agent.llm.manual import ManualModel
 from kernel_agent.llm.model import Malformed, Model, Question, Talk, Usage
 from kernel_agent.llm.openai_compatible import Endpoint, Extras
 from kernel_agent.llm.providers import PROVIDERS, open_model
@@ -395,7 +395,7 @@ async def test_a_person_answers_in_a_file_and_a_resumed_run_keeps_the_number(tmp
         said.append(message)
         asked.set()
 
-    model = Model(Manual(tmp_path / "manual", say, poll_s=0.01), Kept())
+    model = Model(ManualModel(tmp_path / "manual", say, poll_s=0.01), Kept())
     first = asyncio.create_task(model.ask(TALK, number))
     await asked.wait()
     prompt = tmp_path / "manual" / "001.prompt.md"
@@ -420,20 +420,20 @@ WRITTEN = {
 @pytest.mark.parametrize("held", WRITTEN.values(), ids=WRITTEN)
 async def test_a_reply_is_read_as_whatever_text_it_was_written(tmp_path: Path, held: bytes) -> None:
     (tmp_path / "001.reply.md").write_bytes(held)
-    assert (await Manual(tmp_path, poll_s=0.01).answer(Question(TALK))).text == TEXT
+    assert (await ManualModel(tmp_path, poll_s=0.01).answer(Question(TALK))).text == TEXT
 
 
 @pytest.mark.parametrize("make", [lambda reply: reply.touch(), lambda reply: reply.symlink_to(reply.name)])
 async def test_a_reply_with_nothing_in_it_is_none(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "001.reply.md")
     with pytest.raises(Waiting, match="1 prompt waits"):
-        await Manual(tmp_path, poll_s=0.01, wait=False).answer(Question(TALK))
+        await ManualModel(tmp_path, poll_s=0.01, wait=False).answer(Question(TALK))
 
 
 async def test_a_folder_in_the_place_of_a_reply_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "001.reply.md").mkdir()
     with pytest.raises(ProviderError, match=r"001\.reply\.md cannot be read \(Is a directory\)\.$"):
-        await Manual(tmp_path, poll_s=0.01, wait=False).answer(Question(TALK))
+        await ManualModel(tmp_path, poll_s=0.01, wait=False).answer(Question(TALK))
 
 
 async def test_replay_knows_only_what_was_recorded() -> None:

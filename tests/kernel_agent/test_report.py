@@ -23,7 +23,7 @@ from kernel_agent.run.events import (
     TrialJudged,
     TrialStarted,
 )
-from kernel_agent.run.tree import Confirmation, Diagnosis, Ideas, Judgement, Run
+from kernel_agent.run.tree import Confirmation, Diagnosis, EvaluationRecord, Ideas, Run
 from kernel_agent.run.types import (
     Description,
     Device,
@@ -68,8 +68,8 @@ def started(tmp_path: Path) -> tuple[Run, list[Event]]:
         Ideas(1, (first, second)),
         good,
         bad,
-        Judgement(good.source_id, passed(2.0)),
-        Judgement(bad.source_id, broken),
+        EvaluationRecord(good.source_id, passed(2.0)),
+        EvaluationRecord(bad.source_id, broken),
         Confirmation(good.source_id, passed(1.9, 1.6)),
     ):
         run.record(record)
@@ -223,7 +223,7 @@ def test_a_refused_confirmation_and_what_was_not_judged_are_told_as_such(tmp_pat
     for trial, first, second in zip(
         trials, (passed(3.0), passed(2.0), wrong), (wrong, passed(1.0), None), strict=False
     ):
-        run.record(Judgement(trial.source_id, first))
+        run.record(EvaluationRecord(trial.source_id, first))
         if second:
             run.record(Confirmation(trial.source_id, second))
     text = told(run, tmp_path)

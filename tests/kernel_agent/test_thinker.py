@@ -25,7 +25,7 @@ from kernel_agent.llm.model import Malformed, Model
 from kernel_agent.llm.openai_compatible import Endpoint
 from kernel_agent.llm.providers import open_model
 from kernel_agent.prompts.brief import TRIED, facts, operators
-from kernel_agent.proposers.model_proposer import REPAIRS, Thinker
+from kernel_agent.proposers.model_proposer import REPAIRS, ModelProposer
 from kernel_agent.replies import read_ideas, read_module
 from kernel_agent.run.rows import text_of
 from kernel_agent.run.types import (
@@ -117,7 +117,7 @@ def fenced(code: str) -> str:
 
 async def think(method: str, *args: Any, script: list[Step]) -> tuple[Any, list[dict[str, Any]]]:
     async with ScriptedOpenAI(script) as server, Model(Endpoint("custom", "tiny", server.url), Forgetful()) as model:
-        return await getattr(Thinker(model), method)(*args), server.requests
+        return await getattr(ModelProposer(model), method)(*args), server.requests
 
 
 def said(request: dict[str, Any]) -> str:
@@ -320,10 +320,10 @@ async def test_a_helper_diagnoses_first_and_the_last_try_belongs_to_another_mode
     async with ScriptedOpenAI(lambda body: answers[body["model"]]) as server:
         given = {"model_name": "tiny", "helper_model": "cheap", "escalation_model": "strong", "base_url": server.url}
         async with open_model("custom", load_settings(**given), Forgetful(), Path()) as model:
-            thinker = Thinker(model, helper=True, escalation=True)
+            thinker = ModelProposer(model, helper=True, escalation=True)
             mended = await thinker.repair(here, one, trial, wrong)
             last = await thinker.escalate(here, one, trial, wrong)
-            assert await Thinker(model).escalate(here, one, trial, wrong) is None
+            assert await ModelProposer(model).escalate(here, one, trial, wrong) is None
     diagnose, repair, escalate = server.requests
     assert [request["model"] for request in server.requests] == ["cheap", "tiny", "strong"]
     assert mended is not None and "# anew" not in mended and last is not None and last.endswith("# anew\n")
@@ -525,7 +525,7 @@ async def prompts_of(target: str, text: str) -> list[dict[str, Any]]:
 
     here, one, trial = hostile_brief(target, text), Idea("i", 1, "p", text, text), Trial("i", 0, 0, "p", text)
     async with ScriptedOpenAI(reply) as server, Model(Endpoint("custom", "tiny", server.url), Forgetful()) as model:
-        thinker = Thinker(model, helper=True, escalation=True)
+        thinker = ModelProposer(model, helper=True, escalation=True)
         await thinker.ideas(here, 2)
         for attempt in range(2):
             await thinker.write(here, one, attempt)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from kernel_agent.run import tree
-from kernel_agent.run.tree import Confirmation, Ideas, Judgement, Record, Run
+from kernel_agent.run.tree import Confirmation, EvaluationRecord, Ideas, Record, Run
 from kernel_agent.run.types import Idea, Interval, Status, Trial, digest
 from kernel_agent.search import briefing, novelty, selection
 from tests.scripted_run import DESCRIPTION, PROBLEM, evaluation_of, small_settings
@@ -41,7 +41,7 @@ def grown(records: int, seed: int, **settings: object) -> tuple[Run, list[Record
             trial = Trial(one.id, 0, 0, one.parent, source)
             keep(trial)
             if trial.source_id not in run.evaluations:
-                keep(Judgement(trial.source_id, evaluation_of(source, "eager")))
+                keep(EvaluationRecord(trial.source_id, evaluation_of(source, "eager")))
     return run, kept
 
 
@@ -127,7 +127,7 @@ def test_before_the_first_success_the_reference_is_the_only_parent() -> None:
     run = fresh()
     run.record(Ideas(1, (first := idea(0, 1, run.reference),)))
     run.record(trial := Trial(first.id, 0, 0, run.reference.id, "# verdict: wrong"))
-    run.record(Judgement(trial.source_id, evaluation_of(trial.source, "eager")))
+    run.record(EvaluationRecord(trial.source_id, evaluation_of(trial.source, "eager")))
     assert selection.select(run, 2) == (run.reference,) == tree.ranking(run)
 
 
@@ -137,7 +137,7 @@ def test_the_explorer_stems_from_another_idea_than_the_fastest() -> None:
     for one, speed in ((ideas[0], 3.0), (ideas[0], 2.9), (ideas[1], 2.0)):
         attempt = len(tree.chain(run, one, 0))
         run.record(trial := Trial(one.id, attempt, 0, run.reference.id, f"# speed: {speed}"))
-        run.record(Judgement(trial.source_id, evaluation_of(trial.source, "eager")))
+        run.record(EvaluationRecord(trial.source_id, evaluation_of(trial.source, "eager")))
     assert [run.speedup(parent) for parent in selection.select(run, 2)] == [3.0, 2.0]
 
 
@@ -155,7 +155,7 @@ def test_the_winner_is_the_fastest_that_was_confirmed_beyond_the_noise() -> None
     run.record(Ideas(1, tuple(ideas)))
     for one, speed in zip(ideas, (3.0, 2.0, 1.05), strict=True):
         run.record(trial := Trial(one.id, 0, 0, run.reference.id, f"# speed: {speed}"))
-        run.record(Judgement(trial.source_id, evaluation_of(trial.source, "eager")))
+        run.record(EvaluationRecord(trial.source_id, evaluation_of(trial.source, "eager")))
     fast, second = tree.contenders(run)
     assert tree.winner(run) == run.reference
     run.record(Confirmation(fast.source_id, evaluation_of("# verdict: wrong")))
@@ -170,7 +170,7 @@ def test_of_two_that_were_confirmed_the_surer_wins() -> None:
     run.record(Ideas(1, tuple(ideas)))
     for one, speed in zip(ideas, (3.01, 3.0), strict=True):
         run.record(trial := Trial(one.id, 0, 0, run.reference.id, f"# speed: {speed}"))
-        run.record(Judgement(trial.source_id, evaluation_of(trial.source, "eager")))
+        run.record(EvaluationRecord(trial.source_id, evaluation_of(trial.source, "eager")))
     first, second = tree.contenders(run)
     sure = evaluation_of("# speed: 3.0", "eager", "compile")
     wide = replace(sure, versus=(replace(sure.versus[0], speedup=Interval(2.0, 3.1, 5.0)), *sure.versus[1:]))
@@ -213,7 +213,7 @@ def test_a_brief_tells_the_lineage_s_lessons_apart_from_other_tries() -> None:
     run.record(Ideas(1, (good, bad)))
     for one, source in ((good, "# speed: 2.0"), (bad, "# verdict: wrong")):
         run.record(trial := Trial(one.id, 0, 0, run.reference.id, source))
-        run.record(Judgement(trial.source_id, evaluation_of(source, "eager")))
+        run.record(EvaluationRecord(trial.source_id, evaluation_of(source, "eager")))
     brief = briefing.brief(run, tree.best(run), 2)
     assert [(o.title, o.status, o.speedup) for o in brief.lessons] == [("good", Status.PASSED, 2.0)]
     assert [(o.title, o.status, o.remark) for o in brief.siblings] == [("bad", Status.WRONG, "scripted wrong")]

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from ncu_server.sandbox.forkserver import ChildFault, Zygote
+from ncu_server.sandbox.forkserver import ChildFault, ForkServer
 from ncu_server.sandbox.framing import receive, send
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_a_child_rests_until_it_is_asked_again(tmp_path: Path) -> None:
-    zygote = Zygote(tmp_path, {"OMP_NUM_THREADS": "1"} | {"PATH": os.environ["PATH"]}, "cpu")
+    fork_server = ForkServer(tmp_path, {"OMP_NUM_THREADS": "1"} | {"PATH": os.environ["PATH"]}, "cpu")
     try:
-        child = await zygote.spawn("judge")
+        child = await fork_server.spawn("judge")
         child.rest()
         async with asyncio.timeout(10):
             while Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
@@ -29,23 +29,23 @@ async def test_a_child_rests_until_it_is_asked_again(tmp_path: Path) -> None:
         async with asyncio.timeout(10):
             await child.ended
     finally:
-        zygote.close()
+        fork_server.close()
 
 
 async def test_the_end_of_a_child_is_told_though_the_word_of_it_comes_with_that_of_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A zygote that answers by this script, and a process that stands for the child."""
+    """A fork server that answers by this script, and a process that stands for the child."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    zygote = Zygote(tmp_path, {}, "cpu")
+    fork_server = ForkServer(tmp_path, {}, "cpu")
 
     async def start() -> None:
-        zygote._process, zygote._control = subprocess.Popen(["true"]), ours
-        zygote._reader = asyncio.create_task(zygote._listen(ours))
+        fork_server._process, fork_server._control = subprocess.Popen(["true"]), ours
+        fork_server._reader = asyncio.create_task(fork_server._listen(ours))
 
-    monkeypatch.setattr(zygote, "_start", start)
-    spawning = asyncio.create_task(zygote.spawn("judge"))
+    monkeypatch.setattr(fork_server, "_start", start)
+    spawning = asyncio.create_task(fork_server.spawn("judge"))
     asked = await asyncio.to_thread(receive, theirs)
     assert asked
     message, (channel,) = asked
@@ -58,5 +58,5 @@ async def test_the_end_of_a_child_is_told_though_the_word_of_it_comes_with_that_
     child.close()
     theirs.close()
     os.close(channel)
-    await zygote.cleared()
-    zygote.close()
+    await fork_server.cleared()
+    fork_server.close()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ncu_server.judge import benchmark
-from ncu_server.judge.candidate import Request
+from ncu_server.judge.candidate import EvaluateRequest
 from ncu_server.judge.evaluate import evaluate
 from ncu_server.judge.interleave import MAX_PAIRS
 from ncu_server.judge.problems import Workshop
@@ -73,7 +73,7 @@ async def in_process(cache: Path, written: str, given: str) -> EvaluateResult:
         pass
 
     with contextlib.closing(Workshop(cache)) as workshop:
-        return await evaluate(workshop, Request(written, given, "cpu", (), False, 120.0), quiet)
+        return await evaluate(workshop, EvaluateRequest(written, given, "cpu", (), False, 120.0), quiet)
 
 
 NORM = """for (int64_t r = 0; r < n / c; ++r) {

@@ -5,7 +5,7 @@ import pytest
 from ncu_server.profiler.digest import digest, plain
 from ncu_server.profiler.facts import KernelFacts, LineFact, RuleFact
 from ncu_server.profiler.render import TOKENS, brief, tokens
-from ncu_server.wire.profiling import Profiled, ProfileResult, Report
+from ncu_server.wire.profiling import KernelReport, Profiled, ProfileResult
 from tests.nsight import LAUNCHES, launch
 
 
@@ -125,7 +125,7 @@ def test_however_many_digests_there_are_the_result_is_cut_to_what_fits(count: in
     rules = [RuleFact(rule="r", section="S", title=f"t{n}", text="Z" * 700, kind=2) for n in range(9)]
     kernel = launch("uncoalesced_sm_90", lines).model_copy(update={"rules": rules})
     parts = [
-        Profiled(target="c", status="profiled", report=Report(report_id=f"{n:012}", digest=digest(kernel)))
+        Profiled(target="c", status="profiled", report=KernelReport(report_id=f"{n:012}", digest=digest(kernel)))
         for n in range(count)
     ]
     result = brief(ProfileResult(profiles=parts))

@@ -1,4 +1,4 @@
-"""Nothing of a program outlives its leash."""
+"""Nothing of a program outlives its supervisor."""
 
 import asyncio
 import os
@@ -7,35 +7,35 @@ from pathlib import Path
 
 import pytest
 
-from ncu_server.sandbox.policy import Walls
-from ncu_server.sandbox.supervisor import Leash
+from ncu_server.sandbox.policy import Policy
+from ncu_server.sandbox.supervisor import Supervisor
 from tests.measuring import descendants
 
 LEAVES = "import os, time, sys\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(1000)\n"
 
 
 async def test_what_it_prints_and_how_it_ends_is_told() -> None:
-    ended = await Leash().run([sys.executable, "-c", "import sys; print(1); sys.exit(7)"], 30)
+    ended = await Supervisor().run([sys.executable, "-c", "import sys; print(1); sys.exit(7)"], 30)
     assert (ended.code, ended.output) == (7, b"1\n")
-    assert (await Leash().run(["/no/such/program"], 30)).code == 127
-    killed = await Leash().run([sys.executable, "-c", "import os; os.kill(os.getpid(), 11)"], 30)
+    assert (await Supervisor().run(["/no/such/program"], 30)).code == 127
+    killed = await Supervisor().run([sys.executable, "-c", "import os; os.kill(os.getpid(), 11)"], 30)
     assert killed.code == 128 + 11
 
 
 async def test_what_a_program_leaves_behind_ends_with_it() -> None:
     before = descendants(os.getpid())
-    assert (await Leash().run([sys.executable, "-c", LEAVES], 30)).code == 0
+    assert (await Supervisor().run([sys.executable, "-c", LEAVES], 30)).code == 0
     assert not descendants(os.getpid()) - before
 
 
 async def test_a_timeout_and_a_cancel_leave_nothing() -> None:
     before = descendants(os.getpid())
     with pytest.raises(TimeoutError):
-        await Leash().run([sys.executable, "-c", LEAVES + "time.sleep(1000)"], 1)
+        await Supervisor().run([sys.executable, "-c", LEAVES + "time.sleep(1000)"], 1)
     assert not descendants(os.getpid()) - before
     running = asyncio.Event()
     call = asyncio.create_task(
-        Leash().run(
+        Supervisor().run(
             [sys.executable, "-c", LEAVES + "print(1, flush=True); time.sleep(1000)"], 60, lambda _: running.set()
         )
     )
@@ -59,5 +59,5 @@ server = socket.create_server(("127.0.0.1", 0))
 print(tried(lambda: socket.create_connection(server.getsockname())))
 print(tried(lambda: socket.create_connection(("192.0.2.1", 80), timeout=5)))
 """
-    ended = await Leash(tmp_path, Walls("profile", "cuda")).run([sys.executable, "-c", program], 60, merged=True)
+    ended = await Supervisor(tmp_path, Policy("profile", "cuda")).run([sys.executable, "-c", program], 60, merged=True)
     assert ended.output.split() == [b"yes", b"no"]

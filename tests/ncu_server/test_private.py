@@ -13,7 +13,7 @@ import pytest
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.machine import versions
-from ncu_server.sandbox.forkserver import Zygote
+from ncu_server.sandbox.forkserver import ForkServer
 from ncu_server.targets import TARGETS, Probe
 from ncu_server.worker import private
 from tests.measuring import QUICK, ROOT, SCALE_ADD, opened, server_parameters
@@ -145,12 +145,12 @@ def newer(place: Path) -> Path:
     return place
 
 
-async def refusal(zygote: Zygote) -> Refusal:
+async def refusal(fork_server: ForkServer) -> Refusal:
     try:
         with pytest.raises(Refusal) as refused:
-            await zygote.spawn("reference")
+            await fork_server.spawn("reference")
     finally:
-        zygote.close()
+        fork_server.close()
     return refused.value
 
 
@@ -158,7 +158,7 @@ async def test_a_missing_part_is_the_machines_fault_and_said_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(lacking(tmp_path)))
-    refused = await refusal(Zygote(tmp_path, {"OMP_NUM_THREADS": "1"}, "cpu"))
+    refused = await refusal(ForkServer(tmp_path, {"OMP_NUM_THREADS": "1"}, "cpu"))
     assert refused.code == Code.UNSUPPORTED_VERSION
     assert refused.sentence.startswith(f"torch {version('torch')} is not supported: {SENTENCE}")
     assert "this server was tried with torch 2.11.0 to " in refused.sentence
@@ -184,12 +184,12 @@ async def test_beyond_what_was_tried_a_missing_part_is_told_before_anything_star
 
 async def test_beyond_what_was_tried_all_goes_on_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(newer(tmp_path)))
-    zygote = Zygote(tmp_path, {"OMP_NUM_THREADS": "1"}, "cpu")
+    fork_server = ForkServer(tmp_path, {"OMP_NUM_THREADS": "1"}, "cpu")
     try:
-        (await zygote.spawn("reference")).close()
-        assert zygote.notes[0].startswith("torch 2.99.0 is newer than all that this server was tried with")
+        (await fork_server.spawn("reference")).close()
+        assert fork_server.notes[0].startswith("torch 2.99.0 is newer than all that this server was tried with")
     finally:
-        zygote.close()
+        fork_server.close()
 
 
 @needs_triton
@@ -197,6 +197,6 @@ async def test_a_machine_on_which_triton_cannot_compile_blames_no_kernel(tmp_pat
     around: dict[str, Any] = TARGETS["triton"].environment(Probe(True, "none", "sm_90", 0))
     broken = {"CC": "/bin/false", "TRITON_LIBCUDA_PATH": str(tmp_path), "PATH": str(Path(sys.executable).parent)}
     (tmp_path / "libcuda.so.1").touch()
-    refused = await refusal(Zygote(tmp_path, around | broken, "cpu"))
+    refused = await refusal(ForkServer(tmp_path, around | broken, "cpu"))
     assert refused.code == Code.UNSUPPORTED_VERSION
     assert re.search(r"Triton [\d.]+ cannot compile here: .*/bin/false", refused.sentence)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ncu_server.worker.problem import Problem
+from ncu_server.worker.problem import LoadedProblem
 from tests.measuring import Server
 
 HEAD = "import torch\nfrom torch import nn\n"
@@ -51,12 +51,12 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_module_that_no_other_uses_is_the_problem(source: str, name: str) -> None:
-    problem = Problem(HEAD + source + INPUTS)
+    problem = LoadedProblem(HEAD + source + INPUTS)
     assert problem.model_class.__name__ == name and problem.note is None
 
 
 def test_of_several_that_nobody_uses_the_last_is_taken_and_that_is_said() -> None:
-    problem = Problem(HEAD + module("A") + module("B") + INPUTS)
+    problem = LoadedProblem(HEAD + module("A") + module("B") + INPUTS)
     assert problem.model_class.__name__ == "B"
     assert problem.note == "judged is the last module, `B`, and not `A`: name one `Model` to choose it"
 
@@ -77,7 +77,7 @@ def test_of_several_that_nobody_uses_the_last_is_taken_and_that_is_said() -> Non
 )
 def test_what_runs_at_import_sees_a_bare_program_and_leaves_the_judge_s_settings(line: str) -> None:
     threads = torch.get_num_threads()
-    problem = Problem(f"{HEAD}{line}\n{module('Net')}{INPUTS}")
+    problem = LoadedProblem(f"{HEAD}{line}\n{module('Net')}{INPUTS}")
     assert torch.get_num_threads() == threads
     ((args, _),) = problem.drawn("get_inputs", 3, problem.model_class().forward)
     assert args[0].device.type == "cpu"
@@ -87,12 +87,12 @@ def test_what_runs_at_import_sees_a_bare_program_and_leaves_the_judge_s_settings
     "end", ["import sys\nsys.exit(0)", "raise SystemExit", "exit()", "def main():\n    quit(3)\nmain()"]
 )
 def test_an_exit_is_the_end_of_the_file(end: str) -> None:
-    assert Problem(f"{HEAD}{module('Net')}{INPUTS}{end}\n1 / 0\n").model_class.__name__ == "Net"
+    assert LoadedProblem(f"{HEAD}{module('Net')}{INPUTS}{end}\n1 / 0\n").model_class.__name__ == "Net"
 
 
 def test_an_exit_before_the_problem_is_there_is_named_with_its_line() -> None:
     with pytest.raises(SystemExit, match=r"ends the program in line 4 with 'usage: x FILE' before .* `get_inputs`"):
-        Problem(f"{HEAD}import sys\nsys.exit('usage: x FILE')\n{module('Net')}{INPUTS}")
+        LoadedProblem(f"{HEAD}import sys\nsys.exit('usage: x FILE')\n{module('Net')}{INPUTS}")
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_an_exit_before_the_problem_is_there_is_named_with_its_line() -> None:
 )
 def test_a_helper_file_that_is_not_there_is_named(line: str, words: str) -> None:
     with pytest.raises(ImportError, match=words):
-        Problem(f"{HEAD}{line}\n{module('Net')}{INPUTS}")
+        LoadedProblem(f"{HEAD}{line}\n{module('Net')}{INPUTS}")
 
 
 def test_draws_are_of_the_secret_seed_whatever_seed_the_problem_sets() -> None:
     seeds = "torch.manual_seed(0); random.seed(0); return [torch.rand(4), random.random()]"
     source = f"import random\n{HEAD}{module('Net', init='torch.manual_seed(1); self.w = torch.rand(3)')}"
-    problem = Problem(f"{source}def get_inputs():\n    {seeds}\n")
+    problem = LoadedProblem(f"{source}def get_inputs():\n    {seeds}\n")
     (one,), (other,) = (problem.drawn("get_inputs", seed, lambda x, y: None) for seed in (1, 2))
     assert not torch.equal(one[0][0], other[0][0]) and one[0][1] != other[0][1]
     models = [problem.built(seed, "cpu")[0] for seed in (1, 1, 2)]
@@ -136,7 +136,7 @@ def test_of_two_readings_of_the_constructor_s_arguments_the_one_that_runs_is_tak
     source = (
         f"{HEAD}{module('Net', forward, init, ', sizes, names')}{INPUTS}def get_init_inputs():\n    return {given}\n"
     )
-    model, _ = Problem(source).built(3, "cpu")
+    model, _ = LoadedProblem(source).built(3, "cpu")
     assert (model.sizes, model.names) == (sizes, names)
 
 

@@ -14,7 +14,7 @@ from mcp import MCPError
 
 from ncu_server.build.builds import Build
 from ncu_server.harness import process
-from ncu_server.sandbox.supervisor import Leash
+from ncu_server.sandbox.supervisor import Supervisor
 from ncu_server.worker.handoff import TRACE, read
 from tests.measuring import QUICK, SCALE_ADD, Server, descendants, opened
 from tests.nsight import parameters
@@ -247,8 +247,8 @@ async def test_the_process_that_is_profiled_loads_and_calls_each_candidate(tmp_p
     good += "    def forward(self, x, y):\n        return x + y\n"
     sources = [good, good.replace("x + y", "x @ 'no'"), good]
     jobs = [process.Job(i, source, Build([], str(tmp_path), 0.0)) for i, source in enumerate(sources)]
-    line = process.prepare(tmp_path / "run", SCALE_ADD, process.none("cpu"), jobs, warms=False, timeline=True)
-    ended = await Leash(tmp_path / "run").run(line, 120, merged=True)
+    line = process.prepare(tmp_path / "run", SCALE_ADD, process.none("cpu"), jobs, warms_up=False, timeline=True)
+    ended = await Supervisor(tmp_path / "run").run(line, 120, merged=True)
     said = read(tmp_path / "run")
     assert (ended.code, said.done, set(said.faults)) == (0, {0, 2}, {1})
     assert "TypeError" in said.faults[1]
@@ -288,9 +288,9 @@ async def test_a_candidate_that_a_profiler_started_names_its_threads_and_reaches
     Path(f"{outside}-read").touch()
     jobs = [process.Job(0, REACHING.replace("OUTSIDE", str(outside)), Build([], str(tmp_path / "built"), 0.0))]
     (tmp_path / "built").mkdir()
-    line = process.prepare(place, SCALE_ADD, process.inside("cpu", jobs), jobs, warms=False)
+    line = process.prepare(place, SCALE_ADD, process.inside("cpu", jobs), jobs, warms_up=False)
     profiler = ["sh", "-c", '"$@"; exit $?', "profiler"]
-    await Leash(place, process.outside("cpu"), process.environment(os.environ, place)).run([*profiler, *line], 120)
+    await Supervisor(place, process.outside("cpu"), process.environment(os.environ, place)).run([*profiler, *line], 120)
     said = read(place)
     assert said.done == {0}, said
     assert set(said.output.splitlines()) == {"reached: yes yes no no"}

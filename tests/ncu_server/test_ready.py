@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from ncu_server.build.builds import Build, BuildFault
 from ncu_server.errors import Code, Refusal
-from ncu_server.judge.candidate import Request
+from ncu_server.judge.candidate import EvaluateRequest
 from ncu_server.judge.evaluate import evaluate
 from ncu_server.judge.problems import Workshop
 from ncu_server.targets import TARGETS
@@ -43,10 +43,12 @@ async def quiet(_: str) -> None:
     pass
 
 
-def asked(workshop: Workshop, candidate: str, then: str) -> Request:
+def asked(workshop: Workshop, candidate: str, then: str) -> EvaluateRequest:
     assert "def get_init_inputs():\n" in SCALE_ADD
     waiting = WAITS.format(place=workshop.machine.work) + then
-    return Request(candidate, SCALE_ADD.replace("def get_init_inputs():\n", waiting, 1), "cpu", (), False, 120.0)
+    return EvaluateRequest(
+        candidate, SCALE_ADD.replace("def get_init_inputs():\n", waiting, 1), "cpu", (), False, 120.0
+    )
 
 
 @pytest.mark.asyncio
@@ -64,7 +66,7 @@ async def test_a_problem_that_fails_ends_the_build_beside_it(workshop: Workshop)
     with pytest.raises(Refusal) as refused:
         await evaluate(workshop, asked(workshop, endless, "    raise ValueError('no such thing')\n"), quiet)
     assert (refused.value.code, "no such thing" in str(refused.value)) == (Code.BAD_PROBLEM, True)
-    await workshop.machine.device("cpu").zygote.cleared()
+    await workshop.machine.device("cpu").fork_server.cleared()
     assert not [*workshop.machine.work.glob("build-*"), *workshop.machine.work.glob("builder-*")]
 
 
@@ -99,7 +101,7 @@ async def test_a_build_that_is_cancelled_takes_nothing_from_another_of_the_same_
     one.cancel()
     await asyncio.wait([one])
     built = await other
-    await device.zygote.cleared()
+    await device.fork_server.cleared()
     assert isinstance(built, Build)
     assert Path(built.libraries[0]["path"]).exists()
 

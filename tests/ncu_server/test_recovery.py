@@ -14,7 +14,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 def zygotes() -> set[int]:
-    """Processes below this one that run the zygote's bootstrap and whose parent is a server."""
+    """Processes below this one that run the fork server's bootstrap and whose parent is a server."""
     found = {p for p in descendants(os.getpid()) if any(b"worker import zygote" in part for part in command(p))}
     return {p for p in found if parent(p) not in found}
 
@@ -25,16 +25,16 @@ def parent(pid: int) -> int:
 
 async def test_reference_and_judge_that_were_killed_are_replaced(server: Server) -> None:
     await server.evaluate(HONEST)
-    for zygote in zygotes():
-        for child in descendants(zygote):
+    for fork_server in zygotes():
+        for child in descendants(fork_server):
             os.kill(child, signal.SIGKILL)
     assert (await server.evaluate(HONEST))["status"] == "passed"
 
 
 async def test_a_killed_zygote_is_replaced(server: Server) -> None:
     await server.evaluate(HONEST)
-    for zygote in zygotes():
-        os.kill(zygote, signal.SIGKILL)
+    for fork_server in zygotes():
+        os.kill(fork_server, signal.SIGKILL)
     assert (await server.evaluate("# again\n" + HONEST))["status"] == "passed"
 
 

@@ -18,8 +18,8 @@ from ncu_server.machine.lease import Lease
 from ncu_server.rules import lint, triton_cache
 from ncu_server.rules.authorship import Ownership
 from ncu_server.rules.triton_cache import Jitted
-from ncu_server.sandbox.forkserver import ChildDied, ChildFault, Zygote
-from ncu_server.sandbox.shared_memory import Practice, Shared
+from ncu_server.sandbox.forkserver import ChildDied, ChildFault, ForkServer
+from ncu_server.sandbox.shared_memory import Shared, WarmUp
 from ncu_server.targets import TARGETS, Probe, triton
 from tests.measuring import SCALE_ADD, Server
 
@@ -221,7 +221,7 @@ LAUNCHED = """
 
 
 class Bench:
-    """A zygote of the triton target that believes in an sm_90, and what builds and runs a candidate in its children."""
+    """A fork server of the triton target that believes in an sm_90; its children build and run a candidate."""
 
     def __init__(self, folder: Path) -> None:
         library = folder / "libcuda.so.1"
@@ -232,14 +232,14 @@ class Bench:
         paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("LD_LIBRARY_PATH"))))
         given = {"TRITON_LIBCUDA_PATH": str(folder), "LD_LIBRARY_PATH": paths, "OMP_NUM_THREADS": "1"}
         path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        self.zygote = Zygote(folder, {**path, **environment, **given}, "cpu")
+        self.fork_server = ForkServer(folder, {**path, **environment, **given}, "cpu")
         self.builds = Builds(folder)
         self.lease, self.queued = Lease(2), asyncio.Event()
         self.arguments, self.inputs = Shared("arguments"), Shared("inputs")
-        self.practice = Practice(SCALE_ADD, "cpu", 7, self.arguments, [self.inputs])
+        self.warm_up = WarmUp(SCALE_ADD, "cpu", 7, self.arguments, [self.inputs])
 
     async def fill(self) -> None:
-        with closing(await self.zygote.spawn("reference")) as child:
+        with closing(await self.fork_server.spawn("reference")) as child:
             opened = await child.ask(
                 "open", [self.arguments.fd], source=SCALE_ADD, device="cpu", parameter_seed=7, mode=None
             )
@@ -251,12 +251,12 @@ class Bench:
             if words.startswith("queued"):
                 self.queued.set()
 
-        return await self.builds.get(self.zygote, self.target, source, self.practice, self.lease, 120, report)
+        return await self.builds.get(self.fork_server, self.target, source, self.warm_up, self.lease, 120, report)
 
     async def run(self, source: str, built: Build) -> None:
-        child = await self.zygote.spawn("candidate", readable=[built.directory])
+        child = await self.fork_server.spawn("candidate", readable=[built.directory])
         with closing(child):
-            wire = self.practice.wire()
+            wire = self.warm_up.wire()
             await child.ask(
                 "open",
                 [self.arguments.fd],
@@ -278,7 +278,7 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
         await made.fill()
         yield made
     finally:
-        made.zygote.close()
+        made.fork_server.close()
         made.arguments.close()
         made.inputs.close()
 
@@ -368,7 +368,7 @@ async def test_the_builds_calls_wait_while_the_device_is_held_alone(tmp_path: Pa
 async def test_a_build_by_calls_belongs_to_its_problem(tmp_path: Path) -> None:
     async with bench(tmp_path) as there:
         one = await there.build(NO_DEVICE + KERNEL)
-        there.practice = Practice(SCALE_ADD + "\n", "cpu", 7, there.arguments, [there.inputs])
+        there.warm_up = WarmUp(SCALE_ADD + "\n", "cpu", 7, there.arguments, [there.inputs])
         two = await there.build(NO_DEVICE + KERNEL)
         assert isinstance(one, Build)
         assert isinstance(two, Build)

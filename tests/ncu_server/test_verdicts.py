@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from ncu_server.errors import Refusal
-from ncu_server.judge.candidate import Request
+from ncu_server.judge.candidate import EvaluateRequest
 from ncu_server.judge.evaluate import evaluate
 from ncu_server.judge.problems import Workshop
 
@@ -34,7 +34,7 @@ async def said(workshop: Workshop, problem: str, candidate: str) -> Said:
         pass
 
     try:
-        result = await evaluate(workshop, Request(candidate, problem, "cpu", ("eager",), False, 120.0), quiet)
+        result = await evaluate(workshop, EvaluateRequest(candidate, problem, "cpu", ("eager",), False, 120.0), quiet)
     except Refusal as refusal:
         return Said("refused", str(refusal), "")
     return Said(result.status, result.log, " | ".join(result.notes))

@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
 
 from kernel_agent import KernelAgent
-from kernel_agent.bench.client import Bench
+from kernel_agent.bench.client import BenchClient
 from kernel_agent.errors import ServerError
 from kernel_agent.run.types import Problem, Status
 from tests.measuring import QUICK, ROOT, SCALE_ADD, Server, descendants, server_parameters
@@ -166,12 +166,12 @@ async def test_a_named_host_is_checked_as_well(tmp_path: Path) -> None:
 async def test_the_agents_client_says_why_it_is_turned_away(here: Served, tmp_path: Path) -> None:
     for token in (None, SecretStr("another-token-altogether")):
         with pytest.raises(ServerError, match="set NCU_SERVER_TOKEN to the one"):
-            async with Bench(here.url, tmp_path, token=token):
+            async with BenchClient(here.url, tmp_path, token=token):
                 pass
     with pytest.raises(ServerError, match="its own is /mcp"):
-        async with Bench(here.url.replace("/mcp", "/"), tmp_path, token=SecretStr(TOKEN)):
+        async with BenchClient(here.url.replace("/mcp", "/"), tmp_path, token=SecretStr(TOKEN)):
             pass
-    async with Bench(here.url, tmp_path, token=SecretStr(TOKEN)) as bench:
+    async with BenchClient(here.url, tmp_path, token=SecretStr(TOKEN)) as bench:
         with pytest.raises(ServerError, match="too long for it"):
             await bench.evaluate(Problem("x", SCALE_ADD, "cpu"), "#" * (5 << 20))
         evaluation = await bench.evaluate(Problem("x", SCALE_ADD, "cpu"), QUICK)

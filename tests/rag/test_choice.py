@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rag import Library, LibraryError, Query
-from rag.embeddings.config import Choice, from_environment
+from rag.embeddings.config import EmbeddingConfig, from_environment
 from rag.embeddings.local import missing, packaged_model
 from rag.embeddings.model import why_not
 from rag.experience import ranking
@@ -68,14 +68,14 @@ def endpoint() -> Iterator[Embeddings]:
         thread.join()
 
 
-def choice(server: Embeddings, **more: str) -> Choice:
-    return Choice("words", f"http://127.0.0.1:{server.server_port}/v1", **more)
+def choice(server: Embeddings, **more: str) -> EmbeddingConfig:
+    return EmbeddingConfig("words", f"http://127.0.0.1:{server.server_port}/v1", **more)
 
 
 def test_the_environment_chooses_and_what_it_cannot_mean_is_refused() -> None:
-    assert from_environment({}) == Choice()
+    assert from_environment({}) == EmbeddingConfig()
     chosen = from_environment({"RAG_MODEL": "m", "RAG_EMBEDDINGS_URL": "http://h/v1", "RAG_EMBEDDINGS_KEY": "secret"})
-    assert chosen == Choice("m", "http://h/v1", "secret")
+    assert chosen == EmbeddingConfig("m", "http://h/v1", "secret")
     assert "secret" not in repr(chosen)
     for environment in (
         {"RAG_EMBEDDINGS_URL": "http://h/v1"},
@@ -92,12 +92,12 @@ def test_env_in_the_working_directory_counts_where_the_environment_is_silent(
     for name in [name for name in os.environ if name.startswith("RAG_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    assert from_environment() == Choice()
+    assert from_environment() == EmbeddingConfig()
     Path(".env").write_text("# ours\nRAG_CHROMA_URL=http://file:1\nRAG_CHROMA_TOKEN='of file'\nPATH=/nowhere\n")
-    assert from_environment() == Choice(chroma_url="http://file:1", chroma_token="of file")
+    assert from_environment() == EmbeddingConfig(chroma_url="http://file:1", chroma_token="of file")
     monkeypatch.setenv("RAG_CHROMA_TOKEN", "")  # as an unset one
     monkeypatch.setenv("RAG_CHROMA_URL", "http://environment:2")
-    assert from_environment() == Choice(chroma_url="http://environment:2", chroma_token="of file")
+    assert from_environment() == EmbeddingConfig(chroma_url="http://environment:2", chroma_token="of file")
     Path(".env").write_bytes(b"RAG_MODEL=\0\0\0")
     with pytest.raises(LibraryError, match=r"\.env is not text"):
         from_environment()
@@ -163,9 +163,9 @@ def test_a_model_s_directory_is_named_by_its_weights_and_an_empty_one_is_an_erro
     found = packaged_model()
     if isinstance(found, str):
         pytest.skip(found)
-    assert why_not(Choice(str(found.path))) is None
-    assert "where no model lies" in str(why_not(Choice(str(tmp_path))))
-    assert "where no model lies" in str(why_not(Choice(str(tmp_path / "nowhere"))))
+    assert why_not(EmbeddingConfig(str(found.path))) is None
+    assert "where no model lies" in str(why_not(EmbeddingConfig(str(tmp_path))))
+    assert "where no model lies" in str(why_not(EmbeddingConfig(str(tmp_path / "nowhere"))))
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_what_a_server_says_of_embedding_functions_is_dropped_unread() -> None:
         "log_position": 0,
     }
     with listening(reply("200 OK", json.dumps(said))) as address:
-        store = chroma.Store(chroma.Place(Path(), "n", address))
+        store = chroma.Store(chroma.VectorStorePath(Path(), "n", address))
         collection = store.get("n")
         store.close()
     assert collection.configuration_json == {}

@@ -13,10 +13,10 @@ import pytest
 
 from rag import Library, Query
 from rag.documents.page import Page
-from rag.embeddings.config import Choice
+from rag.embeddings.config import EmbeddingConfig
 from rag.embeddings.local import EmbeddingModel, missing
 from rag.index import build, chroma, dense, lexical
-from rag.index.collection import Shelf
+from rag.index.collection import Collection
 from rag.index.lexical import LexicalIndex
 from rag.index.user_documents import Record, Tags
 
@@ -49,7 +49,7 @@ def grown(cache: Path, documents: Path, embedder: Hashes | None) -> list[str]:
     with build.writer(cache, said.append):
         with contextlib.closing(Record(cache)) as record:
             list(record.add(documents, Tags()))
-        said.append(build.grow(cache, embedder, Choice(), said.append, embed=True))
+        said.append(build.grow(cache, embedder, EmbeddingConfig(), said.append, embed=True))
     return said
 
 
@@ -65,7 +65,7 @@ def answers(generation: Path) -> list[list[tuple[str, float]]]:
         pages = sorted(index.cards)
         found = [index.search(text, pages, 99) for text in ("tile", "heron 7", "cormorant", "swallow")]
         found += [index.search_pages(text, pages, 99) for text in ("tile", "heron 7", "cormorant", "swallow")]
-        where = chroma.place(generation, "hashes", Choice())
+        where = chroma.place(generation, "hashes", EmbeddingConfig())
         if where.path.is_dir():
             with contextlib.closing(dense.DenseIndex(where, index.size)) as vectors:
                 for text in ("tile", "heron 7"):
@@ -192,8 +192,8 @@ def test_an_open_library_goes_over_to_what_was_added_or_removed_since(tmp_path: 
         return {Path(passage.source).name for passage in answer.passages}
 
     cache, documents = tmp_path / "cache", tmp_path / "documents"
-    with Library(cache, [], Hashes(), "", Choice(), must=True) as library:
-        library._shelves = [Shelf(build.open_lexical(cache, build.read(corpus), print))]
+    with Library(cache, [], Hashes(), "", EmbeddingConfig(), must=True) as library:
+        library._shelves = [Collection(build.open_lexical(cache, build.read(corpus), print))]
         assert found("heron") == set()
         grown(cache, write(documents, 1), Hashes())
         assert found("heron") == {"0.md"}

@@ -13,7 +13,7 @@ import pytest
 
 from rag import Library, LibraryError, Query
 from rag.documents.chunk import chunks
-from rag.embeddings.config import Choice
+from rag.embeddings.config import EmbeddingConfig
 from rag.embeddings.local import Embedder, EmbeddingModel, packaged_model
 from rag.index import build, dense, shipped_vectors
 
@@ -84,7 +84,7 @@ def test_an_unchanged_corpus_costs_no_embedding(copy: tuple[Path, Path], embedde
     cache, corpus = copy
     said: list[str] = []
     index = build.open_lexical(cache, build.read(corpus), said.append)
-    build.open_dense(cache, index, embedder, Choice(), said.append, None).close()
+    build.open_dense(cache, index, embedder, EmbeddingConfig(), said.append, None).close()
     index.close()
     assert (embedder.count, said) == (0, [])
 
@@ -100,7 +100,7 @@ def test_a_first_run_embeds_only_what_the_corpus_ships_no_vector_of(
     embedder.count = 0
     said: list[str] = []
     index = build.open_lexical(tmp_path / "two", build.read(corpus), said.append)
-    build.open_dense(tmp_path / "two", index, embedder, Choice(), said.append, corpus).close()
+    build.open_dense(tmp_path / "two", index, embedder, EmbeddingConfig(), said.append, corpus).close()
     index.close()
     assert (embedder.count, said[-1]) == (1, "embedded 1 chunks, 8 were known")
     assert build.refresh(tmp_path / "two", embedder, print, corpus) == (9, 1)
@@ -118,7 +118,7 @@ def test_broken_shipped_vectors_cost_time_and_are_named(
     (cache / "vectors.sqlite").unlink()
     said: list[str] = []
     index = build.open_lexical(tmp_path / "new", build.read(corpus), said.append)
-    build.open_dense(tmp_path / "new", index, embedder, Choice(), said.append, corpus).close()
+    build.open_dense(tmp_path / "new", index, embedder, EmbeddingConfig(), said.append, corpus).close()
     index.close()
     assert any(line.startswith(f"the shipped vectors {path} are broken") for line in said)
     assert said[-1] == "embedded 8 chunks, 0 were known"
@@ -146,7 +146,7 @@ def test_a_broken_vector_index_is_rebuilt_from_the_cached_vectors(copy: tuple[Pa
     (store / "chroma.sqlite3").write_bytes(b"x" * 5000)
     said: list[str] = []
     index = build.open_lexical(cache, build.read(corpus), said.append)
-    build.open_dense(cache, index, embedder, Choice(), said.append, None).close()
+    build.open_dense(cache, index, embedder, EmbeddingConfig(), said.append, None).close()
     index.close()
     assert said[0].startswith("the vector index ") and said[0].endswith("rebuilding it")
     assert said[1:] == ["embedded 0 chunks, 8 were known"]

@@ -14,7 +14,7 @@ import pytest
 
 from rag import Library, LibraryError, Query
 from rag.documents import readers
-from rag.embeddings.config import Choice
+from rag.embeddings.config import EmbeddingConfig
 from rag.index import build
 from rag.index.user_documents import Count, Record, Tags
 
@@ -55,7 +55,7 @@ def added(cache: Path, *paths: Path, tags: Tags | None = None) -> Count:
             with contextlib.closing(Record(cache)) as record:
                 for count, _ in record.add(path, tags or Tags()):  # noqa: B007
                     pass
-        build.grow(cache, None, Choice(), print, embed=False)
+        build.grow(cache, None, EmbeddingConfig(), print, embed=False)
     return count
 
 
@@ -109,7 +109,7 @@ def test_removed_documents_are_found_no_more_and_the_files_stay(documents: Path,
     with build.writer(cache, print):
         with contextlib.closing(Record(cache)) as record:
             assert record.remove(documents / "notes.md") == 1
-        build.grow(cache, None, Choice(), print, embed=False)
+        build.grow(cache, None, EmbeddingConfig(), print, embed=False)
     assert found(cache, corpus, "swallow") == []
     assert found(cache, corpus, "ostrich")
     with contextlib.closing(Record(cache)) as record:

@@ -72,13 +72,13 @@ def library(opened: Library, home: Path) -> Library:
 
 def texts(home: Path) -> list[str]:
     """What the collection of experience holds."""
-    from rag.embeddings.config import Choice
+    from rag.embeddings.config import EmbeddingConfig
     from rag.experience.ranking import place
     from rag.index import dense
 
     found = packaged_model()
     assert not isinstance(found, str)
-    where = place(home, found.id, Choice())
+    where = place(home, found.id, EmbeddingConfig())
     return dense.GrowingIndex(where)._done(lambda collection: sorted(collection.get()["documents"]))
 
 

@@ -14,7 +14,7 @@ Genes = dict[str, int | str]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class GeneChoice:
     """One value of a gene: the phrase that names it in a title, and why one would take it."""
 
     value: int | str
@@ -27,14 +27,14 @@ class Gene:
     """One thing that can be varied; the most promising choice comes first. `macro` names it where it is a tunable."""
 
     name: str
-    choices: tuple[Choice, ...]
+    choices: tuple[GeneChoice, ...]
     macro: str | None = None
 
     @property
     def values(self) -> tuple[int | str, ...]:
         return tuple(choice.value for choice in self.choices)
 
-    def choice(self, value: int | str) -> Choice:
+    def choice(self, value: int | str) -> GeneChoice:
         return next(choice for choice in self.choices if choice.value == value)
 
 
@@ -75,13 +75,13 @@ class Space:
 
 def strategy(name: str, choices: Sequence[tuple[int | str, str, str]], macro: str | None = None) -> Gene:
     """A gene whose values are ways to do something."""
-    return Gene(name, tuple(Choice(*choice) for choice in choices), macro)
+    return Gene(name, tuple(GeneChoice(*choice) for choice in choices), macro)
 
 
 def numbers(name: str, values: Sequence[int], phrase: str, why: str, macro: str, one: str | None = None) -> Gene:
     """A tunable; `phrase` says {0} where the number stands, and `one` is said of the number one."""
     phrases = {v: one if v == 1 and one is not None else phrase.format(v) for v in values}
-    return Gene(name, tuple(Choice(v, phrases[v], why.format(v)) for v in values), macro)
+    return Gene(name, tuple(GeneChoice(v, phrases[v], why.format(v)) for v in values), macro)
 
 
 def starting(genes: Sequence[Gene], departures: Sequence[Mapping[str, int | str]]) -> Space:

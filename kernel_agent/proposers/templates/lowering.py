@@ -128,7 +128,7 @@ def _cast(node: Node, value: Any, dtypes: Mapping[str, str]) -> Any:
     return POINTWISE["ne"](value, 0) if after == "bool" else unary(f"round_{after}")(value)
 
 
-Rule = Callable[[Node, list[Any], dict[str, Any]], Any]
+LoweringRule = Callable[[Node, list[Any], dict[str, Any]], Any]
 
 
 def covers(base: str) -> bool:
@@ -136,7 +136,7 @@ def covers(base: str) -> bool:
     return base == "_operator.getitem" or base in IN_PLACE or _rule(base, "") is not None
 
 
-def _rule(base: str, overload: str) -> Rule | None:
+def _rule(base: str, overload: str) -> LoweringRule | None:
     if base in ROWWISE and not (base in ("max", "min") and overload == "other"):
         return lambda node, args, kwargs: ROWWISE[base](node.op, *args, **kwargs)
     if base in POINTWISE:
@@ -213,7 +213,7 @@ def channels(weight: Value, x: Value) -> Value:
     return reshape(weight, (prod(weight.shape), *(1,) * (len(x.shape) - 2)))
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, LoweringRule] = {
     "dropout": _dropout,
     "chunk": _pieces,
     "split": _pieces,

@@ -13,7 +13,7 @@ from kernel_agent.run.types import Device
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TemplateTarget:
     """What can be varied, the kernel's source for one choice of it, and the flags that it is compiled with."""
 
     space: Callable[[Program, Device], Space]
@@ -22,6 +22,6 @@ class Target:
 
 
 TARGETS = {
-    "cpu": Target(cpu_space, emit_cpu.emit, emit_cpu.flags),
-    "cuda": Target(cuda_space, emit_cuda.emit, emit_cuda.flags),
+    "cpu": TemplateTarget(cpu_space, emit_cpu.emit, emit_cpu.flags),
+    "cuda": TemplateTarget(cuda_space, emit_cuda.emit, emit_cuda.flags),
 }

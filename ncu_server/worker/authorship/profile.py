@@ -7,9 +7,9 @@ neither a kernel of its own nor ATen ran, or inside a call of its own), and func
 replace them (tuples, partials), until a model is made anew.
 
 The process belongs to the candidate, so none of this holds against code that fights it: it can ask whether a profiler
-runs and compute otherwise then, or patch this module. The profiler's C functions are bound when the zygote imports this
-module, before any candidate's code, so that replacing `torch.profiler` changes nothing; marks carry a random name, so
-that a label of the candidate's own cannot pose as one.
+runs and compute otherwise then, or patch this module. The profiler's C functions are bound when the fork server imports
+this module, before any candidate's code, so that replacing `torch.profiler` changes nothing; marks carry a random name,
+so that a label of the candidate's own cannot pose as one.
 """
 
 from __future__ import annotations

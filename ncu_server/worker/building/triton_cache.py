@@ -1,7 +1,7 @@
 """What Triton does on either side of the wall: the build child compiles into a cache, the run child only reads it.
 
 Triton starts programs even where all is compiled (ptxas, ldconfig and file tell it what its cache's keys are made of).
-What they said is remembered by functions of Triton; asked in the zygote, it passes on to every child by the fork.
+What they said is remembered by functions of Triton; asked in the fork server, it passes on to every child by the fork.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def wanted() -> bool:
 
 
 def ask_programs() -> tuple[str, str] | None:
-    """In the zygote of the triton target, let Triton start what it would start in every child; elsewhere nothing.
+    """In the fork server of the triton target, let Triton start what it would start in every child; elsewhere nothing.
 
     Neither CUDA nor a thread is started. Returns what stands against it, and what to do, where it cannot.
     """
