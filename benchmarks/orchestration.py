@@ -26,8 +26,8 @@ from kernel_agent.run.tree import EvaluationRecord, Ideas
 from kernel_agent.run.types import Evaluation, Idea, Trial, digest
 from kernel_agent.search.loop import Search
 from kernel_agent.settings import load_settings
-from tests.scripted_bench import verdict
-from tests.scripted_run import DESCRIPTION, PROBLEM, InProcessBench, ScriptedProposer
+from tests.support.scripted_bench import verdict
+from tests.support.scripted_run import DESCRIPTION, PROBLEM, InProcessBench, ScriptedProposer
 
 RESULT = Path(__file__).parent / "results" / "orchestration.md"
 PADDING = "# a line as long as those of real kernels, of which there are about a hundred\n" * 50

@@ -1,6 +1,6 @@
 """Does the profiler name a disease that was put in? On a machine with a GPU and Nsight Compute:
 
-python -m benchmarks.profiling [--keep tests/nsight/recorded] [--out benchmarks/results] [--only NAME ...]
+python -m benchmarks.profiling [--keep tests/support/nsight/recorded] [--out benchmarks/results] [--only NAME ...]
 
 Profiles the kernels of benchmarks.diseases through the server, holds each digest against what it should say, keeps the
 reports as fixtures, and records passes and seconds of each section set, for one candidate and for four in one process.

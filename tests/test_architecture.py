@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.paths import ROOT
+
 PARTS = ("kernel_agent", "ncu_server", "rag")
 # The cases of the judge are data: candidates and problems, as anybody might write them.
 CASES = ROOT / "ncu_server" / "cases"

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
-ROOT = Path(__file__).parent.parent
+from tests.support.paths import ROOT
+
 SHIPPED = {"kernel_agent": "kernel_agent", "ncu_server": "ncu_server", "rag": "rag", "corpus": "rag/corpus"}
 """The folders of the checkout, and where a wheel has them."""
 LEFT = {"__pycache__", ".git", ".venv", "runs", "build", "dist"}

@@ -2,11 +2,11 @@
 
 import ast
 import re
-from pathlib import Path
 
 from kernel_agent.settings import rows
+from tests.support.paths import ROOT
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+README = (ROOT / "README.md").read_text()
 
 
 def test_every_setting_stands_in_the_table_with_its_sentence() -> None:
@@ -16,7 +16,7 @@ def test_every_setting_stands_in_the_table_with_its_sentence() -> None:
 
 
 def test_the_files_that_it_names_exist() -> None:
-    root = Path(__file__).parent.parent
+    root = ROOT
     for name in re.findall(r"\b(?:examples|tests|benchmarks|corpus)/[\w/.-]+\w", README):
         assert (root / name).exists(), name
 

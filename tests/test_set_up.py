@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.paths import ROOT
+
 OFFERED = {"torch": ["2.10.0+cpu", "2.13.0+cpu", "2.15.0"], "triton": ["3.7.1"]}
 INTERPRETERS = ("3.11", "3.12", "3.13", "3.14")
 SetUp = Callable[..., subprocess.CompletedProcess[str]]

@@ -1,7 +1,7 @@
 """All private and unstable parts of torch and Triton that the workers lean on, each with its purpose.
 
-Whoever needs one takes it here, so that the list is whole (tests/ncu_server/test_private.py holds that nobody goes
-round it). The fork server asks for all of them before it imports anything else of ours: a version that lacks one is
+Whoever needs one takes it here, so that the list is whole: test_private holds that nobody goes round it. The fork
+server asks for all of them before it imports anything else of ours: a version that lacks one is
 refused in one sentence, and no kernel is blamed. `.ci/versions` tries each version of versions.TRIED.
 """
 

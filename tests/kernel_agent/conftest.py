@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.settings import rows
-from tests.scripted_run import MODEL, ROOT
+from tests.support.scripted_run import MODEL, ROOT
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,9 @@ from kernel_agent.run.tree import Run
 from kernel_agent.run.types import Brief, Idea
 from kernel_agent.search.briefing import brief
 from kernel_agent.settings import load_settings, provider_of, rows
-from tests.scripted_openai import Say, ScriptedOpenAI
-from tests.scripted_run import DESCRIPTION, PROBLEM, ROOT, ScriptedProposer, small_settings
-from tests.scripted_run import MODEL as CODE
+from tests.support.scripted_openai import Say, ScriptedOpenAI
+from tests.support.scripted_run import DESCRIPTION, PROBLEM, ROOT, ScriptedProposer, small_settings
+from tests.support.scripted_run import MODEL as CODE
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def keyless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def agent(tmp_path: Path, seen: list[Event] | None = None, server: str = "", **settings: object) -> KernelAgent:
-    script = f"python {ROOT / 'tests' / 'scripted_bench.py'} --log {tmp_path / 'log'} {server}"
+    script = f"python {ROOT / 'tests' / 'support' / 'scripted_bench.py'} --log {tmp_path / 'log'} {server}"
     given = {"mcp_server_path": script, "branching_factor": 3, "num_rounds": 2, "retrieval": "lexical"} | settings
     return KernelAgent(**given, observe=(seen if seen is not None else []).append)  # type: ignore[arg-type]
 

@@ -8,6 +8,7 @@ import pytest
 
 from kernel_agent.errors import UsageError
 from kernel_agent.settings import PREFIX, Settings, is_key, load_settings, models_of, resumed, rows
+from tests.support.paths import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +84,7 @@ def test_every_setting_has_its_sentence_and_its_variable() -> None:
 
 
 def test_the_example_environment_file_names_every_setting() -> None:
-    text = (Path(__file__).parents[2] / ".env.example").read_text()
+    text = (ROOT / ".env.example").read_text()
     assert all(f"{row.variable}=" in text and row.sentence in text for row in rows())
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.measuring import Server, opened, server_parameters
+from tests.support.measuring import Server, opened, server_parameters
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -16,7 +16,7 @@ import pytest
 
 from ncu_server import places
 from ncu_server.errors import Refusal
-from tests.measuring import QUICK, ROOT, SCALE_ADD, opened, server_parameters
+from tests.support.measuring import QUICK, ROOT, SCALE_ADD, opened, server_parameters
 
 ODD = [
     "Jane Doe",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from tests.measuring import QUICK as HONEST
-from tests.measuring import SCALE_ADD, Server, command, descendants, server_parameters
+from tests.support.measuring import QUICK as HONEST
+from tests.support.measuring import SCALE_ADD, Server, command, descendants, server_parameters
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

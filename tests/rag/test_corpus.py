@@ -17,6 +17,7 @@ from rag.documents.chunk import CAP, chunks, tokens
 from rag.documents.page import Page, parse, problems
 from rag.embeddings.local import PACKAGE, packaged_model
 from rag.index import build, dense, shipped_vectors
+from tests.support.paths import ROOT
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INCLUDE = re.compile(r"^#include .*\n", re.MULTILINE)
@@ -26,7 +27,6 @@ TOOLKIT = re.compile(r"^#include <(cu\w+\.h|cuda/.*)>", re.MULTILINE)
 GPU = re.compile(r"sm_(\d+)a?(\+?)")
 RUNS = "# Runs on the CPU"
 
-REPOSITORY = Path(__file__).parents[2]
 WARNINGS = ["-Wall", "-Wno-unused-function", "-Werror"]
 TORCH_ROOT = next(iter(getattr(importlib.util.find_spec("torch"), "submodule_search_locations", None) or ()), "")
 
@@ -204,7 +204,7 @@ def _torch_includes(scratch: Path) -> list[str]:
     generated.parent.mkdir(parents=True)
     generated.touch()
     folders = [
-        REPOSITORY / "ncu_server/worker/slim",
+        ROOT / "ncu_server/worker/slim",
         Path(TORCH_ROOT) / "include",
         Path(TORCH_ROOT) / "include/torch/csrc/api/include",
         Path(sysconfig.get_path("include")),

@@ -1,0 +1,158 @@
+"""Verdicts of a real server on real candidates: faults of the kernel are results with a status."""
+
+import pytest
+
+from tests.support.measuring import QUICK as HONEST
+from tests.support.measuring import SCALE_ADD, Server
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+LOOP = "d[i] = p[i] * (float)s + q[i] + c[i % n];"
+
+
+async def test_an_honest_kernel_passes_with_a_timing_and_a_paired_speedup(server: Server) -> None:
+    result = await server.evaluate(HONEST)
+    assert result["status"] == "passed", result["log"]
+    assert 0 <= result["error"] <= 64
+    assert result["timing"]["low_us"] <= result["timing"]["median_us"] <= result["timing"]["high_us"]
+    (versus,) = result["versus"]
+    assert versus["baseline"] == "eager"
+    assert versus["speedup"]["low"] <= versus["speedup"]["median"] <= versus["speedup"]["high"]
+    ratio = versus["timing"]["median_us"] / result["timing"]["median_us"]
+    assert versus["speedup"]["median"] == pytest.approx(ratio, rel=0.5)
+
+
+async def test_a_fresh_judgement_agrees(server: Server) -> None:
+    result = await server.evaluate(HONEST, fresh=True)
+    assert result["status"] == "passed"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "word"),
+    [
+        ((LOOP, LOOP.replace("c[i % n]", "c[i % n] * 1.001f")), "wrong", "elements"),
+        ((LOOP, "if (i % 7) " + LOOP), "wrong", "elements"),
+        ((LOOP, ";"), "wrong", "elements"),
+        (("torch.empty_like(x)", "torch.empty_like(x)[None]"), "wrong", "shape"),
+        (("return out", "return out.double()"), "wrong", "dtype"),
+        (("return out", "return (out, out)"), "wrong", "tuple"),
+        (("return out", "return x.copy_(out)"), "wrong", "inputs"),
+        (("return out", "return out.as_subclass(Liar)"), "wrong", "Liar"),
+        (("return out", "return out.to_sparse()"), "wrong", "sparse_coo as tensor 0: only dense"),
+        (("return out", "return out.to('meta')"), "wrong", "a meta tensor"),
+        (("return out", "return 10**5000"), "wrong", "more than can be told"),
+        (("return out", "out = [out]; out.append(out); return out"), "wrong", "in one another without end"),
+        ((LOOP, LOOP.replace(";", "")), "build_error", "error: expected"),
+        (("class ModelNew", "raise RuntimeError('at import')\nclass ModelNew"), "build_error", "at import"),
+        (("class ModelNew(", "class ModelNew)("), "build_error", "line"),
+        (("class ModelNew", "class Other"), "rejected", "ModelNew"),
+        (("return out", "raise ValueError('in forward')"), "run_error", "in forward"),
+        (("super().__init__()", "super().__init__(); raise SystemExit(0)"), "run_error", "SystemExit"),
+        (("return out", "import os; os._exit(0)"), "run_error", "exit code 0"),
+        ((LOOP, "*(volatile int*)8 = 1;"), "run_error", "SIGSEGV"),
+        (("super().__init__()", "super().__init__(); print('y' * 3_000_000)"), "passed", ""),
+    ],
+    ids=lambda v: v if isinstance(v, str) else None,
+)
+async def test_each_fault_gets_its_status(server: Server, change: tuple[str, str], status: str, word: str) -> None:
+    liar = "class Liar(torch.Tensor):\n    pass\n\nclass ModelNew"
+    candidate = HONEST.replace("class ModelNew", liar).replace(*change)
+    result = await server.evaluate(candidate)
+    assert (result["status"], word in result["log"]) == (status, True), result["log"]
+    assert (result["timing"] is None) == (status != "passed")
+
+
+async def test_an_endless_candidate_is_a_timeout(server: Server) -> None:
+    result = await server.evaluate(HONEST.replace(LOOP, "for (volatile int k = 0;;) k = 1;"), timeout_s=3)
+    assert result["status"] == "timeout"
+    assert (await server.evaluate(HONEST))["status"] == "passed"
+
+
+async def test_replaying_the_last_output_is_caught_in_a_timed_call(server: Server) -> None:
+    count = "        self.calls = getattr(self, 'calls', 0) + 1\n        if self.calls > 60: return self.kept.clone()\n"
+    cached = HONEST.replace("        out = torch", count + "        out = torch")
+    result = await server.evaluate(cached.replace("return out", "self.kept = out; return out"))
+    assert result["status"] == "wrong"
+    assert "timed call" in result["log"]
+
+
+async def test_returning_unwritten_memory_is_wrong(server: Server) -> None:
+    result = await server.evaluate(HONEST.replace("kernel.run(x, y, self.bias.detach(), out, self.scale)", "pass"))
+    assert result["status"] == "wrong"
+
+
+async def test_a_module_without_a_kernel_is_rejected(server: Server) -> None:
+    result = await server.evaluate(SCALE_ADD.replace("class Model", "class ModelNew"))
+    assert result["status"] == "rejected"
+
+
+async def test_a_candidate_sees_no_key(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-1")
+    spy = "import os\nassert not [k for k in os.environ if 'KEY' in k or 'TOKEN' in k]\n"
+    assert (await server.evaluate(spy + HONEST))["status"] == "passed"
+
+
+async def test_parameters_and_arguments_reach_the_candidate(server: Server) -> None:
+    problem = SCALE_ADD.replace("return [1.5]", "return [float(torch.rand(()))]")
+    assert (await server.evaluate(HONEST, problem=problem))["status"] == "passed"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "status"),
+    [("(a, a > 0)", "passed"), ("[a, a > 0]", "wrong"), ("(a, a < 0)", "wrong"), ("(a, (a > 0).int())", "wrong")],
+)
+async def test_containers_and_exact_types_are_held(server: Server, outputs: str, status: str) -> None:
+    problem = SCALE_ADD.replace(
+        "return x * self.scale + y + self.bias", "a = x * self.scale + y + self.bias\n        return (a, a > 0)"
+    )
+    candidate = HONEST.replace("return out", f"a = out\n        return {outputs}")
+    assert (await server.evaluate(candidate, problem=problem))["status"] == status
+
+
+async def test_a_dict_filled_in_another_order_and_a_float_rounded_otherwise_are_equal(server: Server) -> None:
+    problem = SCALE_ADD.replace(
+        "return x * self.scale + y + self.bias",
+        "a = x * self.scale + y + self.bias\n        return {'a': a, 'b': a > 0, 'c': a.abs().sum().item()}",
+    )
+    same = HONEST.replace("return out", "return {'c': out.double().abs().sum().item(), 'b': out > 0, 'a': out}")
+    result = await server.evaluate(same, problem=problem)
+    assert result["status"] == "passed", result["log"]
+    result = await server.evaluate(same.replace("'b': out > 0", "'b': out > 9"), problem=problem)
+    assert result["status"] == "wrong" and "output 1: " in result["log"]
+
+
+async def test_nan_and_infinity_must_stand_where_they_are_expected(server: Server) -> None:
+    problem = SCALE_ADD.replace(
+        "return x * self.scale", "x = torch.where(x > 1, torch.inf, x)\n        return x * self.scale"
+    )
+    assert (await server.evaluate(HONEST, problem=problem))["status"] == "wrong"
+    knows = HONEST.replace("out = torch", "x = torch.where(x > 1, torch.inf, x)\n        out = torch")
+    assert (await server.evaluate(knows, problem=problem))["status"] == "passed"
+
+
+NOTHING = """
+def get_inputs_none():
+    return [torch.randn(0, 256), torch.randn(0, 256)]
+"""
+FAILS = """
+def get_inputs_big():
+    raise ValueError("too\\nbig")
+"""
+
+
+async def test_inputs_without_elements_are_checked_beside_others_and_not_timed(server: Server) -> None:
+    problem = SCALE_ADD.replace("self.bias = nn.Parameter(torch.randn(256))", "") + NOTHING
+    problem = problem.replace(" + self.bias", "")
+    candidate = HONEST.replace("+ c[i % n]", "")
+    result = await server.evaluate(candidate, problem=problem)
+    assert (result["status"], result["limit_us"] > 0, result["shapes"]) == ("passed", True, []), result["log"]
+    assert [note for note in result["notes"] if "get_inputs_none has an element" in note]
+    assert not [note for note in result["notes"] if "constant" in note]
+    late = candidate.replace("out = torch.empty_like(x)", "out = torch.empty_like(x) if len(x) else x[None]")
+    result = await server.evaluate(late, problem=problem)
+    assert (result["status"], "get_inputs_none" in result["log"]) == ("wrong", True), result["log"]
+
+
+async def test_a_fault_in_a_variant_is_told_as_its_own_in_one_line(server: Server) -> None:
+    said = await server.refusal("evaluate_kernel", candidate=HONEST, problem=SCALE_ADD + FAILS, target="cpu")
+    assert said.endswith("the problem fails in get_inputs_big: ValueError: too big")

@@ -1,0 +1,121 @@
+"""Where a build disturbs nothing, the problem is prepared meanwhile; and what both leave to whoever comes next."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from ncu_server.build.builds import Build, BuildFault
+from ncu_server.errors import Code, Refusal
+from ncu_server.judge.candidate import EvaluateRequest
+from ncu_server.judge.evaluate import evaluate
+from ncu_server.judge.problems import Workshop
+from ncu_server.targets import TARGETS
+from tests.support.measuring import HONEST, QUICK, SCALE_ADD
+
+# A problem that is not ready before some build has begun.
+WAITS = """
+def _begun(place):
+    import time
+    from pathlib import Path
+    until = time.monotonic() + 60
+    while not any(Path(place).glob("build-*")):
+        assert time.monotonic() < until, "no build has begun"
+
+def get_init_inputs():
+    _begun("{place}")
+"""
+
+
+@pytest_asyncio.fixture
+async def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Workshop]:
+    """As on a GPU: compiling does not disturb."""
+    monkeypatch.setitem(TARGETS, "cpu", replace(TARGETS["cpu"], builds_disturb=False))
+    made = Workshop(tmp_path)
+    yield made
+    made.close()
+
+
+async def quiet(_: str) -> None:
+    pass
+
+
+def asked(workshop: Workshop, candidate: str, then: str) -> EvaluateRequest:
+    assert "def get_init_inputs():\n" in SCALE_ADD
+    waiting = WAITS.format(place=workshop.machine.work) + then
+    return EvaluateRequest(
+        candidate, SCALE_ADD.replace("def get_init_inputs():\n", waiting, 1), "cpu", (), False, 120.0
+    )
+
+
+@pytest.mark.asyncio
+async def test_a_problem_is_prepared_while_its_first_candidate_is_built(workshop: Workshop) -> None:
+    result = await evaluate(workshop, asked(workshop, QUICK, ""), quiet)
+    assert result.status == "passed", result.log
+    assert result.stages.build_s > 0
+    again = await evaluate(workshop, asked(workshop, QUICK, ""), quiet)
+    assert (again.status, again.stages.build_s) == ("passed", 0.0)
+
+
+@pytest.mark.asyncio
+async def test_a_problem_that_fails_ends_the_build_beside_it(workshop: Workshop) -> None:
+    endless = QUICK.replace("class ModelNew", "while True:\n    pass\n\n\nclass ModelNew", 1)
+    with pytest.raises(Refusal) as refused:
+        await evaluate(workshop, asked(workshop, endless, "    raise ValueError('no such thing')\n"), quiet)
+    assert (refused.value.code, "no such thing" in str(refused.value)) == (Code.BAD_PROBLEM, True)
+    await workshop.machine.device("cpu").fork_server.cleared()
+    assert not [*workshop.machine.work.glob("build-*"), *workshop.machine.work.glob("builder-*")]
+
+
+@pytest.mark.asyncio
+async def test_a_broken_session_stays_whole_for_those_who_still_wait_with_it(workshop: Workshop) -> None:
+    """They learn that it is lost, and begin anew; closed memory would look like a fault of the candidate."""
+    device = workshop.machine.device("cpu")
+    async with workshop.problems.prepared(SCALE_ADD, device) as waits:
+        (await waits.baseline("eager")).close()
+        async with workshop.problems.prepared(SCALE_ADD, device) as anew:
+            assert anew is not waits and not anew.broken
+            assert waits.arguments.fd >= 0
+    assert waits.arguments.fd < 0
+    async with workshop.problems.prepared(SCALE_ADD, device) as kept:
+        assert kept is anew
+
+
+@pytest.mark.asyncio
+async def test_a_build_that_is_cancelled_takes_nothing_from_another_of_the_same_source(workshop: Workshop) -> None:
+    device = workshop.machine.device("cpu")
+    begun = asyncio.Event()
+
+    async def told(_: str) -> None:
+        begun.set()
+
+    def building() -> asyncio.Task[Build | BuildFault]:
+        return asyncio.create_task(workshop.builds.get(device, HONEST, None, 60.0, told))
+
+    one = building()
+    await begun.wait()
+    other = building()
+    one.cancel()
+    await asyncio.wait([one])
+    built = await other
+    await device.fork_server.cleared()
+    assert isinstance(built, Build)
+    assert Path(built.libraries[0]["path"]).exists()
+
+
+@pytest.mark.asyncio
+async def test_a_library_that_no_build_made_is_none(workshop: Workshop) -> None:
+    """The candidate's code runs in the build's process, and can say anything there."""
+    lie = """
+import sys
+frame = sys._getframe()
+while frame:
+    if isinstance(made := frame.f_locals.get("built"), list):
+        made.append({"kind": "tvm", "key": "k", "name": "n", "path": "/dev/zero"})
+    frame = frame.f_back
+"""
+    assert (result := await evaluate(workshop, asked(workshop, QUICK + lie, ""), quiet)).status == "build_error"
+    assert "nonsense" in result.log

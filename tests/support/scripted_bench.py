@@ -1,0 +1,267 @@
+"""A measuring server that runs nothing: verdicts and timings follow from the source's hash, each call is logged.
+
+    python tests/support/scripted_bench.py --log FILE [--delay SECONDS] [--die-at N] [--behave WORD] [--port N]
+
+`--die-at N` kills the process at the N-th evaluation, with `--behave "die once"` only the first time; with `--behave
+"die describing"` at each description, and with `--behave ponder` a description takes for ever. The environment is told
+as the names of tools. A candidate may order its verdict by a line `# verdict: wrong` or `# speed: 2.5`; a refusal by
+`# refuse: NO_DEVICE`. A problem with a line `# no compile` has no compiled baseline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import BaseModel
+
+EAGER_US, COMPILE_US = 100.0, 80.0
+FAILURES = ("build_error", "run_error", "wrong", "timeout", "suspect")
+GRAPH = {
+    "inputs": [{"name": "x", "shape": [64, 64], "dtype": "float32", "strides": [64, 1]}],
+    "parameters": [],
+    "nodes": [
+        {
+            "name": "relu",
+            "op": "aten.relu.default",
+            "args": [{"node": "x"}],
+            "kwargs": {},
+            "outputs": [{"shape": [64, 64], "dtype": "float32"}],
+        }
+    ],
+    "outputs": ["relu"],
+    "output_structure": "tensor",
+}
+
+
+UNCOVERED = {
+    **GRAPH,
+    "nodes": [
+        *GRAPH["nodes"],  # type: ignore[misc]
+        {
+            "name": "sort",
+            "op": "aten.sort.default",
+            "args": [{"node": "relu"}],
+            "kwargs": {},
+            "outputs": [{"shape": [64, 64], "dtype": "float32"}],
+        },
+    ],
+    "outputs": ["sort"],
+}
+
+
+class Answer(BaseModel, extra="allow"):
+    """Any object; the tests for malformed answers need the freedom."""
+
+
+def timing(median_us: float) -> dict[str, Any]:
+    return {"median_us": median_us, "low_us": median_us * 0.99, "high_us": median_us * 1.01, "samples": 20}
+
+
+def kernel_in(text: str) -> str:
+    """The kernel's own source in a file that is delivered; any other text as it is."""
+    head, begins, rest = text.partition("# ---- The kernel, as it was judged. ----\n")
+    if not begins:
+        return text
+    kernel, ends, _ = rest.partition("\n\n# ---- ")
+    assert ends, f"{head[-80:]!r} begins a file that is delivered, in which no part follows the kernel"
+    return kernel
+
+
+def verdict(source: str, baselines: list[str]) -> dict[str, Any]:
+    """Two of five sources fail; the others run at 0.5 to 4 times the speed of eager PyTorch, to a millionth."""
+    number = int(hashlib.sha256(source.encode()).hexdigest(), 16)
+    told, speed = re.search(r"# verdict: (\w+)", source), re.search(r"# speed: ([\d.]+)", source)
+    status = "passed" if number % 5 > 1 else FAILURES[number // 5 % len(FAILURES)]
+    status = told[1] if told else "passed" if speed else status
+    answer: dict[str, Any] = {"status": status, "log": "", "leads": [], "notes": [], "provenance": {}, "versus": []}
+    answer |= {"error": None, "timing": None, "stages": {"build_s": 0.0, "check_s": 0.0, "time_s": 0.0}}
+    if status != "passed":
+        return answer | {"log": f"scripted {status}\nsecond line"}
+    speedup = float(speed[1]) if speed else 0.5 + number // 25 % 3_500_000 / 1e6
+    times = {"eager": EAGER_US, "compile": COMPILE_US}
+    ratios = {name: times[name] / EAGER_US * speedup for name in baselines}
+    versus = [
+        {
+            "baseline": name,
+            "timing": timing(times[name]),
+            "speedup": {"low": ratio * 0.99, "median": ratio, "high": ratio * 1.01},
+            "verdict": "faster" if ratio > 1 else "slower",
+        }
+        for name, ratio in ratios.items()
+    ]
+    return answer | {"error": 0.5, "timing": timing(EAGER_US / speedup), "versus": versus}
+
+
+def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer:
+    mcp = MCPServer("scripted-bench")
+    device = asyncio.Lock()
+    seen = 0
+
+    @mcp.tool()
+    async def check_environment() -> Answer:
+        cpu = {"name": "cpu", "available": True, "device": "scripted", "arch": "x86_64", "threads": 2}
+        cuda = {"name": "cuda", "available": False, "reason": "no device", "fix": "plug one in"}
+        tools = [{"name": name} for name in os.environ]
+        queue = {
+            "name": "queue",
+            "path": "/q",
+            "usable": False,
+            "why": "only the user ann may write there",
+            "fix": "ask",
+        }
+        builds = {"name": "builds", "path": "/b", "usable": True, "why": "/a b has ' ' in its path"}
+        places = [queue, builds]
+        newer = {"package": "torch", "version": "99.0", "tried": "1.0 to 2.0", "note": "torch 99.0 is newer than all"}
+        return Answer(
+            server="scripted",
+            python="3",
+            torch="99.0",
+            targets=[cpu, cuda],
+            tools=tools,
+            places=places,
+            versions=[newer],
+        )
+
+    @mcp.tool()
+    async def describe_problem(
+        problem: str, target: str, baselines: list[str] | None = None, timeout_s: float = 300
+    ) -> Answer:
+        if behave == "malformed":
+            return Answer(device={"target": target})
+        if behave == "die describing":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if behave == "ponder":
+            await asyncio.sleep(3600)
+        refuse(problem)
+        with log.with_name(f"{log.name}.described").open("a") as file:
+            file.write(f"{baselines}\n")
+        compiled = [] if "# no compile" in problem else [{"name": "compile", "timing": timing(COMPILE_US)}]
+        return Answer(
+            problem_id="p1",
+            target=target,
+            device={"target": target, "name": "scripted", "arch": "x86_64", "threads": 2, "copy_gbps": 10.0},
+            graph_uri=f"problem://{'uncovered' if '# uncovered' in problem else 'p1'}/graph",
+            graph_error=None,
+            flops=4096.0,
+            bytes=32768.0,
+            limit_us=3.2,
+            baselines=[{"name": "eager", "timing": timing(EAGER_US)}, *compiled],
+            notes=[],
+        )
+
+    @mcp.resource("problem://{id}/graph")
+    def graph(id: str) -> str:
+        return json.dumps(UNCOVERED if id == "uncovered" else GRAPH)
+
+    @mcp.tool()
+    async def evaluate_kernel(
+        candidate: str,
+        problem: str,
+        target: str,
+        context: Context,
+        baselines: list[str] | None = None,
+        fresh: bool = False,
+        timeout_s: float = 120,
+        rules: str = "default",
+    ) -> Answer:
+        nonlocal seen
+        seen += 1
+        died = log.with_name(log.name + ".died")
+        if seen == die_at and not (behave == "die once" and died.exists()):
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        refuse(candidate)
+        await context.report_progress(0, 2, "building")
+        async with device:
+            await context.report_progress(1, 2, "timing")
+            await asyncio.sleep(delay)
+        entry = {"source": candidate, "fresh": fresh, "baselines": baselines, "pid": os.getpid()}
+        with log.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+        if "# no compile" in problem and "compile" in (baselines or []):
+            return Answer(**verdict("# verdict: run_error", ["eager"]))
+        return Answer(**verdict(kernel_in(candidate), baselines or ["eager"]))
+
+    @mcp.tool()
+    async def verify_module(source: str, problem: str, target: str, timeout_s: float = 600) -> Answer:
+        broken = "# breaks alone" in source
+        names = ("builds",) if broken else ("builds", "agrees", "state_dict", "to", "compile")
+        checks = [{"name": name, "ok": not broken, "why": "no nvcc" if broken else ""} for name in names]
+        return Answer(checks=checks, torch="none", seconds=0.0)
+
+    @mcp.tool()
+    async def profile_kernel(candidates: list[str], problem: str, target: str, timeout_s: float = 300) -> Answer:
+        if target == "cpu" and "# profiler" not in problem:
+            raise ToolError("NO_PROFILER: the cpu target has no counters; look at the times")
+        for candidate in candidates:
+            refuse(candidate)
+        with log.open("a") as file:
+            file.write(json.dumps({"profiled": candidates, "pid": os.getpid()}) + "\n")
+        return Answer(profiles=[profiled(candidate) for candidate in candidates], refused=[], seconds={}, notes=[])
+
+    @mcp.tool()
+    async def read_report(report: str) -> Answer:
+        return Answer(**report_of(report, whole=True))
+
+    return mcp
+
+
+def profiled(source: str) -> dict[str, Any]:
+    if "# crashes" in source:
+        return {"target": "candidate", "status": "run_error", "log": "Traceback\nRuntimeError: no", "report": None}
+    name = hashlib.sha256(source.encode()).hexdigest()[:12]
+    return {"target": "candidate", "status": "profiled", "log": "", "report": report_of(name, whole=False)}
+
+
+def report_of(name: str, whole: bool) -> dict[str, Any]:
+    """A server's report; among others it is told without its hot lines."""
+    place = {"file": "cuda.cu", "line": 9, "candidate_line": 4, "text": "y[i] = x[i];"}
+    hot = place | {"samples": 90, "share_pct": 90.0, "stalls": {"long_scoreboard": 80.0}}
+    digest = {
+        "name": "relu",
+        "duration_us": 12.5,
+        "bound": "memory",
+        "why": "DRAM is busy",
+        "findings": [{"trouble": "uncoalesced", "words": "half is not needed", "place": place}],
+        "occupancy": {"achieved_pct": 50.0, "limiter": "registers", "waves": None},
+        "stalls": [{"reason": "long_scoreboard", "share_pct": 77.0, "waits_for": "memory"}],
+        "rules": [{"title": "Coalesce", "section": None, "speedup_pct": 30.0, "scope": "global", "text": "Do."}],
+        "hot_lines": [hot] if whole else [],
+        "doubts": [],
+    }
+    return {"report_id": name, "uri": None, "rung": "counters", "digest": digest, "static": [], "notes": []}
+
+
+def refuse(source: str) -> None:
+    if found := re.search(r"# refuse: (\w+)", source):
+        raise ToolError(f"{found[1]}: so it was ordered.")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--delay", type=float, default=0.0)
+    parser.add_argument("--die-at", type=int)
+    parser.add_argument("--behave", default="well")
+    parser.add_argument("--port", type=int, help="serve over HTTP")
+    args = parser.parse_args()
+    if args.behave == "not start":
+        raise SystemExit("scripted: refuses to start")
+    if args.behave == "hang":
+        signal.pause()
+    bench = serve(args.log, args.delay, args.die_at, args.behave)
+    if args.port:
+        bench.run("streamable-http", host="127.0.0.1", port=args.port)
+    else:
+        bench.run("stdio")
