@@ -9,8 +9,8 @@ import warnings
 from pathlib import Path
 
 import pytest
-import rag.texts
 
+import rag.text_files
 from kernel_agent.errors import MistypedSetting, UsageError
 from kernel_agent.llm import cassette
 from kernel_agent.problem.from_python import taken
