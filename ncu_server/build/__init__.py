@@ -1,0 +1,1 @@
+"""Compilers: candidates become libraries, CUDA becomes cubins, cubins become listings."""
