@@ -17,11 +17,11 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from ncu_server.rules import lint, triton_cache
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Lease, Progress
-from ncu_server.sandbox.shared_memory import WarmUp
+from ncu_server.rules import lint, triton_cache
 from ncu_server.sandbox.forkserver import Child, ChildDied, ChildFault, ChildTimeout
+from ncu_server.sandbox.shared_memory import WarmUp
 
 LOG_LENGTH = 6000
 GONE_S = 5.0

@@ -18,17 +18,17 @@ from typing import Any, Literal
 
 from ncu_server.build import demangle, nvcc, occupancy
 from ncu_server.build.builds import compiler_words, unbuildable
-from ncu_server.wire.compilation import CompileResult, Diagnostic, Resources
+from ncu_server.build.store import Store
 from ncu_server.errors import Code, Refusal
 from ncu_server.machine.lease import Progress
-from ncu_server.sandbox.supervisor import Supervisor
 from ncu_server.machine.machine import Machine, probed
-from ncu_server.sandbox.enter import scrubbed
 from ncu_server.machine.scratch import workplace
-from ncu_server.build.store import Store
-from ncu_server.targets import TARGETS, Probe, Target, architecture
-from ncu_server.sandbox.policy import Policy
+from ncu_server.sandbox.enter import scrubbed
 from ncu_server.sandbox.forkserver import ChildDied, ChildFault, ChildTimeout
+from ncu_server.sandbox.policy import Policy
+from ncu_server.sandbox.supervisor import Supervisor
+from ncu_server.targets import TARGETS, Probe, Target, architecture
+from ncu_server.wire.compilation import CompileResult, Diagnostic, Resources
 
 DEFAULT_ARCH = "sm_90"
 RESULT, WORDS, CANDIDATE, FILE = "result.json", "ptxas.txt", "candidate.py", "source.cu"

@@ -105,14 +105,42 @@ class Form:
 
 
 FORMS = (
-    Form("torch.cuda._sleep's kernel is called spin_kernel", "worker/provenance.py", "test_provenance_cuda.py"),
-    Form("operators of torch are called aten:: on the timeline", "worker/provenance.py", "test_provenance.py"),
-    Form("c10::Allocator and c10::SetCPUAllocator of torch's headers", "worker/keeping.cpp", "test_keeping.py"),
-    Form("names in torch's headers that slim ones stand in for", "worker/slim.py", "test_slim.py"),
-    Form("what torch.export's program tells of its signature and outputs", "worker/trace.py", "test_server.py"),
-    Form("Inductor's kernels are called triton_ and cpp_, then _fused_", "worker/inductor.py", "test_inductor.py"),
-    Form("Triton's cache: name in K.json, place in K.source, groups in __grp__K", "jitted.py", "test_triton.py"),
-    Form("Triton's autotuner keeps what it measured in K.autotune.json", "worker/jit.py", "test_triton.py"),
+    Form(
+        "torch.cuda._sleep's kernel is called spin_kernel",
+        "worker/authorship/profile.py",
+        "worker/test_authorship_profile_cuda.py",
+    ),
+    Form(
+        "operators of torch are called aten:: on the timeline",
+        "worker/authorship/profile.py",
+        "worker/test_authorship_profile.py",
+    ),
+    Form(
+        "c10::Allocator and c10::SetCPUAllocator of torch's headers",
+        "worker/timing/allocator.cpp",
+        "worker/test_allocator.py",
+    ),
+    Form(
+        "names in torch's headers that slim ones stand in for",
+        "worker/building/slim_headers.py",
+        "worker/test_slim_headers.py",
+    ),
+    Form("what torch.export's program tells of its signature and outputs", "worker/tracing/graph.py", "test_server.py"),
+    Form(
+        "Inductor's kernels are called triton_ and cpp_, then _fused_",
+        "worker/tracing/inductor.py",
+        "worker/test_inductor.py",
+    ),
+    Form(
+        "Triton's cache: name in K.json, place in K.source, groups in __grp__K",
+        "rules/triton_cache.py",
+        "targets/test_triton.py",
+    ),
+    Form(
+        "Triton's autotuner keeps what it measured in K.autotune.json",
+        "worker/building/triton_cache.py",
+        "targets/test_triton.py",
+    ),
 )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ncu_server.build.builds import Build, BuildFault, Builds
+from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Lease
 from ncu_server.rules import lint, triton_cache
 from ncu_server.rules.authorship import Ownership
@@ -228,13 +229,16 @@ class Bench:
         build = ["gcc", "-shared", "-fPIC", str(Path(__file__).parent / "no_gpu.c"), "-o", str(library)]
         subprocess.run([*build, "-Wl,-soname,libcuda.so.1"], check=True)
         self.target = TARGETS["triton"]
-        environment = self.target.environment(Probe(True, "none", "sm_90", 0))
+        probe = Probe(True, "none", "sm_90", 0)
+        environment = self.target.environment(probe)
         paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("LD_LIBRARY_PATH"))))
         given = {"TRITON_LIBCUDA_PATH": str(folder), "LD_LIBRARY_PATH": paths, "OMP_NUM_THREADS": "1"}
         path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        self.fork_server = ForkServer(folder, {**path, **environment, **given}, "cpu")
+        environment = {**path, **environment, **given}
+        self.fork_server = ForkServer(folder, environment, "cpu")
         self.builds = Builds(folder)
         self.lease, self.queued = Lease(2), asyncio.Event()
+        self.device = Device(self.target, probe, self.fork_server, self.lease, environment, folder, folder)
         self.arguments, self.inputs = Shared("arguments"), Shared("inputs")
         self.warm_up = WarmUp(SCALE_ADD, "cpu", 7, self.arguments, [self.inputs])
 
@@ -247,11 +251,11 @@ class Bench:
             self.inputs.seal(await child.ask("draw", [self.inputs.fd], variant="get_inputs", input_seed=1))
 
     async def build(self, source: str) -> Build | BuildFault:
-        async def report(words: str) -> None:
+        async def progress(words: str) -> None:
             if words.startswith("queued"):
                 self.queued.set()
 
-        return await self.builds.get(self.fork_server, self.target, source, self.warm_up, self.lease, 120, report)
+        return await self.builds.get(self.device, source, self.warm_up, 120, progress)
 
     async def run(self, source: str, built: Build) -> None:
         child = await self.fork_server.spawn("candidate", readable=[built.directory])

@@ -78,7 +78,7 @@ def test_all_that_is_listed_is_used_and_all_that_is_used_is_listed() -> None:
 def test_what_is_read_and_cannot_be_asked_for_has_its_test() -> None:
     for form in private.FORMS:
         assert (ROOT / "ncu_server" / form.reader).exists()
-        assert (HERE / form.test).exists()
+        assert (ROOT / "tests" / "ncu_server" / form.test).exists()
 
 
 @pytest.mark.parametrize("package", versions.TRIED)
