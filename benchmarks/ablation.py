@@ -1,0 +1,167 @@
+"""Which shipped case fails without which mechanism of the judge: each is switched off in a copy, and the cheats judged.
+
+python -m benchmarks.ablation [--target T] [--only MECHANISM ...] [--jobs N] [--times N] [--out DIR] [CASE ...]
+
+A mechanism is switched off in the source of the copy: a function answers at once, or a constant has another value. The
+cases are those of the target that are cheats, or those that are named (shell patterns). A case needs a mechanism where
+it fails in each of `--times` runs without it and passes with all of them. `--jobs` copies are judged at once, each
+with a queue of its own, so that they disturb one another: name no more than a third of the machine's cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.serving import ROOT, keep, machine, table
+from ncu_server.selftest.cases import cases
+from ncu_server.selftest.run import chosen
+
+WHOLE = "(nothing)"
+
+
+@dataclass(frozen=True, slots=True)
+class Off:
+    """In a file of ncu_server, what is switched off: `name` is a constant, a function or a method `Class.method`, and
+    `by` its value, or what it answers at once."""
+
+    file: str
+    name: str
+    by: str
+
+
+MECHANISMS: dict[str, tuple[Off, ...]] = {
+    WHOLE: (),
+    "static reading": (Off("rules/lint.py", "REJECT", "()"),),
+    "names in the ELF": (Off("rules/authorship.py", "vendors", "set()"),),
+    "whose kernel it is": (Off("rules/authorship.py", "Ownership.owns", "not LIBRARY_KERNEL.search(kernel)"),),
+    "wrapped functions": (Off("worker/authorship/instrument.py", "Watch.over", "None"),),
+    "profile before wrapping": (
+        Off("worker/authorship/profile.py", "joined", "seen"),
+        Off("worker/authorship/profile.py", "concealed", "{}"),
+    ),
+    "model made anew": (Off("judge/evaluate.py", "_seen_anew", "None"),),
+    "silenced run": (Off("judge/evaluate.py", "_silenced", "authorship.settle(doubtful, 1.0)"),),
+    "what a call leaves on": (Off("worker/authorship/tamper.py", "Intact.held", "None"),),
+    "no look at frames": (Off("worker/authorship/tamper.py", "Blinds.draw", "None"),),
+    "ctypes audit": (Off("worker/authorship/ctypes_audit.py", "Opened.listen", "None"),),
+    "unseen draws": (Off("judge/benchmark.py", "_unremembered", "None"),),
+    "audits of blocks": (Off("judge/benchmark.py", "audits", "frozenset()"),),
+    "last timed call compared": (Off("judge/benchmark.py", "_held", "None"),),
+    "roofline floor": (Off("judge/benchmark.py", "_believe", "None"),),
+    "time that it computes": (Off("judge/interleave.py", "computes_untold", "False"),),
+    "alike values": (Off("worker/timing/stage.py", "ALIKE, ALIKE_KEPT", "0, 0"),),
+    "twins": (Off("judge/preparation.py", "TWINS", "0"),),
+    "further draws": (Off("judge/preparation.py", "AGAIN, AGAIN_BYTES, AGAIN_S", "0, 0, 0.0"),),
+    "hard inputs": (Off("judge/preparation.py", "_sharper", "None"),),
+    "far inputs": (Off("judge/preparation.py", "_draw_far", "None"),),
+    "plain values": (Off("judge/preparation.py", "_vary_plain_values", "None"),),
+    "where a constant would do": (Off("judge/preparation.py", "_constant", "None"),),
+    "NaN among the inputs": (Off("judge/checking.py", "_reads", "None"),),
+    "poisoned outputs": (
+        Off("worker/timing/devices.py", "Cpu.poison", "None"),
+        Off("worker/timing/devices.py", "Cuda.poison", "None"),
+    ),
+    "outputs apart in memory": (Off("worker/candidate.py", "Candidate._fresh", "True"),),
+}
+
+
+def without(source: str, off: Off) -> str:
+    """The source with one thing switched off. Raises LookupError where there is no such thing."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).strip("()") == off.name:
+            return _spliced(source, node.value, off.by)
+    for function in _functions(ast.parse(source), off.name):
+        first, last = function.body[0], function.body[-1]
+        lines = source.splitlines()
+        lines[first.lineno - 1 : last.end_lineno] = [f"{' ' * first.col_offset}return {off.by}"]
+        return "\n".join(lines) + "\n"
+    raise LookupError(f"{off.file} has no {off.name}")
+
+
+def _functions(tree: ast.Module, name: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    owner, _, own = name.rpartition(".")
+    scopes = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == owner] if owner else [tree]
+    return [
+        n for s in scopes for n in s.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == own
+    ]
+
+
+def _spliced(source: str, node: ast.expr, text: str) -> str:
+    lines = source.splitlines(keepends=True)
+    begins = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
+    ends = sum(map(len, lines[: (node.end_lineno or node.lineno) - 1])) + (node.end_col_offset or 0)
+    return source[:begins] + text + source[ends:]
+
+
+def failing(mechanism: str, target: str, names: Sequence[str]) -> set[str]:
+    """The cases that do not come out as they should without a mechanism. Raises RuntimeError where none is judged."""
+    with tempfile.TemporaryDirectory(prefix="ablation-") as place:
+        copy = Path(place) / "copy"
+        shutil.copytree(ROOT / "ncu_server", copy / "ncu_server", ignore=shutil.ignore_patterns("__pycache__"))
+        for off in MECHANISMS[mechanism]:
+            file = copy / "ncu_server" / off.file
+            file.write_text(without(file.read_text(), off))
+        around = os.environ | {"XDG_CACHE_HOME": f"{place}/cache", "NCU_SERVER_LEASES": f"{place}/leases"}
+        around["PYTHONPATH"] = os.pathsep.join(p for p in (str(copy), os.environ.get("PYTHONPATH")) if p)
+        command = [sys.executable, "-m", "ncu_server", "selftest", "--json", "--target", target, *names]
+        done = subprocess.run(command, cwd=copy, env=around, capture_output=True, text=True, check=False)
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if not rows:
+        raise RuntimeError(f"without {mechanism}: {done.stderr.strip()[-500:]}")
+    return {row["case"] for row in rows if not row["ok"]}
+
+
+def main() -> None:
+    """Judge, print the table, and keep it where `--out` says."""
+    given = _parser().parse_args()
+    target = given.target
+    wanted = [case for case in chosen(cases(), target, given.names) if given.names or not case.honest]
+    names = [case.name for case in wanted]
+    found: dict[str, Counter[str]] = {mechanism: Counter() for mechanism in [WHOLE, *(given.only or MECHANISMS)]}
+    runs = [mechanism for mechanism in found for _ in range(given.times)]
+    with ThreadPoolExecutor(given.jobs) as pool:
+        for mechanism, failed in zip(runs, pool.map(lambda m: failing(m, target, names), runs), strict=True):
+            found[mechanism].update(failed)
+            print(f"{mechanism}: {', '.join(sorted(failed)) or 'none'}", flush=True)
+    anyway = set(found[WHOLE])
+    rows = [
+        [mechanism, ", ".join(sorted(c for c, n in failed.items() if n == given.times and c not in anyway)) or "none"]
+        for mechanism, failed in found.items()
+        if mechanism != WHOLE
+    ]
+    title = f"# Which cheat passes without which mechanism\n\n{machine(target)}; {len(names)} cases"
+    head = f"Failing with all mechanisms: {', '.join(sorted(anyway)) or 'none'}.\n\n"
+    keep(
+        given.out,
+        f"ablation-{target}",
+        title,
+        head + table(["Mechanism", "Cases that fail without it"], rows),
+        {"times": given.times, "failing": {mechanism: dict(failed) for mechanism, failed in found.items()}},
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("benchmarks.ablation", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="CASE")
+    parser.add_argument("--target", default="cpu", choices=("cpu", "cuda", "triton"))
+    parser.add_argument("--only", nargs="+", metavar="MECHANISM", choices=sorted(MECHANISMS))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    return parser
+
+
+if __name__ == "__main__":
+    main()
