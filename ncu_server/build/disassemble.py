@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from ncu_server.build import sass, demangle
-from ncu_server.machine import toolkit
-from ncu_server.wire.compilation import CompileResult, Listing
+from ncu_server.build import demangle, sass
 from ncu_server.build.compile import LONGEST_NAME, RESULT, folder_of, walled
+from ncu_server.build.store import Store
 from ncu_server.errors import Code, Refusal
+from ncu_server.machine import toolkit
 from ncu_server.machine.machine import Machine
 from ncu_server.machine.scratch import workplace
-from ncu_server.build.store import Store
+from ncu_server.wire.compilation import CompileResult, Listing
 
 Level = Literal["sass", "ptx"]
 TIMEOUT_S = 120.0

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ncu_server.wire.compilation import Diagnostic, Resources
 from ncu_server.errors import Code, Refusal
+from ncu_server.wire.compilation import Diagnostic, Resources
 
 FLAGS = re.compile(
     r"-O[0-3]|--?use_fast_math|--?(fmad|ftz|prec-div|prec-sqrt)=(true|false)|--?std=c\+\+(11|14|17|20)|"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ncu_server.build import nvcc
-from tests.support.measuring import SCALE_ADD, Server, descendants, opened, server_parameters
 from tests.support.kernels import BROKEN, CANDIDATE, SPILLS
+from tests.support.measuring import SCALE_ADD, Server, descendants, opened, server_parameters
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),

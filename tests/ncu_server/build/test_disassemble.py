@@ -9,8 +9,8 @@ import pytest
 from ncu_server.build import sass
 from ncu_server.errors import Refusal
 from ncu_server.machine import toolkit
-from tests.support.measuring import Server
 from tests.support.kernels import CANDIDATE, SPILLS, TENSOR
+from tests.support.measuring import Server
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
