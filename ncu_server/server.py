@@ -13,9 +13,10 @@ from ncu_server.build.store import Store
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine import versions
 from ncu_server.profiler.reports import Reports
-from ncu_server.tools import examining, judging, profiling, prompts, protocol
+from ncu_server.tools import TOOLS, prompts, protocol
 from ncu_server.tools.http import OneToken, authorization
-from ncu_server.tools.surface import State, Surface
+from ncu_server.tools.state import State
+from ncu_server.tools.surface import Surface
 
 
 def make_server(cache: Path | None = None, token: OneToken | None = None) -> Surface:
@@ -44,9 +45,8 @@ def make_server(cache: Path | None = None, token: OneToken | None = None) -> Sur
         auth=authorization() if token else None,
         middleware=[protocol.named],
     )
-    judging.add(mcp)
-    examining.add(mcp)
-    profiling.add(mcp)
+    for add in TOOLS:
+        add(mcp)
     prompts.add(mcp)
     return mcp
 

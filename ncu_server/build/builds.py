@@ -15,25 +15,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from pydantic import TypeAdapter, ValidationError
-
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Lease, Progress
 from ncu_server.rules import lint, triton_cache
 from ncu_server.sandbox.forkserver import Child, ChildDied, ChildFault, ChildTimeout
 from ncu_server.sandbox.shared_memory import WarmUp
+from ncu_server.worker import verbs
 
 LOG_LENGTH = 6000
 GONE_S = 5.0
 MOST_BYTES = 1 << 30  # of a library: it is read whole to see what it calls
-LIBRARIES = TypeAdapter(list[dict[str, str]])
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
     """The libraries of a candidate that was built, where they lie, and how long it took (0 where it was there)."""
 
-    libraries: list[dict[str, str]]
+    libraries: list[verbs.Library]
     directory: str
     seconds: float
 
@@ -87,7 +85,7 @@ class Builds:
             directory = str(self._work / f"build-{next(self._numbers)}")  # never one that another may be clearing
             child = await device.fork_server.spawn("builder", writable=[directory])
             try:
-                answer = await child.ask("build", timeout_s=timeout_s, source=source, directory=directory)
+                answer = await child.ask(verbs.Build(source, directory), timeout_s=timeout_s)
                 if warm_up:
                     await _warm_up(child, warm_up, device.lease, timeout_s, progress)
             except ChildFault as fault:
@@ -102,9 +100,9 @@ class Builds:
                 child.close()
             seconds = time.monotonic() - began
         try:
-            libraries = LIBRARIES.validate_python(answer["libraries"])
+            libraries = answer["libraries"]
             inside = all(_lies_in(Path(directory), Path(library["path"])) for library in libraries)
-        except (ValidationError, KeyError, TypeError, ValueError, OSError):
+        except (ValueError, OSError):
             inside = False
         if not inside:
             return BuildFault("the build's process answered nonsense", seconds)
@@ -130,10 +128,11 @@ async def _warm_up(child: Child, warm_up: WarmUp, lease: Lease, timeout_s: float
 
     What else befalls it befalls the run as well, and is judged there: the build stands.
     """
+    asked = verbs.Warm(warm_up.device, warm_up.parameter_seed, warm_up.arguments.spec, warm_up.specs)
     for held in (lease.shared, lease.alone):
         async with held(progress):
             with contextlib.suppress(ChildDied):
-                if not await child.ask("warm", warm_up.fds, timeout_s, **warm_up.wire()):
+                if not await child.ask(asked, warm_up.fds, timeout_s):
                     continue
             child.scrap = []
             child.close()

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ncu_server.build import demangle, nvcc, occupancy
 from ncu_server.build.builds import compiler_words, unbuildable
@@ -29,6 +29,7 @@ from ncu_server.sandbox.policy import Policy
 from ncu_server.sandbox.supervisor import Supervisor
 from ncu_server.targets import TARGETS, Probe, Target, architecture
 from ncu_server.wire.compilation import CompileResult, Diagnostic, Resources
+from ncu_server.worker import verbs
 
 DEFAULT_ARCH = "sm_90"
 RESULT, WORDS, CANDIDATE, FILE = "result.json", "ptxas.txt", "candidate.py", "source.cu"
@@ -176,7 +177,6 @@ async def _candidate(machine: Machine, request: CompileRequest, arch: str, compi
         directory = place / "build"
         child = await device.fork_server.spawn("builder", writable=[str(directory)])
         child.scrap = []  # the workplace goes with all there is in it
-        given: dict[str, Any] = {"source": request.source, "directory": str(directory)}
         fault, libraries = None, []
         try:
             imagined = replace(device.probe, arch=arch.rstrip("a"), compiler=compiler)
@@ -184,11 +184,13 @@ async def _candidate(machine: Machine, request: CompileRequest, arch: str, compi
             flags = {"NVCC_APPEND_FLAGS": " ".join([*request.flags, *nvcc.ALWAYS])}
             variables = machine.variables(TARGETS["cuda"], imagined) | flags
             try:
-                answer = await child.ask("examine", timeout_s=request.timeout_s, variables=variables, **given)
-                libraries = _texts(answer, "libraries", "path")
+                asked = verbs.Examine(request.source, str(directory), variables)
+                answer = await child.ask(asked, timeout_s=request.timeout_s)
+                libraries = [library["path"] for library in answer["libraries"]]
             except ChildFault as raised:
                 fault = raised
-            said = "\n".join(_texts(await child.ask("words", timeout_s=WORDS_S)))
+            words = await child.ask(verbs.Words(), timeout_s=WORDS_S)
+            said = "\n".join(words)
         except ChildTimeout:
             return Made("", {}, f"the build took longer than {request.timeout_s:.0f} s", timed_out=True)
         except ChildDied as died:
@@ -216,17 +218,6 @@ def _target(compiler: str) -> tuple[Target, Probe]:
     if found.available:
         return TARGETS["cuda"], found
     return replace(TARGETS["cuda"], name="cuda, compiled only"), Probe(True, "none", DEFAULT_ARCH, 0, compiler)
-
-
-def _texts(answer: object, *path: str) -> list[str]:
-    """The texts in a list that a child sent, or in a field of its rows: it ran foreign code, all else is left out."""
-    rows = answer.get(path[0]) if path and isinstance(answer, dict) else answer
-    values = [row.get(path[1]) if path and isinstance(row, dict) else row for row in _list(rows)]
-    return [value for value in values if isinstance(value, str)]
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _files(places: Sequence[Path]) -> dict[str, bytes]:

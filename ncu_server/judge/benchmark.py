@@ -7,21 +7,24 @@ import contextlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
-from ncu_server.judge import peaks, replies
+from ncu_server.judge import peaks
 from ncu_server.judge.candidate import Attempt, Objection, blamed, compared, exhausted
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import MAX_PAIRS, MIN_PAIRS, Samples, alternate, longer_at_first, visited
 from ncu_server.judge.problem import Sides
-from ncu_server.judge.roofline import Work, floor_us, limit_us
+from ncu_server.judge.roofline import floor_us, limit_us
 from ncu_server.judge.telemetry import GAUGES, Gauge
 from ncu_server.judge.trusted import ours
 from ncu_server.rules import comparison
 from ncu_server.sandbox.forkserver import Child, ChildError
-from ncu_server.sandbox.shared_memory import Shared
+from ncu_server.sandbox.shared_memory import Shared, Spec
+from ncu_server.sandbox.verb import Verb
 from ncu_server.wire import evaluation
+from ncu_server.worker import verbs
 
+T = TypeVar("T")
 SAMPLING_S = {"cpu": 1.5, "cuda": 0.4}  # by device: how long the alternation may go on
 CANDIDATE = "candidate"
 LONGER, SLACK_US = 1.4, {"cpu": 50.0, "cuda": 2.0}  # beyond both first sight costs more than noise
@@ -129,7 +132,7 @@ async def _at_first_sight(attempt: Attempt, input_set: InputSet, sides: Sides) -
 async def _visited(attempt: Attempt, sides: Sides, draws: list[Shared], group: int) -> dict[str, list[float]]:
     eager, timeout_s, fds = sides.children["eager"], attempt.request.timeout_s, [one.fd for one in draws]
     with blamed(attempt, "in a timed call"):
-        await _both(attempt, eager, "take_unseen", fds, fds, inputs=[one.spec for one in draws])
+        await _both(attempt, eager, verbs.TakeUnseen([one.spec for one in draws]), fds, fds)
         return await visited({"eager": eager, CANDIDATE: attempt.child}, len(draws), group, timeout_s)
 
 
@@ -159,9 +162,8 @@ async def _held(attempt: Attempt, input_set: InputSet, eager: Child, window: flo
         contextlib.closing(Shared("want")) as want,
         contextlib.closing(Shared("got")) as got,
     ):
-        right, said = await _both(attempt, eager, "snapshot", [want.fd], [got.fd], window=window)
+        right, spec = await _both(attempt, eager, verbs.Snapshot(window), [want.fd], [got.fd])
         want.seal(right)
-        spec = replies.spec(said)
         try:
             await compared(
                 attempt, _as_timed(input_set, want), want, got, spec, comparison.BOUND + 1, "in a timed call"
@@ -172,41 +174,41 @@ async def _held(attempt: Attempt, input_set: InputSet, eager: Child, window: flo
             await _reconsidered(attempt, input_set, got, spec, window)
 
 
-async def _reconsidered(
-    attempt: Attempt, input_set: InputSet, got: Shared, spec: dict[str, Any], window: float | None
-) -> None:
+async def _reconsidered(attempt: Attempt, input_set: InputSet, got: Shared, spec: Spec, window: float | None) -> None:
     with (
         contextlib.closing(await attempt.prepared.exactly(input_set)) as exact,
         contextlib.closing(Shared("whole")) as whole,
     ):
         if window is not None:
-            spec, got = replies.spec(await attempt.ask("snapshot", [whole.fd], last=False)), whole
+            spec, got = await attempt.ask(verbs.Snapshot(last=False), [whole.fd]), whole
         await compared(attempt, exact, exact.expected, got, spec, comparison.BOUND + 1, "in a timed call")
 
 
 async def _both(
-    attempt: Attempt, eager: Child, verb: str, fds: Sequence[int], of_candidate: Sequence[int], **arguments: Any
-) -> tuple[Any, Any]:
+    attempt: Attempt, eager: Child, verb: Verb[T], fds: Sequence[int], of_candidate: Sequence[int]
+) -> tuple[T, T]:
     """What the reference and the candidate answer, asked at the same time; raises what either raises once both have
     answered."""
-    asked = (
-        child.ask(verb, f, attempt.request.timeout_s, **arguments)
-        for child, f in ((eager, fds), (attempt.child, of_candidate))
-    )
-    said = await asyncio.gather(*asked, return_exceptions=True)
-    for fault in said:
-        if isinstance(fault, BaseException):
-            raise fault
-    return said[0], said[1]
+    timeout_s = attempt.request.timeout_s
+    asked = [eager.ask(verb, fds, timeout_s), attempt.child.ask(verb, of_candidate, timeout_s)]
+    answers = []
+    for answer in await asyncio.gather(*asked, return_exceptions=True):
+        if isinstance(answer, BaseException):
+            raise answer
+        answers.append(answer)
+    return answers[0], answers[1]
 
 
 def _as_timed(input_set: InputSet, want: Shared) -> InputSet:
     """The case with the layout that was written."""
-    written = [{what: place[what] for what in comparison.LAYOUT} for place in want.spec["tensors"]]
-    return replace(input_set, tensors=[tensor | now for tensor, now in zip(input_set.tensors, written, strict=True)])
+    tensors: list[verbs.Seen] = [
+        {"name": tensor["name"], "shape": now["shape"], "dtype": now["dtype"], "bytes": now["bytes"]}
+        for tensor, now in zip(input_set.tensors, want.spec["tensors"], strict=True)
+    ]
+    return replace(input_set, tensors=tensors)
 
 
-async def _counted(attempt: Attempt, input_set: InputSet) -> tuple[Work, evaluation.Peaks]:
+async def _counted(attempt: Attempt, input_set: InputSet) -> tuple[verbs.Work, evaluation.Peaks]:
     try:
         return await attempt.prepared.work(input_set), await peaks.measured(attempt.prepared)
     except ChildError as fault:
@@ -214,7 +216,7 @@ async def _counted(attempt: Attempt, input_set: InputSet) -> tuple[Work, evaluat
 
 
 async def _believe(
-    attempt: Attempt, input_set: InputSet, samples: Samples, work: Work, reached: evaluation.Peaks
+    attempt: Attempt, input_set: InputSet, samples: Samples, work: verbs.Work, reached: evaluation.Peaks
 ) -> None:
     """Nothing reads its inputs faster than the device can; the device is measured anew before that is said. Where the
     reference itself is faster, more was counted than has to be read."""

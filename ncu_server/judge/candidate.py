@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 from ncu_server.build.builds import Build
 from ncu_server.judge import replies
@@ -14,8 +14,12 @@ from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.trusted import ours
 from ncu_server.rules import comparison
 from ncu_server.sandbox.forkserver import Child, ChildError, ChildFault, ChildTimeout
-from ncu_server.sandbox.shared_memory import Shared
+from ncu_server.sandbox.shared_memory import Shared, Spec
+from ncu_server.sandbox.verb import Verb
 from ncu_server.wire import evaluation
+from ncu_server.worker import verbs
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,8 @@ class Attempt:
     stages: evaluation.Stages
     notes: list[str] = field(default_factory=list)
 
-    async def ask(self, verb: str, fds: list[int], **arguments: Any) -> Any:
-        return await self.child.ask(verb, fds, self.request.timeout_s, **arguments)
+    async def ask(self, verb: Verb[T], fds: list[int]) -> T:
+        return await self.child.ask(verb, fds, self.request.timeout_s)
 
 
 def exhausted(error: ChildError) -> bool:
@@ -82,8 +86,6 @@ def blamed(attempt: Attempt, where: str) -> Iterator[None]:
             raise Objection("wrong", error.text) from error
         words = error.trace if isinstance(error, ChildFault) else str(error)
         raise Objection("run_error", f"{where}: {words}") from error
-    except replies.Malformed as malformed:
-        raise Objection("run_error", f"{where}: the candidate's process answered nonsense: {malformed}") from malformed
 
 
 async def opened(attempt: Attempt, child: Child | None = None) -> None:
@@ -92,10 +94,7 @@ async def opened(attempt: Attempt, child: Child | None = None) -> None:
     prepared, request, warm_up = attempt.prepared, attempt.request, attempt.prepared.warm_up
     child = child or attempt.child
     with blamed(attempt, "in the constructor"):
-        await child.ask(
-            "open",
-            [prepared.arguments.fd],
-            request.timeout_s,
+        asked = verbs.OpenCandidate(
             source=request.candidate,
             device=prepared.target.device,
             parameter_seed=prepared.parameter_seed,
@@ -103,21 +102,22 @@ async def opened(attempt: Attempt, child: Child | None = None) -> None:
             libraries=attempt.built.libraries,
             kernels=attempt.built.kernels if warm_up else None,
         )
+        await child.ask(asked, [prepared.arguments.fd], request.timeout_s)
     if warm_up:
         with blamed(attempt, "in a first call"):
-            await child.ask("practise", warm_up.fds[1:], request.timeout_s, inputs=warm_up.wire()["inputs"])
+            await child.ask(verbs.Practise(warm_up.specs), warm_up.fds[1:], request.timeout_s)
 
 
 async def compared(
-    attempt: Attempt, input_set: InputSet, want: Shared, got: Shared, spec: dict[str, Any], bound: float, where: str
+    attempt: Attempt, input_set: InputSet, want: Shared, got: Shared, spec: Spec, bound: float, where: str
 ) -> float:
+    replies.require_tree(attempt.child, spec, got)
     tensors = input_set.tensors[: len(want.spec["tensors"])]
     if fault := comparison.structure_fault(want.spec, tensors, spec):
         raise Objection("wrong", f"{where}: {fault}")
-    replies.held(spec, got.freeze())
     judge = await attempt.prepared.judge()
     units = input_set.units[: len(tensors)]
-    results = await judge.ask("compare", [want.fd, got.fd], expected=want.spec, got=spec, units=units, bound=bound)
+    results = await judge.ask(verbs.Compare(want.spec, spec, units, bound), [want.fd, got.fd])
     error = comparison.largest(results)
     if fault := comparison.value_fault(input_set.names[: len(tensors)], results, bound):
         raise Objection("wrong", f"{where}: {fault}", error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 from ncu_server.judge import replies
 from ncu_server.judge.candidate import Attempt, Objection, blamed, compared, opened
@@ -12,6 +11,7 @@ from ncu_server.judge.parameters import explained
 from ncu_server.rules import comparison
 from ncu_server.sandbox.forkserver import Child, ChildError, ChildFault
 from ncu_server.sandbox.shared_memory import Shared
+from ncu_server.worker import verbs
 
 # What a candidate's call raises that is no refusal of what it was given.
 FAULTS = {"UnacceptableOutput", "AcceleratorError", "OutOfMemoryError"}
@@ -30,7 +30,7 @@ async def checked(attempt: Attempt) -> float:
 async def _checked_on(attempt: Attempt, input_set: InputSet) -> float:
     with blamed(attempt, input_set.where), contextlib.closing(Shared("seen")) as got:
         try:
-            ran = replies.checked(await _asked(attempt.child, attempt, input_set.inputs, got, input_set))
+            ran = await _check(attempt.child, attempt, input_set.inputs, got, input_set)
         except ChildFault as fault:
             if not input_set.change or fault.kind in FAULTS:
                 raise
@@ -38,25 +38,24 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> float:
             return 0.0
         try:
             error = await compared(
-                attempt, input_set, input_set.expected, got, ran.seen, comparison.BOUND, input_set.where
+                attempt, input_set, input_set.expected, got, ran["seen"], comparison.BOUND, input_set.where
             )
         except Objection as objection:
             if input_set.change:
                 raise Objection(objection.status, f"{objection.log}; {CALL}", objection.error) from None
             if objection.error is None:
                 raise
-            raise await explained(attempt, input_set, got, ran.seen, objection) from None
-    if not ran.kept:
+            raise await explained(attempt, input_set, got, ran["seen"], objection) from None
+    if not ran["kept"]:
         raise Objection("wrong", f"{input_set.where}: the candidate changes its inputs", error)
-    if input_set.fresh and not ran.fresh:
+    if input_set.fresh and not ran["fresh"]:
         words = "an output lies in the memory of an earlier call's, which is still held"
         raise Objection("wrong", f"{input_set.where}: {words}", error)
     return error
 
 
-async def _asked(child: Child, attempt: Attempt, inputs: Shared, got: Shared, input_set: InputSet) -> Any:
-    fds, timeout_s = [inputs.fd, got.fd], attempt.request.timeout_s
-    return await child.ask("check", fds, timeout_s, inputs=inputs.spec, effects=input_set.effects)
+async def _check(child: Child, attempt: Attempt, inputs: Shared, got: Shared, input_set: InputSet) -> verbs.Checked:
+    return await child.ask(verbs.Check(inputs.spec, input_set.effects), [inputs.fd, got.fd], attempt.request.timeout_s)
 
 
 async def _reads(attempt: Attempt, input_set: InputSet, holed: Shared) -> None:
@@ -68,14 +67,14 @@ async def _reads(attempt: Attempt, input_set: InputSet, holed: Shared) -> None:
         try:
             await opened(attempt, child)
             seen = [
-                replies.checked(await _asked(child, attempt, inputs, got, input_set)).seen
+                (await _check(child, attempt, inputs, got, input_set))["seen"]
                 for inputs, got in ((input_set.inputs, one), (holed, two))
             ]
             for spec, got in zip(seen, (one, two), strict=True):
-                replies.held(spec, got.freeze())
-        except (ChildError, Objection, replies.Malformed):
+                replies.require_tree(child, spec, got)
+        except (ChildError, Objection):
             return
         judge = await attempt.prepared.judge()
-        if seen[0] == seen[1] and await judge.ask("identical", [one.fd, two.fd], one=seen[0], other=seen[1]):
+        if seen[0] == seen[1] and await judge.ask(verbs.Identical(*seen), [one.fd, two.fd]):
             words = "the output is the same, bit by bit, with rows of NaN that the judge put into the inputs, though "
             raise Objection("wrong", f"{words}NaN shows in whatever is computed of it: the inputs are not read")

@@ -15,6 +15,7 @@ from ncu_server.machine.lease import Progress
 from ncu_server.sandbox.forkserver import ChildError, ChildFault, Lost
 from ncu_server.targets import architecture
 from ncu_server.wire import evaluation
+from ncu_server.worker.verbs import Work
 
 
 async def describe(
@@ -91,16 +92,17 @@ TENSORS_SHOWN = 16
 OPERATORS_SHOWN = 30
 
 
-def _left_out(work: dict[str, Any], operators: list[str]) -> dict[str, int]:
+def _left_out(work: Work, operators: list[str]) -> dict[str, int]:
     """How many of each list do not stand in the result."""
-    counts = {name: len(work[name]) - TENSORS_SHOWN for name in ("inputs", "outputs", "parameters")}
+    lists = {"inputs": work["inputs"], "outputs": work["outputs"], "parameters": work["parameters"]}
+    counts = {name: len(rows) - TENSORS_SHOWN for name, rows in lists.items()}
     counts["operators"] = len(operators) - OPERATORS_SHOWN
     return {name: count for name, count in counts.items() if count > 0}
 
 
 async def _graph(prepared: PreparedProblem) -> tuple[dict[str, Any] | None, list[str], float, str | None]:
     try:
-        traced = await prepared.ask("graph", inputs=prepared.drawn.inputs.spec)
+        traced = await prepared.trace()
     except ChildFault as fault:
         first = fault.text.splitlines()[0] if fault.text else fault.kind
         return None, [], 0.0, f"torch.export cannot trace the module: {fault.kind}: {first}"

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 from ncu_server.build.builds import Build, BuildFault, unbuildable
 from ncu_server.errors import Code, Refusal
-from ncu_server.judge import replies
 from ncu_server.judge.benchmark import CANDIDATE, ShapeRun, timed
 from ncu_server.judge.candidate import Attempt, EvaluateRequest, Objection, blamed, opened
 from ncu_server.judge.checking import checked
+from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Samples, combined
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop
@@ -30,6 +30,7 @@ from ncu_server.rules.authorship import Authorship, Ownership
 from ncu_server.sandbox.forkserver import ChildError, ChildFault, Lost
 from ncu_server.sandbox.shared_memory import WarmUp
 from ncu_server.wire import evaluation
+from ncu_server.worker import verbs
 
 T = TypeVar("T")
 UNORDERED = (
@@ -196,16 +197,15 @@ def _clocked(stages: evaluation.Stages, name: str) -> Iterator[None]:
 async def _attribute(attempt: Attempt) -> Authorship:
     """Who does the work: the last thing that the candidate's child is asked, since profiling changes its timing."""
     drawn = attempt.prepared.drawn
-    asked = {"inputs": drawn.inputs.spec, "effects": drawn.effects}
     with blamed(attempt, "in a profiled call"):
         try:
-            seen = replies.profile(await attempt.ask("profile", [drawn.inputs.fd], **asked))
+            seen = await attempt.ask(verbs.Profile(drawn.inputs.spec, drawn.effects), [drawn.inputs.fd])
         except ChildFault as fault:
             return authorship.unknown(f"{fault.kind}: {fault.text}")
     if seen["unordered_us"] > 0:
         raise Objection("wrong", UNORDERED.format(seen["unordered_us"] / seen["calls"]))
     own = await asyncio.to_thread(_ownership, attempt.request.candidate, attempt.built)
-    anew = None if seen["own_started"] or not attempt.built.libraries else await _seen_anew(attempt, asked)
+    anew = None if seen["own_started"] or not attempt.built.libraries else await _seen_anew(attempt, drawn)
     author = authorship.attribute(anew or seen, attempt.prepared.target.device, own)
     # What was timed left the work to others: a model made later cannot speak for it.
     if not author.doubtful or (anew and author.label == "library"):
@@ -213,11 +213,11 @@ async def _attribute(attempt: Attempt) -> Authorship:
     return await _silenced(attempt, author, (anew or seen)["own_ops_us"] > 0)
 
 
-async def _seen_anew(attempt: Attempt, asked: dict[str, Any]) -> dict[str, Any] | None:
+async def _seen_anew(attempt: Attempt, drawn: InputSet) -> verbs.Profiled | None:
     """The profile of a model made anew; None where it cannot be made, or calls nothing of its own either."""
     with blamed(attempt, "in a profiled call of a model made anew"):
         try:
-            seen = replies.profile(await attempt.ask("profile_anew", [attempt.prepared.drawn.inputs.fd], **asked))
+            seen = await attempt.ask(verbs.ProfileAnew(drawn.inputs.spec, drawn.effects), [drawn.inputs.fd])
         except ChildFault:
             return None
     return seen if seen["own_started"] else None
@@ -230,14 +230,13 @@ async def _silenced(attempt: Attempt, doubtful: Authorship, operators: bool) -> 
     inputs = attempt.prepared.drawn.inputs
     with blamed(attempt, "in a call of a model made anew"):
         try:
-            started = await attempt.ask("remake", [inputs.fd], inputs=inputs.spec)
+            started = await attempt.ask(verbs.Remake(inputs.spec), [inputs.fd])
         except ChildFault as fault:
             return authorship.unsettled(doubtful, f"a model made anew does not run: {fault.kind}: {fault.text}")
     if operators and not started:
         return authorship.unsettled(doubtful, "operators of its own cannot be silenced")
     try:
-        asked = {"inputs": inputs.spec, "moves": doubtful.moves}
-        decides = replies.share(await attempt.ask("silence", [inputs.fd], **asked))
+        decides = await attempt.ask(verbs.Silence(inputs.spec, doubtful.moves), [inputs.fd])
     except ChildError:
         return authorship.unsettled(doubtful, "without its own kernels it does not run")
     return authorship.settle(doubtful, decides)

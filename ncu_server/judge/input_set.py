@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 from ncu_server.sandbox.shared_memory import Shared
+from ncu_server.worker.verbs import Effects, Expected, How, Seen, Units, Work
 
-How = Literal["as drawn", "sharper", "drawn again", "32 times as large", "with another plain value"]
 # In words: what the judge has made of what was drawn, so that nobody looks for it in `get_inputs`.
 PLACES: dict[How, str] = {
     "as drawn": "on inputs as drawn{of}",
@@ -34,12 +32,12 @@ class InputSet:
     how: How
     inputs: Shared
     expected: Shared
-    tensors: list[dict[str, Any]] = field(default_factory=list)
-    units: list[dict[str, Any] | None] = field(default_factory=list)
-    effects: dict[str, Any] = field(default_factory=dict)
+    tensors: list[Seen] = field(default_factory=list)
+    units: list[Units | None] = field(default_factory=list)
+    effects: Effects = field(default_factory=lambda: Effects(inputs=[], buffers=[], state=[], still=[]))
     fresh: bool = True
     unseen: list[Shared] = field(default_factory=list)
-    work: dict[str, Any] = field(default_factory=dict)
+    work: Work | None = None
     holed: Shared | None = None
     change: str = ""
 
@@ -52,8 +50,8 @@ class InputSet:
     @property
     def elements(self) -> tuple[int, int]:
         """How many elements the inputs have, and what is compared."""
-        given, seen = (sum(math.prod(t["shape"]) for t in each) for each in (self.inputs.spec["tensors"], self.tensors))
-        return given, seen
+        given = sum(math.prod(t["shape"]) for t in self.inputs.spec["tensors"])
+        return given, sum(math.prod(t["shape"]) for t in self.tensors)
 
     @property
     def names(self) -> list[str]:
@@ -66,7 +64,7 @@ class InputSet:
         given, compared = self.elements
         return not compared or (not given and bool(self.inputs.spec["tensors"]))
 
-    def keep(self, answer: dict[str, Any]) -> dict[str, Any]:
+    def keep(self, answer: Expected) -> Expected:
         """Keep what the reference's process says is expected."""
         self.expected.seal(answer["stored"])
         self.tensors, self.units = answer["tensors"], answer["units"]
@@ -84,6 +82,6 @@ class InputSet:
                 memory.close()
 
 
-def same_effects(effects: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+def same_effects(effects: Effects, others: Effects) -> bool:
     """Whether the same inputs and buffers are changed."""
-    return all(effects[what] == others[what] for what in ("inputs", "buffers"))
+    return effects["inputs"] == others["inputs"] and effects["buffers"] == others["buffers"]

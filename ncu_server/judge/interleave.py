@@ -8,16 +8,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, geometric_mean, median
-from typing import Any, Literal
 
 from ncu_server.judge import stats
 from ncu_server.sandbox import limits
 from ncu_server.sandbox.forkserver import Child, ChildDied
 from ncu_server.targets.target import Resolution
 from ncu_server.wire import evaluation
-
-Inputs = Literal["cold", "warm", "unseen"]
-"""What the calls of a block get; see worker.stage.Stage.block."""
+from ncu_server.worker.verbs import Block, Inputs
 
 BLOCK_US = 5_000.0
 MAX_BLOCK_S = 2.0
@@ -237,13 +234,10 @@ async def _pace(sides: Mapping[str, Child], rotation: Rotation, timeout_s: float
 
 async def _block(child: Child, nonce: int, pace: Pace, timeout_s: float, inputs: Inputs = "cold") -> list[float]:
     """Microseconds as told by a child, which may tell anything."""
-    said: Any = await child.ask(
-        "block", timeout_s=timeout_s, nonce=nonce, count=pace.count, group=pace.group, inputs=inputs
-    )
+    times = await child.ask(Block(nonce, pace.count, pace.group, inputs), timeout_s=timeout_s)
     child.rest()  # nothing of it runs while another side is timed
-    match said:
-        case list() if len(said) == pace.count and all(isinstance(t, float) and 0 < t < math.inf for t in said):
-            return said
+    if len(times) == pace.count and all(0 < t < math.inf for t in times):
+        return times
     raise ChildDied(child, f"the process answered no {pace.count} times")
 
 

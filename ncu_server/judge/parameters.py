@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 from ncu_server.judge import replies
 from ncu_server.judge.candidate import Attempt, Objection
@@ -12,7 +11,9 @@ from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S
 from ncu_server.rules import comparison
 from ncu_server.sandbox.forkserver import ChildError
-from ncu_server.sandbox.shared_memory import Shared
+from ncu_server.sandbox.shared_memory import Shared, Spec
+from ncu_server.worker import verbs
+from ncu_server.worker.verbs import Difference
 
 FILLS = (0.0, 1.0)  # what a parameter is to a kernel that leaves it out
 SHOWN = 4
@@ -21,9 +22,7 @@ SEED = (
 )
 
 
-async def explained(
-    attempt: Attempt, input_set: InputSet, got: Shared, seen: dict[str, Any], objection: Objection
-) -> Objection:
+async def explained(attempt: Attempt, input_set: InputSet, got: Shared, seen: Spec, objection: Objection) -> Objection:
     """The objection to wrong values, with the parameters first where they are the cause, or differ by name.
 
     Proof is that the reference gives what the candidate gave, once it has the candidate's parameters.
@@ -33,47 +32,45 @@ async def explained(
             if not found:
                 return objection
             cause = await _is_cause(attempt, input_set, got, seen, theirs, spec, found)
-    except (ChildError, replies.Malformed):
+    except ChildError:
         return objection
     return Objection(objection.status, _words(input_set, found, cause, objection.log), objection.error)
 
 
 @contextlib.asynccontextmanager
-async def _differing(
-    attempt: Attempt, input_set: InputSet
-) -> AsyncIterator[tuple[Shared, dict[str, Any], list[dict[str, Any]]]]:
+async def _differing(attempt: Attempt, input_set: InputSet) -> AsyncIterator[tuple[Shared, Spec, list[Difference]]]:
     """The candidate's tensors, and which of the reference's it has otherwise."""
     with contextlib.closing(Shared("parameters")) as theirs:
-        spec = replies.spec(await attempt.ask("parameters", [theirs.fd]))
-        replies.held(spec, theirs.freeze())
-        asked = {"theirs": spec, "but": input_set.effects["buffers"]}
-        yield theirs, spec, await attempt.prepared.eager.ask("differing", [theirs.fd], PREPARE_TIMEOUT_S, **asked)
+        spec = await attempt.ask(verbs.Parameters(), [theirs.fd])
+        replies.require_tree(attempt.child, spec, theirs)
+        asked = verbs.Differing(spec, input_set.effects["buffers"])
+        yield theirs, spec, await attempt.prepared.eager.ask(asked, [theirs.fd], PREPARE_TIMEOUT_S)
 
 
 async def _is_cause(
     attempt: Attempt,
     input_set: InputSet,
     got: Shared,
-    seen: dict[str, Any],
+    seen: Spec,
     theirs: Shared,
-    spec: dict[str, Any],
-    found: list[dict[str, Any]],
+    spec: Spec,
+    found: list[Difference],
 ) -> bool:
     judge, eager = await attempt.prepared.judge(), attempt.prepared.eager
-    known = {"inputs": input_set.inputs.spec, "effects": input_set.effects, "theirs": spec, "found": found}
     for fill in FILLS if any(one["other"] is None for one in found) else FILLS[:1]:
         with contextlib.closing(Shared("expected")) as want:
             fds = [input_set.inputs.fd, want.fd, theirs.fd]
-            answer = await eager.ask("expect_with", fds, PREPARE_TIMEOUT_S, fill=fill, **known)
+            asked = verbs.ExpectWith(input_set.inputs.spec, input_set.effects, spec, found, fill)
+            answer = await eager.ask(asked, fds, PREPARE_TIMEOUT_S)
             want.seal(answer["stored"])
-            pair = {"expected": want.spec, "got": seen, "units": answer["units"], "bound": comparison.BOUND}
-            results = await judge.ask("compare", [want.fd, got.fd], **pair)
+            pair = verbs.Compare(want.spec, seen, answer["units"], comparison.BOUND)
+            results = await judge.ask(pair, [want.fd, got.fd])
         if not any(one["outside"] for one in results):
             return True
     return False
 
 
-def _words(input_set: InputSet, found: list[dict[str, Any]], cause: bool, log: str) -> str:
+def _words(input_set: InputSet, found: list[Difference], cause: bool, log: str) -> str:
     if cause or any(one["named"] for one in found):
         why = "with the candidate's the reference gives what the kernel gives" if cause else "which may be the cause"
         values = log.removeprefix(f"{input_set.where}: ")
@@ -82,7 +79,7 @@ def _words(input_set: InputSet, found: list[dict[str, Any]], cause: bool, log: s
     return f"{log}; of the reference's parameters it holds no {names}: folded into others, or drawn otherwise"
 
 
-def _list(found: list[dict[str, Any]]) -> str:
+def _list(found: list[Difference]) -> str:
     each = [
         f"`{one['name']}` has other values"
         if one["named"]

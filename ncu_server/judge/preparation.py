@@ -8,8 +8,8 @@ import functools
 import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge.input_set import InputSet, same_effects
@@ -17,14 +17,15 @@ from ncu_server.judge.plain_values import Kept, Plain, Value, change, kept_note,
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.trusted import trusted
 from ncu_server.sandbox.forkserver import Child, ChildError
-from ncu_server.sandbox.shared_memory import Shared
+from ncu_server.sandbox.shared_memory import Shared, Spec
+from ncu_server.worker import verbs
+from ncu_server.worker.verbs import Chosen, Expected
 
 AGAIN, AGAIN_BYTES, AGAIN_S = 8, 32 << 20, 0.5  # further draws that are checked, all of them together
 TWINS = 2  # of them, which differ from one another in few elements
 FAR_S = 20.0  # for the reference to come to its end on inputs that are none of its own
 MOST_PLAIN = 8  # plain values that are varied by themselves; of more, or beside large tensors, all at once
 
-Answer = Mapping[str, Any]
 T = TypeVar("T")
 
 
@@ -39,7 +40,7 @@ async def _prepare(prepared: PreparedProblem, variant: str) -> None:
     await prepared.draw(drawn.inputs, variant)
     first = await prepared.expect(drawn)
     _require_elements(prepared, drawn)
-    still = await trusted(prepared.eager, "still", [drawn.inputs.fd], inputs=drawn.inputs.spec)
+    still = await trusted(prepared.eager, verbs.Still(drawn.inputs.spec), [drawn.inputs.fd])
     drawn.effects["still"] = still
     if still:
         which = ", ".join(map(str, still))
@@ -69,13 +70,13 @@ def _require_elements(prepared: PreparedProblem, drawn: InputSet) -> None:
     prepared.note(f"{what}; a kernel is called for the shapes that it gives, and not timed there")
 
 
-async def _sharper(prepared: PreparedProblem, drawn: InputSet, first: Answer) -> Answer | None:
+async def _sharper(prepared: PreparedProblem, drawn: InputSet, first: Expected) -> Expected | None:
     """What is expected of inputs of other statistics; None where the reference gives no numbers for them."""
     sharp = prepared.add(drawn.variant, "sharper")
     with contextlib.closing(Shared("blunt")) as blunt:
         await prepared.draw(blunt, drawn.variant)
-        given = {"inputs": blunt.spec, "input_seed": secrets.randbits(62), "still": drawn.effects["still"]}
-        made = await trusted(prepared.eager, "sharpen", [blunt.fd, sharp.inputs.fd], **given)
+        asked = verbs.Sharpen(blunt.spec, secrets.randbits(62), drawn.effects["still"])
+        made = await trusted(prepared.eager, asked, [blunt.fd, sharp.inputs.fd])
         sharp.inputs.seal(made["inputs"])
         sharp.how = made["how"]
     second = await _usable(prepared, sharp, first)
@@ -84,7 +85,7 @@ async def _sharper(prepared: PreparedProblem, drawn: InputSet, first: Answer) ->
     return second
 
 
-async def _usable(prepared: PreparedProblem, input_set: InputSet, drawn: Answer) -> Answer | None:
+async def _usable(prepared: PreparedProblem, input_set: InputSet, drawn: Expected) -> Expected | None:
     """What is expected of inputs that are not quite as drawn. None, and no such case, where the reference fails on
     them, gives no numbers where it gave some, or changes something else."""
     try:
@@ -101,7 +102,7 @@ def _size(input_set: InputSet) -> int:
     return int(input_set.inputs.spec["bytes"] + input_set.expected.spec["bytes"])
 
 
-async def _draw_again(prepared: PreparedProblem, first: InputSet, told: Answer) -> None:
+async def _draw_again(prepared: PreparedProblem, first: InputSet, told: Expected) -> None:
     """Further draws of what is small and soon computed: what a flag or an index decides, few draws may spare."""
     began = time.monotonic()
     for n in range(min(AGAIN, AGAIN_BYTES // max(_size(first), 1))):
@@ -118,8 +119,8 @@ async def _draw_again(prepared: PreparedProblem, first: InputSet, told: Answer) 
 
 async def _draw_alike(prepared: PreparedProblem, first: InputSet, input_set: InputSet) -> None:
     """Inputs that differ in few elements from others that are made so: a sample of them does not tell which."""
-    given = {"inputs": first.inputs.spec, "still": first.effects["still"], "nonce": secrets.randbits(48)}
-    input_set.inputs.seal(await trusted(prepared.eager, "vary", [first.inputs.fd, input_set.inputs.fd], **given))
+    asked = verbs.Vary(first.inputs.spec, first.effects["still"], secrets.randbits(48))
+    input_set.inputs.seal(await trusted(prepared.eager, asked, [first.inputs.fd, input_set.inputs.fd]))
 
 
 async def _apart(prepared: PreparedProblem, work: Callable[[Child], Awaitable[T]]) -> T | None:
@@ -127,26 +128,26 @@ async def _apart(prepared: PreparedProblem, work: Callable[[Child], Awaitable[T]
     them. None where it fails or does not come back."""
     child = await prepared.device.fork_server.spawn("reference")
     with contextlib.suppress(ChildError), contextlib.closing(child), contextlib.closing(Shared("unused")) as unused:
-        await child.ask("open", [unused.fd], FAR_S, mode=None, **prepared.source)
+        await child.ask(prepared.opening(None), [unused.fd], FAR_S)
         return await work(child)
     return None
 
 
-async def _expected(child: Child, input_set: InputSet) -> Answer:
+async def _expected(child: Child, input_set: InputSet) -> Expected:
     fds = [input_set.inputs.fd, input_set.expected.fd]
-    return input_set.keep(await child.ask("expect", fds, FAR_S, inputs=input_set.inputs.spec))
+    return input_set.keep(await child.ask(verbs.Expect(input_set.inputs.spec), fds, FAR_S))
 
 
-async def _draw_far(prepared: PreparedProblem, first: InputSet, told: Answer) -> None:
+async def _draw_far(prepared: PreparedProblem, first: InputSet, told: Expected) -> None:
     """Small inputs far beyond those that were drawn, where the reference gives numbers for them: a sum that overflows
     and an exponential without its maximum taken off show."""
     if _size(first) > AGAIN_BYTES:
         return
     input_set = prepared.add(first.variant, "32 times as large")
 
-    async def stretched(child: Child) -> Answer | None:
-        given, still = first.inputs, first.effects["still"]
-        made = await child.ask("stretch", [given.fd, input_set.inputs.fd], FAR_S, inputs=given.spec, still=still)
+    async def stretched(child: Child) -> Expected | None:
+        asked = verbs.Stretch(first.inputs.spec, first.effects["still"])
+        made = await child.ask(asked, [first.inputs.fd, input_set.inputs.fd], FAR_S)
         if not made:
             return None
         input_set.inputs.seal(made)
@@ -159,7 +160,7 @@ async def _draw_far(prepared: PreparedProblem, first: InputSet, told: Answer) ->
     input_set.loosen()
 
 
-async def _vary_plain_values(prepared: PreparedProblem, first: InputSet, told: Answer) -> None:
+async def _vary_plain_values(prepared: PreparedProblem, first: InputSet, told: Expected) -> None:
     """Numbers and flags among the inputs changed, one at a time where that is cheap, where the reference takes it."""
     if not (plain := plain_values(first.inputs.spec["structure"])):
         if not first.inputs.spec["tensors"]:
@@ -189,11 +190,10 @@ async def _chosen(
             continue
         structures = [replaced(first.inputs.spec["structure"], [(one.path, value)]) for value in values]
 
-        async def asked(child: Child, structures: list[Any] = structures) -> Answer:
-            given = {"inputs": first.inputs.spec, "structures": structures}
-            return cast(Answer, await child.ask("takes", [first.inputs.fd], FAR_S, **given))
+        async def choose(child: Child, structures: list[Any] = structures) -> Chosen:
+            return await child.ask(verbs.Choose(first.inputs.spec, structures), [first.inputs.fd], FAR_S)
 
-        found = await _apart(prepared, asked)
+        found = await _apart(prepared, choose)
         if found and found["taken"] is not None:
             chosen.append((one, values[found["taken"]]))
         else:
@@ -202,14 +202,14 @@ async def _chosen(
 
 
 async def _with_plain_values(
-    prepared: PreparedProblem, first: InputSet, told: Answer, changes: Sequence[tuple[Plain, Value]]
+    prepared: PreparedProblem, first: InputSet, told: Expected, changes: Sequence[tuple[Plain, Value]]
 ) -> bool:
     """Add the case of these changes; false where the reference does not do for it."""
     input_set = prepared.add(first.variant, "with another plain value")
     structure = replaced(first.inputs.spec["structure"], [(plain.path, value) for plain, value in changes])
     input_set.inputs.close()
     input_set.inputs, input_set.change = (
-        first.inputs.again(first.inputs.spec | {"structure": structure}),
+        first.inputs.again({**first.inputs.spec, "structure": structure}),
         change(changes),
     )
     found = await _apart(prepared, functools.partial(_expected, input_set=input_set))
@@ -219,7 +219,7 @@ async def _with_plain_values(
     return bool(usable)
 
 
-async def _constant(prepared: PreparedProblem, drawn: InputSet, word: str, second: Answer | None) -> None:
+async def _constant(prepared: PreparedProblem, drawn: InputSet, word: str, second: Expected | None) -> None:
     """Say that a constant would pass. Where it would on all inputs that are tried, rows without numbers show whether a
     kernel reads its inputs: not by what it makes of them, but by whether its output changes at all."""
     if second and not second["degenerate"]:
@@ -228,9 +228,9 @@ async def _constant(prepared: PreparedProblem, drawn: InputSet, word: str, secon
     prepared.note(f"constant output: {word} would pass on every input that the judge tries")
     holed = Shared("holed")
 
-    async def punched(child: Child) -> Any:
-        asked = {"inputs": drawn.inputs.spec, "still": drawn.effects["still"], "input_seed": secrets.randbits(62)}
-        return await child.ask("hole", [drawn.inputs.fd, holed.fd], FAR_S, **asked)
+    async def punched(child: Child) -> Spec | None:
+        asked = verbs.Hole(drawn.inputs.spec, secrets.randbits(62), drawn.effects["still"])
+        return await child.ask(asked, [drawn.inputs.fd, holed.fd], FAR_S)
 
     if made := await _apart(prepared, punched):
         holed.seal(made)

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ncu_server.judge.input_set import How, InputSet
+from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Rotation
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
 from ncu_server.machine.device import Device
 from ncu_server.sandbox.forkserver import Child, ChildError
 from ncu_server.sandbox.shared_memory import Shared, WarmUp
+from ncu_server.worker import verbs
+from ncu_server.worker.verbs import How
 
 # torch.compile's mode by baseline; the module as it is has none.
 BASELINES: dict[str, str | None] = {
@@ -91,8 +93,7 @@ class PreparedProblem:
 
     async def draw(self, inputs: Shared, variant: str) -> None:
         """What `variant` gives under a new secret seed. Raises Refusal BAD_PROBLEM."""
-        asked = {"variant": variant, "input_seed": secrets.randbits(62)}
-        inputs.seal(await trusted(self.eager, "draw", [inputs.fd], **asked))
+        inputs.seal(await trusted(self.eager, verbs.Draw(variant, secrets.randbits(62)), [inputs.fd]))
 
     async def draw_unseen(self, input_set: InputSet) -> None:
         """Draw the inputs that only timed calls see, in place of those there are; none of other shapes."""
@@ -107,10 +108,9 @@ class PreparedProblem:
             input_set.unseen.remove(other)
             other.close()
 
-    @property
-    def source(self) -> dict[str, Any]:
-        """What a reference's process is opened with."""
-        return {"source": self.problem, "device": self.target.device, "parameter_seed": self.parameter_seed}
+    def opening(self, mode: str | None) -> verbs.OpenReference:
+        """What a reference's process is opened with; `mode` is torch.compile's."""
+        return verbs.OpenReference(self.problem, self.target.device, self.parameter_seed, mode)
 
     def note(self, words: str) -> None:
         """Say something beside each verdict, once."""
@@ -127,10 +127,10 @@ class PreparedProblem:
         self.input_sets.remove(input_set)
         input_set.close()
 
-    async def expect(self, input_set: InputSet, **known: Any) -> dict[str, Any]:
+    async def expect(self, input_set: InputSet, effects: verbs.Effects | None = None) -> verbs.Expected:
         """What the reference gives for a case. Raises Refusal BAD_PROBLEM where it fails."""
         fds = [input_set.inputs.fd, input_set.expected.fd]
-        answer = input_set.keep(await trusted(self.eager, "expect", fds, inputs=input_set.inputs.spec, **known))
+        answer = input_set.keep(await trusted(self.eager, verbs.Expect(input_set.inputs.spec, effects), fds))
         if answer["note"]:
             self.note(answer["note"])
         return answer
@@ -139,7 +139,7 @@ class PreparedProblem:
         """A case of what the eager side's kept call was given, with what is expected of that; the caller closes it."""
         kept = InputSet(input_set.variant, input_set.how, Shared("inputs"), Shared("expected"))
         try:
-            kept.inputs.seal(await trusted(self.eager, "given", [kept.inputs.fd]))
+            kept.inputs.seal(await trusted(self.eager, verbs.Given(), [kept.inputs.fd]))
             await self.expect(kept, effects=input_set.effects)
         except BaseException:
             kept.close()
@@ -152,47 +152,48 @@ class PreparedProblem:
             await self._open(name)
         return self._baselines[name]
 
-    async def ask(self, verb: str, **arguments: Any) -> Any:
-        """Ask the eager reference about its inputs; ChildFault passes through."""
-        return await self.eager.ask(verb, [self.drawn.inputs.fd], PREPARE_TIMEOUT_S, **arguments)
+    async def trace(self) -> verbs.Traced:
+        """The graph; ChildFault passes through."""
+        inputs = self.drawn.inputs
+        return await self.eager.ask(verbs.Trace(inputs.spec), [inputs.fd], PREPARE_TIMEOUT_S)
 
-    async def work(self, input_set: InputSet) -> dict[str, Any]:
+    async def work(self, input_set: InputSet) -> verbs.Work:
         """What a case must move and compute at least; counted at first use. ChildFault passes through."""
         if not input_set.work:
-            input_set.work = await self.eager.ask(
-                "work", [input_set.inputs.fd], PREPARE_TIMEOUT_S, inputs=input_set.inputs.spec
-            )
+            inputs = input_set.inputs
+            work = await self.eager.ask(verbs.CountWork(inputs.spec), [inputs.fd], PREPARE_TIMEOUT_S)
+            input_set.work = work
         return input_set.work
 
     async def contract(self) -> dict[str, Any]:
         """What calls take and give: those of all input sets, and what they have in common; see worker.contract."""
         found = []
         for input_set in self.timed:
-            asked = {"inputs": input_set.inputs.spec, "kept": self.kept.get(input_set.variant, [])}
-            found.append(await self.eager.ask("contract", [input_set.inputs.fd], PREPARE_TIMEOUT_S, **asked))
-        calls = [{name: one[name] for name in ("takes", "gives", "held")} for one in found]
-        common = {name: found[0][name] for name in COMMON}
-        alike = all(one[name] == common[name] for one in found for name in COMMON)
+            asked = verbs.Contract(input_set.inputs.spec, self.kept.get(input_set.variant, []))
+            found.append(await self.eager.ask(asked, [input_set.inputs.fd], PREPARE_TIMEOUT_S))
+        calls = [{"takes": one["takes"], "gives": one["gives"], "held": one["held"]} for one in found]
+        common, *others = ({name: value for name, value in one.items() if name in COMMON} for one in found)
+        alike = all(one == common for one in others)
         effects = self.drawn.effects
         changes = bool(effects["inputs"] or effects["buffers"])
         return common | {"calls": calls, "changes": changes, "is_plain": common["is_plain"] and alike}
 
     async def kernels(self, name: str) -> list[str]:
         """What a baseline of torch.compile launches, in order; ChildError passes through."""
-        return list(map(str, await self._baselines[name].ask("kernels", timeout_s=PREPARE_TIMEOUT_S)))
+        return await self._baselines[name].ask(verbs.Kernels(), timeout_s=PREPARE_TIMEOUT_S)
 
     async def features(self) -> list[str]:
         """What the device is, in words; ChildError passes through."""
-        return list(map(str, await self.eager.ask("features", timeout_s=PREPARE_TIMEOUT_S)))
+        return await self.eager.ask(verbs.Features(), timeout_s=PREPARE_TIMEOUT_S)
 
-    async def peaks(self) -> Any:
+    async def peaks(self) -> dict[str, float | None]:
         """What the device reaches; ChildError passes through."""
-        return await self.eager.ask("peaks", timeout_s=PREPARE_TIMEOUT_S)
+        return await self.eager.ask(verbs.Peaks(), timeout_s=PREPARE_TIMEOUT_S)
 
-    async def stage(self, child: Child, input_set: InputSet, timeout_s: float) -> Any:
+    async def stage(self, child: Child, input_set: InputSet, timeout_s: float) -> verbs.Staged:
         """Let a child set up a case's inputs for timing."""
         inputs = input_set.inputs
-        return await child.ask("stage", [inputs.fd], timeout_s, inputs=inputs.spec, effects=input_set.effects)
+        return await child.ask(verbs.Stage(inputs.spec, input_set.effects), [inputs.fd], timeout_s)
 
     @property
     def broken(self) -> bool:
@@ -218,7 +219,7 @@ class PreparedProblem:
         child = await self.baseline(name)
         if BASELINES[name] and (name, input_set.variant) not in self._compiled:
             self._stages[name] = input_set.variant, Rotation(**await self.stage(child, input_set, COMPILE_TIMEOUT_S))
-            await child.ask("block", timeout_s=COMPILE_TIMEOUT_S, nonce=0, count=1)
+            await child.ask(verbs.Block(nonce=0, count=1), timeout_s=COMPILE_TIMEOUT_S)
             self._compiled.add((name, input_set.variant))
         if self._stages.get(name, ("",))[0] != input_set.variant:
             self._stages.pop(name, None)  # it is gone, whether or not the next one comes to stand
@@ -260,10 +261,10 @@ class PreparedProblem:
         self._children.append(child)
         return child
 
-    async def _open(self, name: str) -> Any:
+    async def _open(self, name: str) -> verbs.Opened:
         child = await self._spawn("reference")
         memory = self.arguments if name == "eager" else Shared("unused")
-        opened = await trusted(child, "open", [memory.fd], mode=BASELINES[name], **self.source)
+        opened = await trusted(child, self.opening(BASELINES[name]), [memory.fd])
         if name == "eager":
             self.arguments.seal(opened["arguments"])
         else:

@@ -5,12 +5,9 @@ S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009: time >= ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ncu_server.wire.evaluation import Peaks
+from ncu_server.worker.verbs import Work
 
-Work = Mapping[str, Any]
 # A margin, not a measurement: a copy is not the fastest way to read. (On two cores of an EPYC torch read at 0.8 of the
 # rate of libc's copy.)
 READ_OVER_COPY = {"cpu": 1.4, "cuda": 1.15}

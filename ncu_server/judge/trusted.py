@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.rules.python_source import demands_cuda
 from ncu_server.sandbox.forkserver import Child, ChildDied, ChildError, ChildFault, ChildTimeout, Lost
+from ncu_server.sandbox.verb import Verb
+from ncu_server.worker import verbs
 
 PREPARE_TIMEOUT_S = 300.0
-STEPS = {
-    "open": "loading (module, get_init_inputs or Model's constructor)",
-    "sharpen": "get_inputs",
-    "vary": "get_inputs",
-    "still": "Model.forward",
-    "given": "get_inputs",
-    "expect": "Model.forward",
+T = TypeVar("T")
+# Where a verb runs the problem's own code.
+STEPS: dict[type[Verb[Any]], str] = {
+    verbs.OpenReference: "loading (module, get_init_inputs or Model's constructor)",
+    verbs.Sharpen: "get_inputs",
+    verbs.Vary: "get_inputs",
+    verbs.Still: "Model.forward",
+    verbs.Given: "get_inputs",
+    verbs.Expect: "Model.forward",
 }
 UNJUDGEABLE = "Unjudgeable"  # the class in worker.tensors, whose words are a whole sentence
 
 
-async def trusted(child: Child, verb: str, fds: Sequence[int], **arguments: Any) -> Any:
+async def trusted(child: Child, verb: Verb[T], fds: Sequence[int]) -> T:
     """The answer. Raises Refusal BAD_PROBLEM where the problem's code fails, takes too long or ends the process."""
     try:
-        return await child.ask(verb, fds, PREPARE_TIMEOUT_S, **arguments)
+        return await child.ask(verb, fds, PREPARE_TIMEOUT_S)
     except ChildFault as fault:
-        raise Refusal(Code.BAD_PROBLEM, _sentence(fault, f"in {_step(verb, arguments)}")) from fault
+        raise Refusal(Code.BAD_PROBLEM, _sentence(fault, f"in {_step(verb)}")) from fault
     except ChildTimeout:
-        sentence = f"the problem needs more than {PREPARE_TIMEOUT_S:.0f} s in {_step(verb, arguments)}"
+        sentence = f"the problem needs more than {PREPARE_TIMEOUT_S:.0f} s in {_step(verb)}"
         raise Refusal(Code.BAD_PROBLEM, sentence) from None
     except ChildDied as died:
-        raise Refusal(Code.BAD_PROBLEM, f"the problem's process ended in {_step(verb, arguments)}: {died}") from died
+        raise Refusal(Code.BAD_PROBLEM, f"the problem's process ended in {_step(verb)}: {died}") from died
 
 
 def advised(refusal: Refusal, problem: str, device: str) -> Refusal:
@@ -56,6 +60,5 @@ def _sentence(fault: ChildFault, where: str) -> str:
     return words if fault.kind == UNJUDGEABLE else f"the problem fails {where}: {fault.kind}: {words}"
 
 
-def _step(verb: str, arguments: Mapping[str, Any]) -> str:
-    """Where a problem's own code ran."""
-    return str(arguments["variant"]) if "variant" in arguments else STEPS[verb]
+def _step(verb: Verb[Any]) -> str:
+    return verb.variant if isinstance(verb, verbs.Draw) else STEPS[type(verb)]

@@ -24,10 +24,14 @@ else the candidate is at least hybrid.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ncu_server.rules.triton_cache import Jitted
+
+Profile = Mapping[str, Any]
+"""See worker.verbs.Profiled."""
 
 Label = Literal["custom", "hybrid", "library", "unknown"]
 CUSTOM, LIBRARY = 0.95, 0.05
@@ -246,7 +250,7 @@ def unknown(why: str) -> Authorship:
     return Authorship("unknown", None, None, why=f"who does the work could not be seen: {why}")
 
 
-def attribute(seen: dict[str, Any], target: str, own: Ownership) -> Authorship:
+def attribute(seen: Profile, target: str, own: Ownership) -> Authorship:
     """Label by time alone. `seen` is what provenance.profiled gave, `target` a device's name."""
     own = own.beside(seen.get("opened", []), seen.get("named", []))
     if hidden := _concealed(seen, target, own):
@@ -293,14 +297,14 @@ def unsettled(doubtful: Authorship, why: str) -> Authorship:
     return replace(doubtful, label="library" if doubtful.label == "library" else "hybrid", why=why)
 
 
-def _concealed(seen: dict[str, Any], target: str, own: Ownership) -> dict[str, float]:
+def _concealed(seen: Profile, target: str, own: Ownership) -> dict[str, float]:
     """Foreign computing that is there only while nobody watches the candidate's own, where it is worth a lie."""
     told = seen.get("concealed", {})
     hidden = {n: us for n, us in told.items() if (_computes(n) if _is_operator(n) else _is_foreign(n, own))}
     return hidden if sum(hidden.values()) > CONCEALED_US[target] else {}
 
 
-def _on_device(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, float]]:
+def _on_device(seen: Profile, own: Ownership) -> tuple[float, dict[str, float]]:
     mine, foreign = 0.0, {}
     for name, us in seen["kernels"].items():
         if own.owns(name) and not NEUTRAL_KERNEL.search(name):
@@ -313,19 +317,19 @@ def _on_device(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, f
     return mine, foreign | _unseen(seen, own)
 
 
-def _on_host(seen: dict[str, Any], own: Ownership) -> tuple[float, dict[str, float]]:
+def _on_host(seen: Profile, own: Ownership) -> tuple[float, dict[str, float]]:
     foreign, mine = _computing(seen), seen["own_us"] if seen["own_done"] else 0.0
     if not own.numeric:
         mine += seen["own_ops_us"] + (0.0 if seen["own_started"] else _beyond(seen))
     return mine, foreign | _unseen(seen, own)
 
 
-def _computing(seen: dict[str, Any]) -> dict[str, float]:
+def _computing(seen: Profile) -> dict[str, float]:
     """Self times of torch's operators that compute."""
     return {name: us for name, us in seen["ops"].items() if _computes(name)}
 
 
-def _moved(seen: dict[str, Any]) -> float:
+def _moved(seen: Profile) -> float:
     """Time of torch's copies, on the device and on the host."""
     device = sum(us for name, us in seen["kernels"].items() if MOVING_KERNEL.search(name))
     return float(device + sum(seen["ops"].get(name, 0.0) for name in MOVES))
@@ -345,14 +349,14 @@ def _is_foreign(kernel: str, own: Ownership) -> bool:
     return not own.owns(kernel) and not NEUTRAL_KERNEL.search(kernel)
 
 
-def _unseen(seen: dict[str, Any], own: Ownership) -> dict[str, float]:
+def _unseen(seen: Profile, own: Ownership) -> dict[str, float]:
     """Time that NumPy or its like may have spent, under an operator of the candidate's too, whose body may be Python;
     nothing where the source names none."""
     us = _beyond(seen, seen["own_ops_us"]) if own.numeric else 0.0
     return {f"{' or '.join(own.numeric)}, outside torch and its kernels": us} if us else {}
 
 
-def _hidden(seen: dict[str, Any]) -> float:
+def _hidden(seen: Profile) -> float:
     """Time on the host outside torch and its own functions, beyond what the Python of a call takes: others may have
     computed in it. Nothing where kernels run on a device, or where none of its functions is watched: it is theirs.
     """
@@ -361,5 +365,5 @@ def _hidden(seen: dict[str, Any]) -> float:
     return max(0.0, (float(seen["outside_us"]) - HIDDEN_US) * float(seen["calls"]))
 
 
-def _beyond(seen: dict[str, Any], more_us: float = 0.0) -> float:
+def _beyond(seen: Profile, more_us: float = 0.0) -> float:
     return max(0.0, (float(seen["outside_us"]) - PYTHON_US) * float(seen["calls"]) + more_us)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Tree = Mapping[str, Any]
+"""The spec of a tree of tensors; see sandbox.shared_memory.Spec."""
+
 # Bound on the error in units of the reference's own: honest kernels measured 0.15 to 16, precision cheats 4,600 and up.
 BOUND = 64.0
 FLOAT32_EPS = 2.0**-23
 LAYOUT = ("shape", "dtype", "bytes")  # of a tensor that is compared
 
 
-def structure_fault(expected: dict[str, Any], tensors: list[dict[str, Any]], got: dict[str, Any]) -> str | None:
+def structure_fault(expected: Tree, tensors: Sequence[Mapping[str, Any]], got: Tree) -> str | None:
     """In words, how what is seen differs in tree, plain values or layout from the reference's; None where they agree.
     Dicts are equal whatever the order of their keys, as Python's are."""
     if fault := next(_differences(expected["structure"], got["structure"], ""), None):
@@ -26,7 +29,7 @@ def structure_fault(expected: dict[str, Any], tensors: list[dict[str, Any]], got
     return None
 
 
-def ordered(expected: dict[str, Any], got: dict[str, Any], things: Sequence[T]) -> list[T]:
+def ordered(expected: Tree, got: Tree, things: Sequence[T]) -> list[T]:
     """What belongs to the tensors of `got`, in the order of `expected`'s; the trees differ in that of keys alone."""
     place = dict(zip(_numbers(expected["structure"]), _numbers(got["structure"]), strict=True))
     return [things[place[number]] for number in range(len(place))]
@@ -109,7 +112,7 @@ def _words(structure: dict[str, Any]) -> str:
     return reprlib.repr(body)
 
 
-def value_fault(names: list[str], results: list[dict[str, Any]], bound: float) -> str | None:
+def value_fault(names: list[str], results: Sequence[Mapping[str, Any]], bound: float) -> str | None:
     """In words, where and by how much the values are off; None where every output is inside the bound."""
     for name, r in zip(names, results, strict=True):
         if r["outside"]:
@@ -123,7 +126,7 @@ def value_fault(names: list[str], results: list[dict[str, Any]], bound: float) -
     return None
 
 
-def _pattern(result: dict[str, Any]) -> Iterator[str]:
+def _pattern(result: Mapping[str, Any]) -> Iterator[str]:
     """What those outside the bound have in common: the box that they lie in, zeros, NaN, memory that
     was never written."""
     span, shape = result.get("span"), result.get("shape")
@@ -137,6 +140,6 @@ def _pattern(result: dict[str, Any]) -> Iterator[str]:
         yield f"{count / result['outside']:.0%} of them are what the judge fills fresh memory with: never written"
 
 
-def largest(results: list[dict[str, Any]]) -> float:
+def largest(results: Sequence[Mapping[str, Any]]) -> float:
     """The largest error of any output, in units."""
     return max((float(r["error"]) for r in results), default=0.0)

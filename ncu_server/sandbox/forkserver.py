@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -19,7 +20,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from ncu_server import places
 from ncu_server.errors import Code, Refusal
@@ -27,6 +30,7 @@ from ncu_server.sandbox.crash import innermost
 from ncu_server.sandbox.enter import scrubbed, search_path
 from ncu_server.sandbox.framing import Message, receive_async, send, send_async
 from ncu_server.sandbox.policy import FILE_BYTES, Kind, Policy
+from ncu_server.sandbox.verb import Verb
 
 BOOTSTRAP = """
 import json, sys
@@ -40,6 +44,7 @@ ENDED_S = 2.0
 LOG_TAIL = 4000
 STACK_TAIL = 4 * LOG_TAIL  # a native stack, of which little is told, is long
 KINDS: dict[str, Kind] = {"builder": "build", "candidate": "run"}
+T = TypeVar("T")
 
 
 class ChildError(Exception):
@@ -93,6 +98,16 @@ def _abandoned(spawning: asyncio.Future[Child]) -> None:
         spawning.result().close()
 
 
+@functools.cache
+def _adapter(answer: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(answer)
+
+
+def _first(fault: ValidationError) -> str:
+    error = fault.errors(include_url=False)[0]
+    return f"{'.'.join(str(p) for p in error['loc'])} {error['msg']}".strip()
+
+
 def _printable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
@@ -111,16 +126,16 @@ class Child:
         self.scrap: list[Path] = []
         self.ended: asyncio.Future[tuple[int, str | None]] = asyncio.get_running_loop().create_future()
 
-    async def ask(self, verb: str, fds: Sequence[int] = (), timeout_s: float | None = None, **arguments: Any) -> Any:
-        """Run `verb` in the child and return what it answers.
+    async def ask(self, verb: Verb[T], fds: Sequence[int] = (), timeout_s: float | None = None) -> T:
+        """Run `verb` in the child and return what it answers, of the form that the verb says.
 
-        Raises ChildFault for an exception inside, ChildDied where the process is gone or its answer is none,
+        Raises ChildFault for an exception inside, ChildDied where the process is gone or its answer has another form,
         ChildTimeout after `timeout_s` (the child is killed then), Lost where the fork server has gone.
         """
         self._signal(signal.SIGCONT)
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._exchange({"verb": verb, "arguments": arguments}, fds)
+                answer = await self._exchange(verb.message(), fds)
         except TimeoutError:
             self.close()
             raise ChildTimeout(self, f"no answer within {timeout_s} s") from None
@@ -129,7 +144,12 @@ class Child:
             raise
         match answer:
             case {"value": value, **rest} if not rest:
-                return value
+                try:
+                    answered: T = _adapter(verb.answer()).validate_python(value, strict=True)
+                except ValidationError as fault:
+                    self.close()
+                    raise ChildDied(self, f"the process answered nonsense: {_first(fault)}") from None
+                return answered
             case {"fault": {"kind": str(kind), "text": str(text), "trace": str(trace)}}:
                 raise ChildFault(self, kind, text, trace)
             case None:

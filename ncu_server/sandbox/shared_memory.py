@@ -7,9 +7,32 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import TypedDict
+
 F_ADD_SEALS = 1033
 SEAL_SIZE = 0x2 | 0x4  # shrink, grow (linux/fcntl.h)
 SEALS = SEAL_SIZE | 0x8  # write
+
+
+class TensorLayout(TypedDict):
+    """Where a tensor lies in shared memory: `strides` in elements, `offset` and `bytes` in bytes."""
+
+    shape: list[int]
+    dtype: str
+    strides: list[int]
+    offset: int
+    bytes: int
+
+
+class Spec(TypedDict):
+    """A tree of tensors in shared memory: `structure` numbers its `tensors` in order; see ncu_server.worker.tensors."""
+
+    structure: dict[str, Any]
+    tensors: list[TensorLayout]
+    bytes: int
+
+
+EMPTY: Spec = {"structure": {}, "tensors": [], "bytes": 0}
 
 
 class Shared:
@@ -17,14 +40,14 @@ class Shared:
 
     def __init__(self, name: str) -> None:
         self.fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        self.spec: dict[str, Any] = {}
+        self.spec = EMPTY
 
-    def seal(self, spec: dict[str, Any]) -> None:
+    def seal(self, spec: Spec) -> None:
         """Note the spec; nobody can change the bytes any more."""
         self.spec = spec
         fcntl.fcntl(self.fd, F_ADD_SEALS, SEALS)
 
-    def again(self, spec: dict[str, Any]) -> Shared:
+    def again(self, spec: Spec) -> Shared:
         """The same bytes under another spec, to be closed by itself."""
         other = Shared.__new__(Shared)
         other.fd, other.spec = os.dup(self.fd), spec
@@ -59,11 +82,7 @@ class WarmUp:
         """Of the arguments, then of the inputs."""
         return [self.arguments.fd, *(i.fd for i in self.inputs)]
 
-    def wire(self) -> dict[str, Any]:
-        """What is sent along with the descriptors."""
-        return {
-            "device": self.device,
-            "parameter_seed": self.parameter_seed,
-            "arguments": self.arguments.spec,
-            "inputs": [i.spec for i in self.inputs],
-        }
+    @property
+    def specs(self) -> list[Spec]:
+        """Of the inputs."""
+        return [one.spec for one in self.inputs]

@@ -1,75 +1,27 @@
-"""What holds for every tool: what a call gets while it runs, how it is refused, and in which order tools are listed."""
+"""What holds for every tool: how its arguments are refused, and how its schemas are sent."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequiredResult, Tool, ToolAnnotations
-from pydantic import AfterValidator, Field, ValidationError
+from mcp.types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequiredResult, Tool
+from pydantic import ValidationError
 
-from ncu_server.build.store import Store
-from ncu_server.errors import Code, Refusal
-from ncu_server.judge.problems import Workshop
-from ncu_server.machine.lease import Progress
-from ncu_server.profiler.reports import Reports
+from ncu_server.errors import Code
 from ncu_server.tools.protocol import instead, sentence
-
-HEARTBEAT_S = 5.0
-MOST_SOURCE = 1 << 18  # characters: its rules are read in seconds
-ORDER = (
-    "check_environment",
-    "describe_problem",
-    "compile_kernel",
-    "evaluate_kernel",
-    "verify_module",
-    "profile_kernel",
-    "read_report",
-    "query_metrics",
-    "compare_reports",
-    "disassemble",
-    "sanitize_kernel",
-)
-"""The order that tools are listed in, whichever of them there are: clients keep what they are shown in caches."""
-
-READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-RUNS_CODE = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-
-TimeoutS = Annotated[float, Field(gt=0, le=3600, description="limit for the whole call in seconds, queueing included")]
-
-
-@dataclass(slots=True)
-class State:
-    """What lives as long as the server; `kept` outlives it."""
-
-    workshop: Workshop
-    reports: Reports
-    kept: Store
-
-
-ToolContext = Context[State, Any]
-
-
-def state(ctx: ToolContext) -> State:
-    """What the tool of this call may use."""
-    return ctx.request_context.lifespan_context
+from ncu_server.tools.state import State
 
 
 class Surface(MCPServer[State]):
     """An MCP server whose every refusal is `CODE: sentence`, also that of arguments that do not fit."""
 
     async def list_tools(self) -> list[Tool]:
-        """The tools in their order; arguments that a tool does not have are refused, and its schema says so."""
-        found = sorted(await super().list_tools(), key=lambda tool: ORDER.index(tool.name))
-        return [tool.model_copy(update=_schemas(tool)) for tool in found]
+        """The tools as they were added; arguments that a tool does not have are refused, and its schema says so."""
+        return [tool.model_copy(update=_schemas(tool)) for tool in await super().list_tools()]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[State, Any] | None = None
@@ -117,53 +69,3 @@ def _untitled(schema: Any) -> Any:
     if isinstance(schema, dict):
         return {k: _untitled(v) for k, v in schema.items() if not (k == "title" and isinstance(v, str))}
     return schema
-
-
-def _plain(text: str) -> str:
-    """Without the mark that some editors put first, and with plain line ends, as Python reads a source and compilers
-    its macros. Raises ValueError for what no file can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("half a surrogate pair is no text") from None
-    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-
-
-SourceText = Annotated[str, Field(max_length=MOST_SOURCE), AfterValidator(_plain)]
-"""A source as an argument of a tool."""
-
-
-@contextlib.asynccontextmanager
-async def served(ctx: ToolContext, timeout_s: float | None) -> AsyncIterator[Progress]:
-    """Progress with a heartbeat inside; every fault leaves as a tool error, one sentence that starts with its code.
-
-    Whoever waits for a device says so in the progress messages, with how many are ahead.
-    """
-    said = ["starting"]
-    count = 0
-
-    async def progress(message: str) -> None:
-        nonlocal count
-        count += 1
-        said[0] = message
-        await ctx.report_progress(count, None, message)
-
-    async def beat() -> None:
-        while True:
-            await asyncio.sleep(HEARTBEAT_S)
-            await progress(said[0])
-
-    heart = asyncio.create_task(beat())
-    try:
-        async with asyncio.timeout(timeout_s):
-            yield progress
-    except Refusal as refusal:
-        raise ToolError(str(refusal)) from refusal
-    except TimeoutError:
-        sentence = f"the call took longer than timeout_s = {timeout_s} s while {said[0]}; raise timeout_s"
-        raise ToolError(f"{Code.TOOK_TOO_LONG}: {sentence} or ask for less") from None
-    except Exception as fault:
-        logging.getLogger("ncu_server").exception("a tool failed")
-        raise ToolError(f"{Code.INTERNAL}: {type(fault).__name__}: {fault}") from fault
-    finally:
-        heart.cancel()

@@ -17,12 +17,14 @@ from unittest.mock import patch
 import torch
 
 from ncu_server.rules.triton_cache import KEPT_IN
+from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker.building import triton_cache
 from ncu_server.worker.building.load_inline import Libraries
 from ncu_server.worker.building.modules import build, load
 from ncu_server.worker.calls import called
-from ncu_server.worker.tensors import Spec, arrived, read, unflatten
+from ncu_server.worker.tensors import arrived, read, unflatten
 from ncu_server.worker.timing.devices import DEVICES
+from ncu_server.worker.verbs import Built
 
 NICER = 10
 """How far a build stands back: what judges another candidate beside it holds the device."""
@@ -51,7 +53,7 @@ class Builder:
     def __init__(self) -> None:
         self._said: list[str] = []
 
-    def build(self, fds: list[int], source: str, directory: str) -> dict[str, Any]:
+    def build(self, fds: list[int], source: str, directory: str) -> Built:
         """Import the candidate and say which libraries it made; what the compiler printed travels in the exception."""
         os.nice(NICER)
         place = Path(directory)
@@ -62,7 +64,7 @@ class Builder:
             self._module = load(source, "candidate", "ModelNew")
         return {"libraries": built, "classes": [n for n in ("ModelNew",) if hasattr(self._module, n)]}
 
-    def examine(self, fds: list[int], source: str, directory: str, variables: dict[str, str]) -> dict[str, Any]:
+    def examine(self, fds: list[int], source: str, directory: str, variables: dict[str, str]) -> Built:
         """As build, with `variables` for the compilers; what these say is kept for words, also where it raises."""
         os.environ.update(variables)
         with _heard(self._said):

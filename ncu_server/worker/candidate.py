@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ncu_server.sandbox.shared_memory import Spec, TensorLayout
 from ncu_server.worker.authorship.ctypes_audit import Opened
 from ncu_server.worker.authorship.instrument import Watch
 from ncu_server.worker.authorship.profile import concealed, dependence, joined, profiled
@@ -21,9 +22,10 @@ from ncu_server.worker.building.modules import build, load
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.checking.effects import changed, restore, seen, state
 from ncu_server.worker.checking.parameters import held
-from ncu_server.worker.tensors import Spec, UnacceptableOutput, arrived, flatten, placed, read, unflatten, write
+from ncu_server.worker.tensors import UnacceptableOutput, arrived, flatten, placed, read, unflatten, write
 from ncu_server.worker.timing.devices import DEVICES, Device
 from ncu_server.worker.timing.stage import Stage
+from ncu_server.worker.verbs import CallProfile, Checked, Effects, Inputs, Library, Profiled, Staged
 
 AGAIN, HELD_S, HELD_BYTES = 4, 0.1, 256 << 20  # calls whose outputs are held at once, and when that is enough
 
@@ -38,7 +40,8 @@ class Candidate:
     _model: torch.nn.Module
     _stage: Stage
     _watch: Watch
-    _seen: dict[str, Any]
+    _seen: CallProfile
+    _concealed: dict[str, float]
     _full: list[torch.Tensor]
 
     def __init__(self) -> None:
@@ -46,17 +49,17 @@ class Candidate:
         self._opened, self._intact = Opened(), Intact()
         self._held: list[torch.Tensor] = []
         self._last: list[torch.Tensor] = []
-        self._layout: list[Spec] = []
+        self._layout: list[TensorLayout] = []
         self._buffers: dict[str, torch.Tensor] = {}
 
-    def open(
+    def open_candidate(
         self,
         fds: list[int],
         source: str,
         device: str,
         parameter_seed: int,
         arguments: Spec,
-        libraries: list[dict[str, str]],
+        libraries: list[Library],
         kernels: str | None,
     ) -> None:
         """Load the candidate with its compiled libraries and build `ModelNew` from the same arguments and seed.
@@ -88,7 +91,7 @@ class Candidate:
         self._device.settle()
         self._device.release()  # else the next outputs might lie where these lay, out of the poison's way
 
-    def check(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
+    def check(self, fds: list[int], inputs: Spec, effects: Effects) -> Checked:
         """Run once on poisoned memory from the first state, write what is seen, say whether the call keeps to itself.
 
         `effects` are the reference's: what it changes, and all buffers that it has. `kept`: inputs that the reference
@@ -131,7 +134,7 @@ class Candidate:
         self._layout = layout
         return self._last
 
-    def _readier(self, given: list[torch.Tensor], effects: dict[str, Any]) -> Callable[[], None]:
+    def _readier(self, given: list[torch.Tensor], effects: Effects) -> Callable[[], None]:
         """What puts everything back that a call of the reference changes: these inputs, and the buffers to how they
         were made. All other buffers are the candidate's own scratch."""
         first = {place: given[place].clone() for place in effects["inputs"]}
@@ -162,7 +165,7 @@ class Candidate:
         self._device.settle()
         return True
 
-    def stage(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> None:
+    def stage(self, fds: list[int], inputs: Spec, effects: Effects) -> Staged:
         """Set up the rotating inputs for timing; `effects` are the reference's."""
         self._held, self._last, self._layout = [], [], []
         vars(self).pop("_stage", None)  # not two at once
@@ -170,8 +173,9 @@ class Candidate:
         changing = state(self._model, self._buffers, effects)
         base, still = read(fds[0], inputs), effects["still"]
         self._stage = Stage(self._model, self._device, base, inputs, changing, still, self._intact.held)
+        return self._stage.rotation
 
-    def block(self, fds: list[int], nonce: int, count: int, group: int = 1, inputs: str = "cold") -> list[float]:
+    def block(self, fds: list[int], nonce: int, count: int, group: int = 1, inputs: Inputs = "cold") -> list[float]:
         """Time `count` groups of calls in microseconds; see Stage.block."""
         return self._stage.block(nonce, count, group, inputs)
 
@@ -183,7 +187,7 @@ class Candidate:
         """Write what the kept call gave; see Stage.snapshot."""
         return self._stage.snapshot(fds[0], window, last)
 
-    def profile(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
+    def profile(self, fds: list[int], inputs: Spec, effects: Effects) -> Profiled:
         """Whose code spends the time of a call, and what it has opened by ctypes; see provenance.profiled and
         opened.Opened. Comes after all timing: it wraps and slows.
 
@@ -195,12 +199,12 @@ class Candidate:
         self._watch = Watch()
         self._watch.over(self._loaded.values(), self._module, self._model)
         seen = profiled(call, self._device.settle, self._watch, cuda, ready)
-        unordered = unaware["unordered_us"] * seen["calls"] / unaware["calls"]
-        told = {"concealed": concealed(unaware, seen), "unordered_us": max(seen["unordered_us"], unordered)}
-        self._seen = joined(unaware, seen) | told
-        return self._seen | self._opened.told(self._built)
+        unordered = max(seen["unordered_us"], unaware["unordered_us"] * seen["calls"] / unaware["calls"])
+        self._concealed = concealed(unaware, seen)
+        self._seen = {**joined(unaware, seen), "unordered_us": unordered}
+        return {**self._seen, "concealed": self._concealed, **self._opened.found(self._built)}
 
-    def profile_anew(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
+    def profile_anew(self, fds: list[int], inputs: Spec, effects: Effects) -> Profiled:
         """The same of a model made anew, which takes its functions from libraries where they are wrapped already: those
         in a tuple or a partial of the first one cannot be reached; joined to that one's."""
         self._forget()
@@ -210,11 +214,9 @@ class Candidate:
         seen = profiled(call, self._device.settle, self._watch, self._device.torch_device == "cuda", ready)
         # What the first one had for functions of its own: the time outside torch, without that for Python.
         spent = max(0.0, self._seen["outside_us"] - seen["outside_us"]) * seen["calls"]
-        told = {
-            "concealed": self._seen["concealed"] | concealed(self._seen, seen),
-            "own_us": min(seen["own_us"], spent),
-        }
-        return joined(self._seen, seen) | told | self._opened.told(self._built)
+        both: CallProfile = {**joined(self._seen, seen), "own_us": min(seen["own_us"], spent)}
+        hidden = self._concealed | concealed(self._seen, seen)
+        return {**both, "concealed": hidden, **self._opened.found(self._built)}
 
     def remake(self, fds: list[int], inputs: Spec) -> bool:
         """Call a model made anew, and keep what it gives; the model that was judged is gone from here on. Says whether
@@ -246,7 +248,7 @@ class Candidate:
         return self._caller(model, arrived(fd, inputs, self._device.torch_device))
 
     def _profilable(
-        self, fd: int, inputs: Spec, effects: dict[str, Any]
+        self, fd: int, inputs: Spec, effects: Effects
     ) -> tuple[Callable[[], Any], Callable[[], None] | None]:
         """A call, and what has to come before each where the reference changes something."""
         arguments = arrived(fd, inputs, self._device.torch_device)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from functools import reduce
+from typing import Protocol, TypeVar
 
 import torch
 
 from ncu_server.rules.comparison import ordered
+from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker.checking.effects import same
-from ncu_server.worker.checking.tolerance import Units, errors
-from ncu_server.worker.tensors import Spec, read, real
+from ncu_server.worker.checking.tolerance import errors
+from ncu_server.worker.tensors import read, real
+from ncu_server.worker.verbs import Compared, Units
 
 CHUNK = 1 << 18
 FEW = 0.01
-COUNTED = ("zeros", "nans", "unwritten")
 FILLS = (0xFE, 0xFF)  # the bytes of fresh memory while a candidate is checked; see devices.poison
 THREADS = 8
 T = TypeVar("T")
@@ -38,7 +40,7 @@ class Judge:
 
     def compare(
         self, fds: list[int], expected: Spec, got: Spec, units: list[Units | None], bound: float
-    ) -> list[dict[str, Any]]:
+    ) -> list[Compared]:
         """For each output: its error in units, how many elements are outside the bound, where, and the worst.
 
         Units of None ask for equality. NaN and infinities must stand where they are expected. Complex numbers are
@@ -55,9 +57,7 @@ class Judge:
         return all(same(a, b) for a, b in pairs)
 
 
-def _compare(
-    want: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float, each: Map = map
-) -> dict[str, Any]:
+def _compare(want: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float, each: Map = map) -> Compared:
     """A few of the elements of a small part may be small by cancellation, what is left of large ones: they are held to
     the whole's unit, where they are no more than FEW of it."""
     found = _held(want, have, units, bound, each)
@@ -69,14 +69,20 @@ def _compare(
     return whole if not whole["outside"] and found["outside"] <= FEW * small else found
 
 
-def _held(shaped: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float, each: Map) -> dict[str, Any]:
-    """`span`: the first and last coordinate outside, for each dimension; `zeros`, `nans` and what is
-    `unwritten` are counted there."""
+def _held(shaped: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float, each: Map) -> Compared:
     want = shaped.reshape(-1)
-    worst: dict[str, Any] = {
+
+    def piece(start: int) -> Compared:
+        return _piece(shaped, want[start : start + CHUNK], have[start : start + CHUNK], start, units, bound)
+
+    return reduce(_joined, each(piece, range(0, want.numel(), CHUNK)), _agreeing(shaped))
+
+
+def _agreeing(shaped: torch.Tensor) -> Compared:
+    return {
         "error": 0.0,
         "outside": 0,
-        "total": want.numel(),
+        "total": shaped.numel(),
         "index": None,
         "want": None,
         "have": None,
@@ -87,37 +93,35 @@ def _held(shaped: torch.Tensor, have: torch.Tensor, units: Units | None, bound: 
         "unwritten": 0,
     }
 
-    def held(start: int) -> dict[str, Any]:
-        return _piece(shaped, want[start : start + CHUNK], have[start : start + CHUNK], start, units, bound)
 
-    for found in each(held, range(0, want.numel(), CHUNK)):
-        for count in ("outside", *COUNTED):
-            worst[count] += found[count]
-        if found["outside"]:
-            worst["span"] = _both(worst["span"], found["span"])
-        if found["error"] > worst["error"]:
-            worst |= {what: found[what] for what in ("error", "index", "want", "have")}
-    return worst
+def _joined(one: Compared, other: Compared) -> Compared:
+    """Of two pieces of one tensor, whose worst element is the worse of theirs."""
+    return {
+        **(other if other["error"] > one["error"] else one),
+        "outside": one["outside"] + other["outside"],
+        "span": _both(one["span"], other["span"]) if other["span"] is not None else one["span"],
+        "zeros": one["zeros"] + other["zeros"],
+        "nans": one["nans"] + other["nans"],
+        "unwritten": one["unwritten"] + other["unwritten"],
+    }
 
 
 def _piece(
     shaped: torch.Tensor, want: torch.Tensor, have: torch.Tensor, start: int, units: Units | None, bound: float
-) -> dict[str, Any]:
+) -> Compared:
     """The same of the elements from the flat index `start` on."""
     error = errors(want, have, units)
     most, at = (one.item() for one in error.max(0))
-    found = {"error": most, "index": start + at, "want": float(want[at]), "have": float(have[at])}
-    if most <= bound:
-        return found | dict.fromkeys(("outside", *COUNTED), 0)
-    outside = error > bound
-    wrong = have[outside]
-    return found | {
-        "outside": int(outside.sum()),
-        "zeros": int((wrong == 0).sum()),
-        "nans": int(torch.isnan(wrong.double()).sum()),
-        "unwritten": _unwritten(wrong),
-        "span": _span(outside.nonzero().reshape(-1) + start, shaped.shape),
-    }
+    found = _agreeing(shaped)
+    found.update({"error": most, "index": start + at, "want": float(want[at]), "have": float(have[at])})
+    if most > bound:
+        outside = error > bound
+        wrong = have[outside]
+        found["outside"] = int(outside.sum())
+        found["zeros"], found["nans"] = int((wrong == 0).sum()), int(torch.isnan(wrong.double()).sum())
+        found["unwritten"] = _unwritten(wrong)
+        found["span"] = _span(outside.nonzero().reshape(-1) + start, shaped.shape)
+    return found
 
 
 def _unwritten(values: torch.Tensor) -> int:

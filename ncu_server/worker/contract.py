@@ -14,6 +14,7 @@ from ncu_server.worker.building.modules import Arguments
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.checking.effects import same
 from ncu_server.worker.tensors import flatten
+from ncu_server.worker.verbs import CallContract
 
 # What a model raises that cannot be called in a mode that is not its own.
 UNFIT = (RuntimeError, ValueError, TypeError, LookupError, AssertionError)
@@ -28,7 +29,7 @@ class Leaf:
     number: int = -1
 
 
-def contract(model: torch.nn.Module, arguments: Arguments, call: Call, kept: Collection[int]) -> dict[str, Any]:
+def contract(model: torch.nn.Module, arguments: Arguments, call: Call, kept: Collection[int]) -> CallContract:
     """One call as data; `kept` are the numbers of the plain values that no check varies.
 
     `takes` and `gives` list its tensors in order (`shape`, `dtype`, and `strides` in elements of what it takes),

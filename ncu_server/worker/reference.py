@@ -11,20 +11,19 @@ from typing import Any
 
 import torch
 
-from ncu_server.rules.comparison import LAYOUT
+from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker import contract
 from ncu_server.worker.building.modules import Arguments, build
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.checking.effects import changed, restore, same, seen, state
 from ncu_server.worker.checking.float64 import SINGLE_TO_DOUBLE, Recast
 from ncu_server.worker.checking.holes import shows
-from ncu_server.worker.checking.parameters import Difference, differences, held, take
+from ncu_server.worker.checking.parameters import differences, held, take
 from ncu_server.worker.checking.tolerance import alike, degenerate, finite, stored, truth, units
 from ncu_server.worker.checking.varied import chosen
 from ncu_server.worker.dense import Unjudgeable, named, require_dense
 from ncu_server.worker.problem import MISREAD, LoadedProblem
 from ncu_server.worker.tensors import (
-    Spec,
     arrived,
     flatten,
     mapped,
@@ -42,6 +41,20 @@ from ncu_server.worker.timing.input_sets import far, holed, sharper, stretched
 from ncu_server.worker.timing.mutation import MIX, Draw
 from ncu_server.worker.timing.stage import Stage
 from ncu_server.worker.tracing import graph, inductor
+from ncu_server.worker.verbs import (
+    CallContract,
+    Chosen,
+    Difference,
+    Effects,
+    Expected,
+    Inputs,
+    Opened,
+    Seen,
+    Sharpened,
+    Staged,
+    Traced,
+    Work,
+)
 
 TRIED, TRIED_S = (2, 100), 0.1  # changes of a problem's inputs that its model is tried with: so many, for so long
 # What a model raises that cannot do with another precision than its own.
@@ -59,7 +72,7 @@ class Reference:
     _call: Any
     _stage: Stage
 
-    def open(self, fds: list[int], source: str, device: str, parameter_seed: int, mode: str | None) -> dict[str, Any]:
+    def open_reference(self, fds: list[int], source: str, device: str, parameter_seed: int, mode: str | None) -> Opened:
         """Load the problem and build its model; the constructor's arguments are written to the memfd. `mode` is
         torch.compile's; None leaves the model as it is.
 
@@ -79,8 +92,8 @@ class Reference:
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
         self._call = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model
         held_bytes = sum(t.nbytes for t in (*self._model.parameters(), *self._model.buffers()))
-        told = {"arguments": spec, "variants": self._problem.variants, "note": self._problem.note}
-        return told | {"held_bytes": held_bytes}
+        variants, note = self._problem.variants, self._problem.note
+        return {"arguments": spec, "variants": variants, "note": note, "held_bytes": held_bytes}
 
     def draw(self, fds: list[int], variant: str, input_seed: int) -> Spec:
         """Make the inputs that the function `variant` gives under the secret seed and write them to the memfd.
@@ -98,7 +111,7 @@ class Reference:
                 return spec
             return write(fds[0], calls[-1])
 
-    def sharpen(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> dict[str, Any]:
+    def sharpen(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Sharpened:
         """Write a sharper set made of the first memfd's to the second, but for what is `still`; see worker.inputs.
 
         Where a constant would pass for the reference's output on it, a set on which none would is looked for far from
@@ -125,12 +138,12 @@ class Reference:
                 return spec
         return None
 
-    def takes(self, fds: list[int], inputs: Spec, structures: list[Any]) -> dict[str, Any]:
+    def choose(self, fds: list[int], inputs: Spec, structures: list[Any]) -> Chosen:
         """Which of these trees of the same tensors, with another plain value, the reference takes; one that changes its
         output before others. `taken` is None, and `why` says why, where it takes none; see worker.varied."""
 
         def run(structure: Any) -> Any:
-            return self._run(self._model, self._arguments(fds[0], inputs | {"structure": structure}))[0]
+            return self._run(self._model, self._arguments(fds[0], {**inputs, "structure": structure}))[0]
 
         return chosen(run, inputs["structure"], structures)
 
@@ -157,16 +170,16 @@ class Reference:
         allowed = [units(t, wide(t) if t.element_size() == 1 else t) for t in tensors]
         return (finite(tensors) or not _finite(made)) and degenerate(tensors, allowed) is None
 
-    def work(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
+    def count_work(self, fds: list[int], inputs: Spec) -> Work:
         """Shapes, parameters and counted work; see ncu_server.worker.tracing.graph."""
         return graph.work(self._model, self._arguments(fds[0], inputs))
 
-    def contract(self, fds: list[int], inputs: Spec, kept: list[int]) -> dict[str, Any]:
+    def contract(self, fds: list[int], inputs: Spec, kept: list[int]) -> CallContract:
         """What one call takes and gives; see ncu_server.worker.contract."""
         made, call = self._made, self._arguments(fds[0], inputs)
         return contract.contract(copy.deepcopy(self._model), made, call, kept)
 
-    def graph(self, fds: list[int], inputs: Spec) -> dict[str, Any]:
+    def trace(self, fds: list[int], inputs: Spec) -> Traced:
         """The traced graph; raises whatever torch.export raises for a model that cannot be traced."""
         return graph.graph(self._model, self._arguments(fds[0], inputs))
 
@@ -182,7 +195,7 @@ class Reference:
         """What the device reaches: copy bandwidth in GB/s, matrix rates in TFLOP/s."""
         return self._device.peaks()
 
-    def expect(self, fds: list[int], inputs: Spec, effects: dict[str, Any] | None = None) -> dict[str, Any]:
+    def expect(self, fds: list[int], inputs: Spec, effects: Effects | None = None) -> Expected:
         """Write what should be seen (in float64 where the model runs in it) and the error budget of each tensor.
 
         The error budget is budget.units'. What a call changes is found out, unless it is known from other inputs.
@@ -225,11 +238,11 @@ class Reference:
         self,
         fds: list[int],
         inputs: Spec,
-        effects: dict[str, Any],
+        effects: Effects,
         theirs: Spec,
         found: list[Difference],
         fill: float,
-    ) -> dict[str, Any]:
+    ) -> Expected:
         """As `expect`, of a model that has the candidate's parameters where they differ; see worker.parameters.take."""
         own, kept = self._model, self._buffers
         self._model = copy.deepcopy(own)
@@ -240,16 +253,15 @@ class Reference:
         finally:
             self._model, self._buffers = own, kept
 
-    def stage(self, fds: list[int], inputs: Spec, effects: dict[str, Any]) -> dict[str, Any]:
+    def stage(self, fds: list[int], inputs: Spec, effects: Effects) -> Staged:
         """Set up the rotating inputs for timing, and say how they rotate; `effects` are those of `expect`."""
         vars(self).pop("_stage", None)  # not two at once
         self._device.release()
         changing = state(self._model, self._buffers, effects)
         self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, changing, effects["still"])
-        stage, flushes = self._stage, self._device.flushes
-        return {"sets": stage.sets, "exceeds": stage.exceeds, "flushes": flushes, "changes": stage.changes}
+        return self._stage.rotation
 
-    def block(self, fds: list[int], nonce: int, count: int, group: int = 1, inputs: str = "cold") -> list[float]:
+    def block(self, fds: list[int], nonce: int, count: int, group: int = 1, inputs: Inputs = "cold") -> list[float]:
         """Time `count` groups of calls in microseconds; see Stage.block."""
         return self._stage.block(nonce, count, group, inputs)
 
@@ -293,7 +305,7 @@ class Reference:
                     "that lie in memory which is never written)"
                 )
 
-    def _effects(self, before: Call, after: Call, model: torch.nn.Module) -> dict[str, Any]:
+    def _effects(self, before: Call, after: Call, model: torch.nn.Module) -> Effects:
         """The inputs and buffers that a call changes; `state` names all buffers there are."""
         old, new = dict(self._model.named_buffers()), dict(model.named_buffers())
         buffers = [name for name in old if not same(old[name], new[name])]
@@ -325,7 +337,7 @@ class Reference:
                 return True
         return False
 
-    def _exact(self, fd: int, inputs: Spec, effects: dict[str, Any]) -> tuple[list[torch.Tensor], str | None]:
+    def _exact(self, fd: int, inputs: Spec, effects: Effects) -> tuple[list[torch.Tensor], str | None]:
         """What should be seen, in float64 throughout, or as far as the model runs in it; a note where it does not."""
         note = None
         for answers in (SINGLE_TO_DOUBLE, {}):
@@ -339,7 +351,7 @@ class Reference:
         self,
         fd: int,
         inputs: Spec,
-        effects: dict[str, Any],
+        effects: Effects,
         change: Callable[[torch.Tensor], torch.Tensor],
         answers: Mapping[Any, Any],
     ) -> list[torch.Tensor]:
@@ -373,13 +385,13 @@ def _copyable(model_class: Any, arguments: Arguments, parameter_seed: int, devic
     return model
 
 
-def _described(tensors: list[torch.Tensor], outputs: int, effects: dict[str, Any]) -> list[dict[str, Any]]:
+def _described(tensors: list[torch.Tensor], outputs: int, effects: Effects) -> list[Seen]:
     """Name, shape, dtype and bytes of each tensor that is seen."""
     names = [f"output {i}" for i in range(outputs)]
     names += [f"input {i} after the call" for i in effects["inputs"]]
     names += [f"buffer {name}" for name in effects["buffers"]]
     return [
-        {"name": name} | {what: place[what] for what in LAYOUT}
+        {"name": name, "shape": place["shape"], "dtype": place["dtype"], "bytes": place["bytes"]}
         for name, place in zip(names, spec_of(None, tensors)["tensors"], strict=True)
     ]
 

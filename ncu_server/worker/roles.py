@@ -12,6 +12,7 @@ from ncu_server.worker.builder import Builder
 from ncu_server.worker.candidate import Candidate
 from ncu_server.worker.comparer import Judge
 from ncu_server.worker.reference import Reference
+from ncu_server.worker.verbs import VERBS
 
 ROLES: dict[str, type[Any]] = {
     "builder": Builder,
@@ -28,7 +29,8 @@ def serve(role: str, sock: socket.socket) -> None:
     while (got := receive(sock)) is not None:
         message, fds = got
         try:
-            answer = {"value": getattr(worker, message["verb"])(fds, **message["arguments"])}
+            verb = VERBS[message["verb"]](**message["arguments"])
+            answer = {"value": getattr(worker, verb.name())(fds, **vars(verb))}
         except BaseException as fault:  # noqa: BLE001  whatever a candidate raises, SystemExit included, is an answer
             answer = {"fault": _fault(fault)}
         for fd in fds:

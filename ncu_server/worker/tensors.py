@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
+from ncu_server.sandbox.shared_memory import Spec, TensorLayout
 from ncu_server.worker import records
 from ncu_server.worker.dense import ONLY, Unjudgeable, unlike
 
 ALIGNMENT = 64
-Spec = dict[str, Any]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SCALARS = (bool, int, float, str, type(None))
 MOST_BITS = 4096  # of an int that is told
@@ -131,7 +131,8 @@ def unflatten(structure: Any, tensors: list[torch.Tensor]) -> Any:
 
 def spec_of(structure: Any, tensors: list[torch.Tensor]) -> Spec:
     """Structure, dtypes, shapes and strides of a flattened tree, with the offset in bytes that each tensor gets."""
-    places, offset = [], 0
+    places: list[TensorLayout] = []
+    offset = 0
     for t in tensors:
         size = t.numel() * t.element_size()
         places.append(
@@ -173,18 +174,18 @@ def read(fd: int, spec: Spec) -> list[torch.Tensor]:
     return [_typed(room, place) for place in spec["tensors"]]
 
 
-def _raw(room: torch.Tensor, place: Spec) -> torch.Tensor:
+def _raw(room: torch.Tensor, place: TensorLayout) -> torch.Tensor:
     return room[place["offset"] : place["offset"] + place["bytes"]]
 
 
-def _typed(room: torch.Tensor, place: Spec) -> torch.Tensor:
+def _typed(room: torch.Tensor, place: TensorLayout) -> torch.Tensor:
     dtype = getattr(torch, place["dtype"])
     if not place["bytes"]:
         return torch.empty(place["shape"], dtype=dtype)
     return _raw(room, place).view(dtype).view(place["shape"])
 
 
-def placed(tensor: torch.Tensor, place: Spec, device: str) -> torch.Tensor:
+def placed(tensor: torch.Tensor, place: TensorLayout, device: str) -> torch.Tensor:
     """A copy on the device with the strides that the original had."""
     if any(stride == 0 and size > 1 for stride, size in zip(place["strides"], place["shape"], strict=True)):
         return tensor.to(device, copy=True)  # an expanded tensor is one value many times: it cannot be written to

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ncu_server.worker.verbs import Ctypes
+
 # By their bare names, which the loader finds before anything of the candidate's: none of them computes for it.
 RUNTIME = re.compile(r"lib(c|m|dl|rt|pthread|gomp|iomp5|cuda|cudart|nvrtc|nvidia-ml)\.so[.\d]*")
 
@@ -27,7 +29,7 @@ class Opened:
     def listen(self) -> None:
         sys.addaudithook(self._heard)
 
-    def told(self, built: Iterable[str]) -> dict[str, list[str]]:
+    def found(self, built: Iterable[str]) -> Ctypes:
         """`opened` are the libraries that are not among those `built` (paths), `named` the functions asked for."""
         ours = {os.path.realpath(path) for path in built}
         others = {one for one in self._libraries if one is None or _is_other(one, ours)}

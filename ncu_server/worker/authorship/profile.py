@@ -28,6 +28,7 @@ from ncu_server.rules.authorship import LIBRARY
 from ncu_server.worker import private
 from ncu_server.worker.authorship.instrument import Watch
 from ncu_server.worker.tensors import flatten
+from ncu_server.worker.verbs import CallProfile
 
 _ExperimentalConfig = private.take("torch._C._profiler._ExperimentalConfig")
 _RecordFunctionFast = private.take("torch._C._profiler._RecordFunctionFast")
@@ -72,7 +73,7 @@ def profiled(
     watch: Watch,
     cuda: bool,
     ready: Callable[[], None] | None = None,
-) -> dict[str, Any]:
+) -> CallProfile:
     """Profile `run` for about 0.2 s, at least once and at most 20 times, and sum up what was seen; `ready` comes before
     each time, unseen.
 
@@ -94,7 +95,7 @@ def profiled(
         watch.started = watch.done = 0
         calls = 3 if took * 3 > SECONDS else MAX_CALLS
         events = _collect(run, settle, watch, cuda, calls, ready)
-    return _summed(events, watch) | {"own_started": watch.started, "own_done": watch.done}
+    return _summed(events, watch)
 
 
 def framed(run: Callable[[], Any]) -> Callable[[], Any]:
@@ -152,7 +153,7 @@ def _recorded(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, 
     return list(result.events())
 
 
-def _summed(events: list[Any], watch: Watch) -> dict[str, Any]:
+def _summed(events: list[Any], watch: Watch) -> CallProfile:
     starts = sorted(e.start_ns() for e in events if e.name() == watch.call and e.device_type() == DeviceType.CPU)
     tables: dict[str, Table] = {
         kind: defaultdict(lambda: defaultdict(float))
@@ -190,6 +191,8 @@ def _summed(events: list[Any], watch: Watch) -> dict[str, Any]:
         "least": {n: min(t.values()) for k in ("ops", "kernels") for n, t in tables[k].items() if len(t) == calls},
         "unordered_us": _unordered(device, calls),
         "outside_us": max(0.0, (_trimmed(tables["marks"][watch.call], calls) - elsewhere) / calls),
+        "own_started": watch.started,
+        "own_done": watch.done,
     }
 
 
@@ -241,7 +244,7 @@ def _self_times(events: list[Any]) -> list[tuple[str, float, bool, int]]:
     return [(name, max(0.0, us), launches, start) for name, us, launches, start in out]
 
 
-def joined(first: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
+def joined(first: CallProfile, seen: CallProfile) -> CallProfile:
     """What two profiles show together: of kernels, or where there are none of operators, the more, and of functions of
     its own no more than what the first had outside torch. A candidate may know when it is watched, or made anew.
 
@@ -249,16 +252,16 @@ def joined(first: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
     """
     share = seen["calls"] / first["calls"]
 
-    def more(kind: str) -> dict[str, float]:
-        before = {name: us * share for name, us in first[kind].items()}
-        return {name: max(before.get(name, 0.0), seen[kind].get(name, 0.0)) for name in before | seen[kind]}
+    def more(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
+        before = {name: us * share for name, us in one.items()}
+        return {name: max(before.get(name, 0.0), other.get(name, 0.0)) for name in before | other}
 
     own_us = min(seen["own_us"], first["outside_us"] * seen["calls"])
-    ops = seen["ops"] if seen["kernels"] else more("ops")
-    return seen | {"ops": ops, "kernels": more("kernels"), "own_us": own_us}
+    ops = seen["ops"] if seen["kernels"] else more(first["ops"], seen["ops"])
+    return {**seen, "ops": ops, "kernels": more(first["kernels"], seen["kernels"]), "own_us": own_us}
 
 
-def concealed(unaware: dict[str, Any], seen: dict[str, Any]) -> dict[str, float]:
+def concealed(unaware: CallProfile, seen: CallProfile) -> dict[str, float]:
     """Operators and kernels that took several times as long before the candidate's functions were wrapped: microseconds
     of one call. A candidate that knows whether it is watched computes otherwise then."""
     found: dict[str, float] = {}

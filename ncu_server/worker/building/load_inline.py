@@ -20,8 +20,8 @@ import tvm_ffi.cpp
 import tvm_ffi.cpp.extension
 
 from ncu_server.worker.building import slim_headers
+from ncu_server.worker.verbs import Library
 
-Built = dict[str, str]
 NOT_BUILT = (
     "this load_inline call was not made when the candidate was built: call it where the module is imported, with the "
     "same arguments each time"
@@ -33,9 +33,9 @@ class Libraries:
 
     @staticmethod
     @contextlib.contextmanager
-    def recording(directory: Path) -> Iterator[list[Built]]:
+    def recording(directory: Path) -> Iterator[list[Library]]:
         """Compile for real below `directory` and record each library: kind, key, name, path."""
-        built: list[Built] = []
+        built: list[Library] = []
         real = tvm_ffi.cpp.build_inline, torch.utils.cpp_extension.load_inline
 
         def tvm(*args: Any, **kwargs: Any) -> Any:
@@ -58,7 +58,7 @@ class Libraries:
 
     @staticmethod
     @contextlib.contextmanager
-    def loading(built: list[Built], loaded: dict[str, Any]) -> Iterator[None]:
+    def loading(built: list[Library], loaded: dict[str, Any]) -> Iterator[None]:
         """Load what was built before and compile nothing; `loaded` fills with the modules, by key, and what is there
         already is not loaded again.
 
@@ -67,7 +67,7 @@ class Libraries:
         known = {b["key"]: b for b in built}
         real = tvm_ffi.cpp.build_inline, torch.utils.cpp_extension.load_inline
 
-        def find(key: str, load: Callable[[Built], Any]) -> Any:
+        def find(key: str, load: Callable[[Library], Any]) -> Any:
             if key not in known:
                 raise RuntimeError(NOT_BUILT)
             if key not in loaded:
@@ -86,7 +86,7 @@ class Libraries:
             yield
 
 
-def _extension(built: Built) -> Any:
+def _extension(built: Library) -> Any:
     if built["kind"] == "operators":
         torch.ops.load_library(built["path"])
         return built["path"]

@@ -4,23 +4,15 @@ for the same, in the same order."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 
 from ncu_server.worker.dense import unlike
+from ncu_server.worker.verbs import Difference
 
 Named = Mapping[str, torch.Tensor]
 MOST = 1 << 26  # values of a model that are looked up among another's
-
-
-class Difference(TypedDict):
-    """A parameter or buffer of the reference that the candidate has with other values; `other` is what stands for it
-    there, None where nothing does. `named`: it bears the same name."""
-
-    name: str
-    other: str | None
-    named: bool
 
 
 def held(model: torch.nn.Module) -> dict[str, dict[str, torch.Tensor]]:

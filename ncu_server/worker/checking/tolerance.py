@@ -10,11 +10,11 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
 
 import torch
 
 from ncu_server.rules.comparison import BOUND
+from ncu_server.worker.verbs import Units
 
 # Elements: on the CPU small enough that temporaries stay in the allocator, on a GPU few launches.
 PIECE = {"cpu": 1 << 19, "cuda": 1 << 24}
@@ -50,14 +50,6 @@ def truth(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
         special = ~torch.isfinite(own)
         value[special] = own[special]
     return kept
-
-
-class Units(TypedDict):
-    """The unit of an element: that of its level, [ceiling, unit] by magnitude, the largest ceiling first; at least
-    `grain` times the element. Zeros keep to the first level."""
-
-    grain: float
-    levels: list[list[float]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from ncu_server.worker import private
 from ncu_server.worker.checking.tolerance import alike, finite
 from ncu_server.worker.problem import MISREAD
 from ncu_server.worker.tensors import flatten, real, spec_of
+from ncu_server.worker.verbs import Chosen
 
 TorchDispatchMode = private.take("torch.utils._python_dispatch.TorchDispatchMode")
 FAILS = "the reference fails with others"
@@ -38,7 +39,7 @@ class Recorded(TorchDispatchMode):  # type: ignore[misc, valid-type]
         return func(*args, **named)
 
 
-def chosen(run: Callable[[Any], Any], given: Any, others: list[Any]) -> dict[str, Any]:
+def chosen(run: Callable[[Any], Any], given: Any, others: list[Any]) -> Chosen:
     """Which of the `others` the reference takes in place of what is `given`, one that changes its output before others:
     `taken` is its place; None, and `why` says why, where it takes none. `run` gives the output."""
     first, calls = recorded(lambda: run(given))

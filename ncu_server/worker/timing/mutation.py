@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from ncu_server.worker.tensors import Spec, placed, real
+from ncu_server.sandbox.shared_memory import Spec
+from ncu_server.worker.tensors import placed, real
 from ncu_server.worker.timing.input_sets import ordered, symmetric
 
 LEAST = 0.75  # of the factors

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
+from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker.checking.effects import State
-from ncu_server.worker.tensors import Spec, flatten, placed, put, unflatten, write
+from ncu_server.worker.tensors import flatten, placed, put, unflatten, write
 from ncu_server.worker.timing.devices import SURE, USUAL, Calls, Device
 from ncu_server.worker.timing.mutation import MIX, Draw
+from ncu_server.worker.verbs import Inputs, Staged
 
 MAX_SETS = 16
 MAX_SET_BYTES = 2 << 30
@@ -32,7 +34,7 @@ class Block:
     nonce: int
     count: int
     group: int
-    inputs: str
+    inputs: Inputs
     sets: int
     draws: int
 
@@ -104,11 +106,21 @@ class Stage:
         """See Draw.changes."""
         return self._draw.changes
 
+    @property
+    def rotation(self) -> Staged:
+        """How its inputs rotate."""
+        return {
+            "sets": self.sets,
+            "exceeds": self.exceeds,
+            "flushes": self._device.flushes,
+            "changes": self.changes,
+        }
+
     def take_unseen(self, given: list[list[torch.Tensor]], spec: Spec) -> None:
         """Take draws (host tensors) that no call has seen, for one block."""
         self._unseen = [self._drawn(one, spec) for one in given]
 
-    def block(self, nonce: int, count: int, group: int, inputs: str) -> list[float]:
+    def block(self, nonce: int, count: int, group: int, inputs: Inputs) -> list[float]:
         """Microseconds of a call, the mean of each of `count` groups of `group` calls.
 
         Each call gets values of its own. One, which the nonce chooses, is kept; it gets the same whatever the count.

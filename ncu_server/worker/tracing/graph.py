@@ -12,6 +12,7 @@ import torch
 from ncu_server.worker import private
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.tensors import flatten
+from ncu_server.worker.verbs import Traced, Work
 
 TorchDispatchMode = private.take("torch.utils._python_dispatch.TorchDispatchMode")
 flop_registry = private.take("torch.utils.flop_counter.flop_registry")
@@ -76,7 +77,7 @@ def _extent(tensor: torch.Tensor) -> float:
     return float(math.prod(shown) * tensor.element_size()) if tensor.numel() else 0.0
 
 
-def work(model: torch.nn.Module, arguments: Call) -> dict[str, Any]:
+def work(model: torch.nn.Module, arguments: Call) -> Work:
     """Parameters, shapes, the FLOPs of matrix products and convolutions, and the bytes that must move at least once;
     `argument_bytes` are those of the arguments among what is read."""
     parameters = [
@@ -105,7 +106,7 @@ def work(model: torch.nn.Module, arguments: Call) -> dict[str, Any]:
     }
 
 
-def graph(model: torch.nn.Module, arguments: Call) -> dict[str, Any]:
+def graph(model: torch.nn.Module, arguments: Call) -> Traced:
     """torch.export's graph before decomposition, which keeps `softmax`, `layer_norm` and `linear` whole."""
     args, kwargs = arguments
     encoded = _encode(torch.export.export(model, tuple(args), kwargs, strict=False)) | {"keywords": list(kwargs)}

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from ncu_server.judge import replies
+from ncu_server.judge.replies import tree_fault
 from ncu_server.rules.comparison import BOUND, largest, ordered, structure_fault, value_fault
 
 TENSOR = {"tensor": 0}
@@ -94,15 +94,20 @@ def test_plain_numbers_agree_but_for_the_rounding_of_float32(want: float, have: 
 )
 def test_a_tree_that_is_none_is_nonsense(structure: Any) -> None:
     place = {"shape": [1], "dtype": "float32", "strides": [1], "offset": 0, "bytes": 4}
-    with pytest.raises(replies.Malformed):
-        replies.spec({"structure": structure, "tensors": [place], "bytes": 64})
+    assert tree_fault({"structure": structure, "tensors": [place], "bytes": 64}, 64)
 
 
 def test_a_tensor_that_begins_within_an_element_is_nonsense() -> None:
     place = {"shape": [1], "dtype": "float32", "strides": [1], "offset": 64, "bytes": 4}
-    assert replies.spec({"structure": TENSOR, "tensors": [place], "bytes": 128})
-    with pytest.raises(replies.Malformed):
-        replies.spec({"structure": TENSOR, "tensors": [place | {"offset": 66}], "bytes": 128})
+    assert tree_fault({"structure": TENSOR, "tensors": [place], "bytes": 128}, 128) is None
+    assert tree_fault({"structure": TENSOR, "tensors": [place | {"offset": 66}], "bytes": 128}, 128)
+
+
+def test_a_tensor_that_lies_beyond_the_memory_is_nonsense() -> None:
+    place = {"shape": [1], "dtype": "float32", "strides": [1], "offset": 64, "bytes": 4}
+    assert "68 bytes are said to lie in 64" in str(
+        tree_fault({"structure": TENSOR, "tensors": [place], "bytes": 64}, 64)
+    )
 
 
 def test_a_value_outside_the_bound_is_described() -> None:

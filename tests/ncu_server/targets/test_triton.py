@@ -22,6 +22,7 @@ from ncu_server.rules.triton_cache import Jitted
 from ncu_server.sandbox.forkserver import ChildDied, ChildFault, ForkServer
 from ncu_server.sandbox.shared_memory import Shared, WarmUp
 from ncu_server.targets import TARGETS, Probe, triton
+from ncu_server.worker.verbs import Draw, OpenCandidate, OpenReference, Practise
 from tests.support.measuring import SCALE_ADD, Server
 
 KERNEL = """
@@ -228,27 +229,23 @@ class Bench:
         library = folder / "libcuda.so.1"
         build = ["gcc", "-shared", "-fPIC", str(Path(__file__).parent / "no_gpu.c"), "-o", str(library)]
         subprocess.run([*build, "-Wl,-soname,libcuda.so.1"], check=True)
-        self.target = TARGETS["triton"]
         probe = Probe(True, "none", "sm_90", 0)
-        environment = self.target.environment(probe)
+        environment = TARGETS["triton"].environment(probe)
         paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("LD_LIBRARY_PATH"))))
         given = {"TRITON_LIBCUDA_PATH": str(folder), "LD_LIBRARY_PATH": paths, "OMP_NUM_THREADS": "1"}
         path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        environment = {**path, **environment, **given}
-        self.fork_server = ForkServer(folder, environment, "cpu")
+        self.fork_server = ForkServer(folder, {**path, **environment, **given}, "cpu")
         self.builds = Builds(folder)
         self.lease, self.queued = Lease(2), asyncio.Event()
-        self.device = Device(self.target, probe, self.fork_server, self.lease, environment, folder, folder)
+        self.device = Device(TARGETS["triton"], probe, self.fork_server, self.lease, {}, folder, folder)
         self.arguments, self.inputs = Shared("arguments"), Shared("inputs")
         self.warm_up = WarmUp(SCALE_ADD, "cpu", 7, self.arguments, [self.inputs])
 
     async def fill(self) -> None:
         with closing(await self.fork_server.spawn("reference")) as child:
-            opened = await child.ask(
-                "open", [self.arguments.fd], source=SCALE_ADD, device="cpu", parameter_seed=7, mode=None
-            )
+            opened = await child.ask(OpenReference(SCALE_ADD, "cpu", 7, None), [self.arguments.fd])
             self.arguments.seal(opened["arguments"])
-            self.inputs.seal(await child.ask("draw", [self.inputs.fd], variant="get_inputs", input_seed=1))
+            self.inputs.seal(await child.ask(Draw("get_inputs", 1), [self.inputs.fd]))
 
     async def build(self, source: str) -> Build | BuildFault:
         async def progress(words: str) -> None:
@@ -260,19 +257,9 @@ class Bench:
     async def run(self, source: str, built: Build) -> None:
         child = await self.fork_server.spawn("candidate", readable=[built.directory])
         with closing(child):
-            wire = self.warm_up.wire()
-            await child.ask(
-                "open",
-                [self.arguments.fd],
-                60,
-                source=source,
-                device="cpu",
-                parameter_seed=7,
-                arguments=wire["arguments"],
-                libraries=[],
-                kernels=built.kernels,
-            )
-            await child.ask("practise", [self.inputs.fd], 60, inputs=wire["inputs"])
+            opening = OpenCandidate(source, "cpu", 7, self.arguments.spec, [], built.kernels)
+            await child.ask(opening, [self.arguments.fd], 60)
+            await child.ask(Practise(self.warm_up.specs), [self.inputs.fd], 60)
 
 
 @asynccontextmanager

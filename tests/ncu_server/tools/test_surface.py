@@ -4,15 +4,18 @@ import asyncio
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from mcp import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult
+from pydantic import Field
 
 from ncu_server.build.store import Store
 from ncu_server.judge.graph_text import lines
-from ncu_server.tools import surface
+from ncu_server.server import make_server
+from ncu_server.tools import TOOLS
+from ncu_server.tools.arguments import READ_ONLY
 from tests.support.measuring import QUICK, SCALE_ADD, Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -50,8 +53,7 @@ def size(answer: CallToolResult) -> int:
 async def test_every_tool_declares_what_it_takes_returns_and_does(server: Server) -> None:
     tools = (await server.client.list_tools()).tools
     assert {"check_environment", "describe_problem", "evaluate_kernel"} <= {t.name for t in tools}
-    assert [t.name for t in tools] == [name for name in surface.ORDER if name in {t.name for t in tools}]
-    assert len(surface.ORDER) == 11
+    assert len(tools) == len(TOOLS)
     for tool in tools:
         assert tool.output_schema and tool.title and tool.description
         hints = tool.annotations
@@ -60,6 +62,19 @@ async def test_every_tool_declares_what_it_takes_returns_and_does(server: Server
         assert tool.input_schema["additionalProperties"] is False
         assert "timeout_s" in tool.input_schema["properties"]
         assert all("description" in p for p in tool.input_schema["properties"].values())
+
+
+async def test_the_tools_are_shown_in_the_order_of_their_table_and_a_further_one_after_them() -> None:
+    mcp = make_server()
+
+    @mcp.tool(title="A further one", annotations=READ_ONLY)
+    async def further(words: Annotated[str, Field(description="any")]) -> str:
+        """Say it again."""
+        return words
+
+    names = [tool.name for tool in await mcp.list_tools()]
+    assert names[:3] == ["check_environment", "describe_problem", "compile_kernel"]
+    assert names[len(TOOLS) :] == ["further"]
 
 
 async def test_what_a_model_is_shown_each_turn_is_short(server: Server) -> None:

@@ -21,5 +21,5 @@ def test_a_library_is_told_that_the_build_did_not_make_and_its_functions_by_name
         ctypes.CDLL(os.fspath(name))
     assert hasattr(ctypes.CDLL(None), "malloc")
     assert hasattr(ctypes.CDLL("libm.so.6"), "cosf")
-    told = opened.told([os.fspath(BUILT)])
+    told = opened.found([os.fspath(BUILT)])
     assert told == {"opened": ["libm.so.6", "the process itself"], "named": ["cosf", "malloc"]}

@@ -59,7 +59,7 @@ def memory() -> Iterator[list[int]]:
 def opened(memory: list[int], **parts: str) -> Reference:
     whole = {"init": "pass", "forward": "return x[0] * 2", "input": "torch.randn(4)", "argument": ""} | parts
     reference = Reference()
-    reference.open(memory, PROBLEM.format(**whole), "cpu", 1, None)
+    reference.open_reference(memory, PROBLEM.format(**whole), "cpu", 1, None)
     return reference
 
 
