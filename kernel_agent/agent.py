@@ -28,6 +28,16 @@ if TYPE_CHECKING:
     from kernel_agent.bench.client import BenchClient
     from kernel_agent.interfaces import Proposer
     from kernel_agent.llm.model import Model
+    from kernel_agent.run.budget import Budget
+
+
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """What one run has open: its model (None where templates propose), its bench, and its own budget."""
+
+    model: Model | None
+    bench: BenchClient
+    budget: Budget
 
 
 class KernelAgent:
@@ -93,13 +103,13 @@ class KernelAgent:
         problem = fits(load_problem(given.code, given.name, settings.target or "", input_shapes, given.init_inputs))
         new = _new_directory(settings.runs_dir, problem.name) if run_directory is None else _path(run_directory)
         with Journal.create(new) as journal:
-            async with self._hands(journal, settings) as (model, bench):
+            async with self._opened(journal, settings) as parts:
                 if not problem.target:
-                    problem = replace(problem, target=await found_target(bench))
+                    problem = replace(problem, target=await found_target(parts.bench))
                 journal.begin(problem, settings)
                 self._observe(RunOpened(journal.directory))
                 with _recorded(journal, settings):
-                    return await self._run(journal, settings, model, bench)
+                    return await self._run(journal, settings, parts)
 
     def _played(self) -> tuple[Settings, Callable[[Problem], Problem]]:
         """The settings of a new run, those of the cassette where it plays one, and a check of its problem."""
@@ -127,23 +137,22 @@ class KernelAgent:
             settings, left = resumed(journal.settings, self._given)
             if left:
                 self._notice(f"of the provider before this one, {', '.join(left)} is left behind")
-            async with self._hands(journal, settings) as (model, bench):
+            async with self._opened(journal, settings) as parts:
                 journal.settings = settings
                 with _recorded(journal, settings):
-                    return await self._run(journal, settings, model, bench)
+                    return await self._run(journal, settings, parts)
 
     @asynccontextmanager
-    async def _hands(self, journal: Journal, settings: Settings) -> AsyncIterator[tuple[Model | None, BenchClient]]:
+    async def _opened(self, journal: Journal, settings: Settings) -> AsyncIterator[RunParts]:
         from kernel_agent.bench.client import BenchClient
 
-        self._budget = budget_of(journal, settings)
-
+        budget = budget_of(journal, settings)
         async with AsyncExitStack() as stack:
             model = None
             if (provider := provider_of(settings)) != "templates":
                 from kernel_agent.llm.providers import open_model
 
-                opened = open_model(provider, settings, journal, journal.directory, self._notice, self._budget)
+                opened = open_model(provider, settings, journal, journal.directory, self._notice, budget)
                 model = await stack.enter_async_context(opened)
             bench = BenchClient(
                 settings.mcp_server_path,
@@ -152,24 +161,22 @@ class KernelAgent:
                 self._notice,
                 settings.ncu_server_token,
             )
-            yield model, await stack.enter_async_context(bench)
+            yield RunParts(model, await stack.enter_async_context(bench), budget)
 
-    async def _run(
-        self, journal: Journal, settings: Settings, model: Model | None, bench: BenchClient
-    ) -> tuple[str, dict[str, Any]]:
+    async def _run(self, journal: Journal, settings: Settings, parts: RunParts) -> tuple[str, dict[str, Any]]:
         from kernel_agent.knowledge.library import opened
         from kernel_agent.knowledge.lifecycle import remembered
         from kernel_agent.search.loop import Search
 
         if not journal.described:
-            if model is None:
+            if parts.model is None:
                 self._notice("tracing the problem")
-                _covered(await bench.describe(journal.problem, baselines=["eager"]))
+                _covered(await parts.bench.describe(journal.problem, baselines=["eager"]))
             self._notice("tracing the problem and timing its baselines")
-            journal.describe(await bench.describe(journal.problem))
+            journal.describe(await parts.bench.describe(journal.problem))
         run = journal.load()
         run.settings = settings
-        proposer = _proposer(run.description, model, settings)
+        proposer = _proposer(run.description, parts.model, settings)
         async with opened(settings.retrieval, self._notice) as library:
             provider = provider_of(settings)
             mode = library.mode
@@ -184,7 +191,7 @@ class KernelAgent:
             )
             self._observe(started)
             seeded = isinstance(proposer, Seeded)
-            search = Search(run, journal, proposer, bench, library, self._observe, self._budget, seeded)
+            search = Search(run, journal, proposer, parts.bench, library, self._observe, parts.budget, seeded)
             async with remembered(run, journal, settings, provider, library.library, self._notice):
                 await search.play()
                 found = results(run, journal.directory) | {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.cli.report import ms, times
-from kernel_agent.run.types import Against, Problem, Status, Timing, Verdict, baseline_title
+from kernel_agent.run.types import Problem, Status, Timing, Verdict, Versus, baseline_title
 from kernel_agent.settings import Settings
 from kernel_agent.text import clean
 
@@ -89,7 +89,7 @@ def _log(log: str) -> list[str]:
     return [*rows[:half], f"... {len(rows) - LOG_LINES} lines left out; --json has them all ...", *rows[-half:]]
 
 
-def _against(versus: Against) -> str:
+def _against(versus: Versus) -> str:
     name, us = baseline_title(versus.baseline), versus.timing.median_us
     return f"{times(versus.speedup)} against {name} ({ms(us)}): {versus.verdict}"
 

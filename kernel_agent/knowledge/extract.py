@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from kernel_agent.knowledge.situation import bottleneck, limited_by, operators_of
 from kernel_agent.run import tree
-from kernel_agent.run.tree import NOISE, Run
+from kernel_agent.run.tree import Run
 from kernel_agent.run.types import Brief, Evaluation, Idea, Interval, Status, Trial, digest
 from rag.experience.ledger import EAGER, Experience, Failure, Gain, Verdict
 from rag.retrieval.plan import families_of
@@ -98,7 +98,7 @@ def _experience(run: Run, idea: Idea, trial: Trial, shared: Mapping[str, Any]) -
         title=_short(tree.own_title(idea, trial).removeprefix("seed: "), TITLE) or "without a title",
         transformation=_short(idea.part("Transformation"), TOLD),
         predicted=idea.predicted,
-        verdict=_verdict(gain, run.problem.target) if gain else cast(Failure, str(evaluation.status)),
+        verdict=_verdict(run, parent, evaluation, gain) if gain else cast(Failure, str(evaluation.status)),
         baseline=_short(tree.title(run, parent).removeprefix("seed: "), TITLE) if parent.idea else EAGER,
         gain=gain,
         speedup=_gain(speedup) if speedup else None,
@@ -133,8 +133,11 @@ def _gain(interval: Interval) -> Gain:
     return Gain(interval.low, interval.median, interval.high)
 
 
-def _verdict(gain: Gain, target: str) -> Verdict:
-    noise = NOISE.get(target, 0.01)
+def _verdict(run: Run, parent: Trial, evaluation: Evaluation, gain: Gain) -> Verdict:
+    """The server's verdict over eager PyTorch; over another kernel, which it did not compare, by the noise."""
+    if parent.idea is None and evaluation.comparison is not None:
+        return evaluation.comparison
+    noise = tree.noise(run.problem.target)
     if gain.low > 1 + noise:
         return "faster"
     return "slower" if gain.high < 1 - noise else "inconclusive"

@@ -29,7 +29,13 @@ SEEDING = 0
 """The round in which templates write the first parents of a model's search."""
 
 NOISE = {"cpu": 0.06}
-"""Share of a ratio that is noise on a target; 0.01 where none is given. A kernel is faster beyond it, or not faster."""
+"""Share of a ratio that is noise on a target; 0.01 where none is given. For what the server did not compare: two
+kernels, or a record of before, which has no verdict of the server's."""
+
+
+def noise(target: str) -> float:
+    """See NOISE."""
+    return NOISE.get(target, 0.01)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,17 +277,31 @@ CONTENDERS = 3
 
 
 def contenders(run: Run) -> tuple[Trial, ...]:
-    """The fastest trials among those measured as faster than the original by more than the noise."""
-    threshold = 1 + NOISE.get(run.problem.target, 0.01)
-    faster = (trial for trial in ranking(run) if trial.idea and (run.speedup(trial) or 0.0) > threshold)
-    return tuple(faster)[:CONTENDERS]
+    """The fastest trials among those that the server found faster than the original.
+
+    Of a record without the server's verdict the median counts: it has to be beyond the noise.
+    """
+
+    def faster(trial: Trial) -> bool:
+        evaluation = run.evaluation(trial)
+        if evaluation is None or evaluation.comparison is None:
+            return (run.speedup(trial) or 0.0) > 1 + noise(run.problem.target)
+        return evaluation.comparison == "faster"
+
+    return tuple(trial for trial in ranking(run) if trial.idea and faster(trial))[:CONTENDERS]
 
 
 def accepted(run: Run, confirmation: Evaluation) -> bool:
-    """Whether a second judgement passed with the whole interval of its speed-up beyond the noise."""
+    """Whether a second judgement passed and the server found it faster than eager PyTorch.
+
+    Of a record without the server's verdict the whole interval has to be beyond the noise.
+    """
     speedup = confirmation.against("eager")
-    passed = confirmation.status is Status.PASSED
-    return passed and speedup is not None and speedup.low > 1 + NOISE.get(run.problem.target, 0.01)
+    if confirmation.status is not Status.PASSED or speedup is None:
+        return False
+    if confirmation.comparison is None:
+        return speedup.low > 1 + noise(run.problem.target)
+    return confirmation.comparison == "faster"
 
 
 def stands(run: Run, trial: Trial) -> bool:

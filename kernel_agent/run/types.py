@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from rag import Passage
 from rag.experience.ledger import Experience
 
 JSON = Mapping[str, Any]
+Comparison = Literal["faster", "slower", "inconclusive"]
 
 
 def digest(*parts: object) -> str:
@@ -80,11 +81,15 @@ def baseline_title(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Versus:
-    """A candidate against one baseline (`eager`, a mode of torch.compile): its time and the paired speed-up."""
+    """A candidate against one baseline (`eager`, a mode of torch.compile): its time and the paired speed-up.
+
+    `verdict` is the server's, as the interval lies to its device's tie band; None in records of before.
+    """
 
     baseline: str
     timing: Timing
     speedup: Interval
+    verdict: Comparison | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,11 @@ class Evaluation:
         return next((v.speedup for v in self.versus if v.baseline == baseline), None)
 
     @property
+    def comparison(self) -> Comparison | None:
+        """The server's verdict against eager PyTorch; None where there is none."""
+        return next((v.verdict for v in self.versus if v.baseline == "eager"), None)
+
+    @property
     def compiled(self) -> Versus | None:
         """Against the mode of torch.compile that was measured beside it."""
         return next((v for v in self.versus if v.baseline != "eager"), None)
@@ -121,22 +131,12 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
-    """One row of a verdict: `verdict` is faster, slower or inconclusive, as the interval lies to the tie's band."""
-
-    baseline: str
-    timing: Timing
-    speedup: Interval
-    verdict: str
-
-
-@dataclass(frozen=True, slots=True)
 class ShapeVerdict:
     """The candidate on the inputs of one of the problem's functions, where it has several."""
 
     inputs: str
     timing: Timing
-    versus: tuple[Against, ...]
+    versus: tuple[Versus, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Verdict:
     status: Status
     log: str = ""
     timing: Timing | None = None
-    versus: tuple[Against, ...] = ()
+    versus: tuple[Versus, ...] = ()
     shapes: tuple[ShapeVerdict, ...] = ()
     limit_us: float | None = None
     error: float | None = None

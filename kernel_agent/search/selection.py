@@ -123,6 +123,6 @@ def finished(run: Run, round: int) -> str | None:
     flat = run.settings.flat_rounds
     if flat and round >= flat:
         before, now = (run.speedup(tree.ranking(run, before=number + 1)[0]) or 1.0 for number in (round - flat, round))
-        if now <= before * (1 + tree.NOISE.get(run.problem.target, 0.01)):
+        if now <= before * (1 + tree.noise(run.problem.target)):
             return f"the search ends after round {round}: nothing was faster for {flat} rounds"
     return None

@@ -18,7 +18,7 @@ from kernel_agent import KernelAgent
 from kernel_agent.agent import Seeded
 from kernel_agent.errors import KernelAgentError, ServerError, Unavailable, UsageError
 from kernel_agent.run.events import Confirmed, Event, Notice, RunOpened, RunStarted, TrialJudged
-from kernel_agent.run.journal import FILE, begun, read
+from kernel_agent.run.journal import FILE, Journal, begun, read
 from kernel_agent.run.tree import Run
 from kernel_agent.run.types import Brief, Idea
 from kernel_agent.search.briefing import brief
@@ -277,6 +277,43 @@ async def test_the_seeds_are_the_model_s_first_parents_and_are_labelled(tmp_path
     assert [row["idea"].startswith("seed: ") for row in results["ranking"][:2]] == [False, True]
     assert results["lineage"][0].startswith("seed: ") and len(results["lineage"]) == 2
     assert plain["lineage"] == ["Hold the row in registers"]
+
+
+async def test_two_runs_of_one_agent_at_once_have_a_clock_and_limits_each(tmp_path: Path) -> None:
+    one = agent(tmp_path, num_rounds=1, budget_minutes=1e-6)
+    strict = asyncio.create_task(one.generate_kernel(CODE, run_directory="strict"))
+    await asyncio.sleep(0)  # it has begun, with the limit
+    one.settings = one.settings.model_copy(update={"budget_minutes": None})
+    (_, stopped), (_, free) = await asyncio.gather(strict, one.generate_kernel(CODE + "# 2\n", run_directory="free"))
+    assert "minutes are over" in stopped["stopped"]
+    assert free["stopped"] is None and free["trials"] > stopped["trials"]
+    assert free["spent"]["seconds"] > stopped["spent"]["seconds"]
+
+
+async def test_two_runs_resumed_at_once_by_one_agent_keep_their_own_limits(tmp_path: Path) -> None:
+    await agent(tmp_path, num_rounds=1, budget_minutes=1e-6).generate_kernel(CODE, run_directory="strict")
+    await agent(tmp_path, num_rounds=1).generate_kernel(CODE, run_directory="free")
+    one = agent(tmp_path, num_rounds=2)
+    (_, stopped), (_, free) = await asyncio.gather(one.resume("strict"), one.resume("free"))
+    assert "minutes are over" in stopped["stopped"] and (free["stopped"], free["rounds"]) == (None, 2)
+
+
+async def test_two_runs_of_one_agent_at_once_pay_for_their_own_calls(tmp_path: Path) -> None:
+    def reply(body: dict[str, Any]) -> Say:
+        ideas = json.dumps([{"title": "Hold the row in registers", "transformation": "hold it"}])
+        code = "```python\n# speed: 9\nclass ModelNew(Model):\n    pass\n```"
+        return Say(ideas if "Propose" in body["messages"][-1]["content"] else code)
+
+    given = {"provider": "custom", "model_name": "tiny", "num_rounds": 1, "seeds": False}
+    async with ScriptedOpenAI(reply, gate=2) as server:  # no call is answered before both runs have made one
+        one = agent(tmp_path, base_url=server.url, **given)
+        found = await asyncio.gather(
+            one.generate_kernel(CODE, run_directory="a"), one.generate_kernel(CODE + "# 2\n", run_directory="b")
+        )
+    for directory, (_, results) in zip(("a", "b"), found, strict=True):
+        with Journal.open(Path(directory)) as journal:
+            assert len(journal.charges()) == results["spent"]["calls"] == 3
+    assert len(server.requests) == 6
 
 
 def test_importing_the_agent_loads_neither_torch_nor_a_client(tmp_path: Path) -> None:

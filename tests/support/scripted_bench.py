@@ -25,7 +25,7 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel
 
-EAGER_US, COMPILE_US = 100.0, 80.0
+EAGER_US, COMPILE_US, TIE = 100.0, 80.0, 0.06
 FAILURES = ("build_error", "run_error", "wrong", "timeout", "suspect")
 GRAPH = {
     "inputs": [{"name": "x", "shape": [64, 64], "dtype": "float32", "strides": [64, 1]}],
@@ -68,6 +68,11 @@ def timing(median_us: float) -> dict[str, Any]:
     return {"median_us": median_us, "low_us": median_us * 0.99, "high_us": median_us * 1.01, "samples": 20}
 
 
+def compared(low: float, high: float) -> str:
+    """As the server compares on the CPU: by the whole interval, outside its tie band."""
+    return "faster" if low > 1 + TIE else "slower" if high < 1 - TIE else "inconclusive"
+
+
 def kernel_in(text: str) -> str:
     """The kernel's own source in a file that is delivered; any other text as it is."""
     head, begins, rest = text.partition("# ---- The kernel, as it was judged. ----\n")
@@ -96,7 +101,7 @@ def verdict(source: str, baselines: list[str]) -> dict[str, Any]:
             "baseline": name,
             "timing": timing(times[name]),
             "speedup": {"low": ratio * 0.99, "median": ratio, "high": ratio * 1.01},
-            "verdict": "faster" if ratio > 1 else "slower",
+            "verdict": compared(ratio * 0.99, ratio * 1.01),
         }
         for name, ratio in ratios.items()
     ]

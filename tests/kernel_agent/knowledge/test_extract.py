@@ -96,6 +96,13 @@ def test_the_verdict_is_that_of_the_interval_beyond_the_noise(
     assert play.one().verdict == verdict
 
 
+def test_over_eager_pytorch_the_server_s_verdict_is_kept(play: Play) -> None:
+    faster = passed(1.03)
+    faster = replace(faster, versus=(replace(faster.versus[0], verdict="faster"), *faster.versus[1:]))
+    play.tried(play.idea("Unroll"), faster)
+    assert play.one().verdict == "faster"
+
+
 def test_a_change_to_a_kernel_is_held_against_that_kernel(play: Play) -> None:
     first = play.tried(play.idea("Fuse"), passed(2.0))
     play.tried(play.idea("Prefetch", first, round=2), passed(3.0))

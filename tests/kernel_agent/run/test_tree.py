@@ -10,7 +10,7 @@ import pytest
 
 from kernel_agent.run import tree
 from kernel_agent.run.tree import Confirmation, EvaluationRecord, Ideas, Record, Run
-from kernel_agent.run.types import Idea, Interval, Status, Trial, digest
+from kernel_agent.run.types import Comparison, Evaluation, Idea, Interval, Status, Trial, digest
 from kernel_agent.search import briefing, novelty, selection
 from tests.support.scripted_run import DESCRIPTION, PROBLEM, evaluation_of, small_settings
 
@@ -162,6 +162,32 @@ def test_the_winner_is_the_fastest_that_was_confirmed_beyond_the_noise() -> None
     assert tree.winner(run) == run.reference
     run.record(Confirmation(second.source_id, evaluation_of(second.source, "eager", "compile")))
     assert tree.winner(run) == second
+
+
+def compared(speedup: Interval, verdict: Comparison | None) -> Evaluation:
+    found = evaluation_of("# speed: 2", "eager")
+    return replace(found, versus=(replace(found.versus[0], speedup=speedup, verdict=verdict),))
+
+
+@pytest.mark.parametrize(
+    ("speedup", "verdict", "wins"),
+    [
+        (Interval(1.02, 1.03, 1.04), "faster", True),
+        (Interval(1.5, 1.6, 1.7), "inconclusive", False),
+        (Interval(1.5, 1.6, 1.7), "slower", False),
+        (Interval(1.5, 1.6, 1.7), None, True),
+        (Interval(1.02, 1.03, 1.04), None, False),
+    ],
+)
+def test_the_server_decides_what_is_faster_and_the_noise_in_records_of_before(
+    speedup: Interval, verdict: Comparison | None, wins: bool
+) -> None:
+    run = fresh()
+    run.record(Ideas(1, (one := idea(0, 1, run.reference),)))
+    run.record(trial := Trial(one.id, 0, 0, run.reference.id, "#"))
+    run.record(EvaluationRecord(trial.source_id, compared(speedup, verdict)))
+    assert tree.contenders(run) == ((trial,) if wins else ())
+    assert tree.accepted(run, compared(speedup, verdict)) is wins
 
 
 def test_of_two_that_were_confirmed_the_surer_wins() -> None:
