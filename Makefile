@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-long selftest check clean
+.PHONY: run test test-long selftest check docs clean
 
 run: $(VENV)/.run
 	$(BIN)/python test_agent.py
@@ -21,6 +21,9 @@ check: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.test
+	$(BIN)/python -m docs.generate
 
 $(VENV)/.run: set_up.py requirements.txt
 	$(PYTHON) set_up.py $(VENV)

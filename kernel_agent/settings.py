@@ -364,7 +364,7 @@ class Row:
 
 
 def rows() -> Iterator[Row]:
-    """Every setting in the order of its declaration, for `--help` and the README."""
+    """Every setting in the order of its declaration, for `--help` and the pages."""
     for name, field in Settings.model_fields.items():
         default = "" if field.default is None else str(field.default)
         yield Row(name, _type(field.annotation), default, variable_of(name), field.description or "")
