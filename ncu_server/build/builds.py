@@ -18,9 +18,9 @@ from typing import Literal
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Lease, Progress
 from ncu_server.rules import lint, triton_cache
-from ncu_server.sandbox.forkserver import Child, ChildDied, ChildFault, ChildTimeout
+from ncu_server.sandbox.child import Child, ChildDied, ChildFault, ChildTimeout
 from ncu_server.sandbox.shared_memory import WarmUp
-from ncu_server.worker import verbs
+from ncu_server.worker import answers, verbs
 
 LOG_LENGTH = 6000
 GONE_S = 5.0
@@ -31,7 +31,7 @@ MOST_BYTES = 1 << 30  # of a library: it is read whole to see what it calls
 class Build:
     """The libraries of a candidate that was built, where they lie, and how long it took (0 where it was there)."""
 
-    libraries: list[verbs.Library]
+    libraries: list[answers.Library]
     directory: str
     seconds: float
 

@@ -23,8 +23,8 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.machine.lease import Progress
 from ncu_server.machine.machine import Machine, probed
 from ncu_server.machine.scratch import workplace
+from ncu_server.sandbox.child import ChildDied, ChildFault, ChildTimeout
 from ncu_server.sandbox.enter import scrubbed
-from ncu_server.sandbox.forkserver import ChildDied, ChildFault, ChildTimeout
 from ncu_server.sandbox.policy import Policy
 from ncu_server.sandbox.supervisor import Supervisor
 from ncu_server.targets import TARGETS, Probe, Target, architecture

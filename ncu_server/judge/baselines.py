@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from ncu_server.judge.interleave import alternate, combined
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.trusted import ours
-from ncu_server.sandbox.forkserver import ChildError
+from ncu_server.sandbox.child import ChildError
 from ncu_server.wire import evaluation
 
 FORMAT = "5"

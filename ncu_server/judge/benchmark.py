@@ -18,11 +18,11 @@ from ncu_server.judge.roofline import floor_us, limit_us
 from ncu_server.judge.telemetry import GAUGES, Gauge
 from ncu_server.judge.trusted import ours
 from ncu_server.rules import comparison
-from ncu_server.sandbox.forkserver import Child, ChildError
+from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.sandbox.shared_memory import Shared, Spec
 from ncu_server.sandbox.verb import Verb
 from ncu_server.wire import evaluation
-from ncu_server.worker import verbs
+from ncu_server.worker import answers, verbs
 
 T = TypeVar("T")
 SAMPLING_S = {"cpu": 1.5, "cuda": 0.4}  # by device: how long the alternation may go on
@@ -201,14 +201,14 @@ async def _both(
 
 def _as_timed(input_set: InputSet, want: Shared) -> InputSet:
     """The case with the layout that was written."""
-    tensors: list[verbs.Seen] = [
+    tensors: list[answers.Seen] = [
         {"name": tensor["name"], "shape": now["shape"], "dtype": now["dtype"], "bytes": now["bytes"]}
         for tensor, now in zip(input_set.tensors, want.spec["tensors"], strict=True)
     ]
     return replace(input_set, tensors=tensors)
 
 
-async def _counted(attempt: Attempt, input_set: InputSet) -> tuple[verbs.Work, evaluation.Peaks]:
+async def _counted(attempt: Attempt, input_set: InputSet) -> tuple[answers.Work, evaluation.Peaks]:
     try:
         return await attempt.prepared.work(input_set), await peaks.measured(attempt.prepared)
     except ChildError as fault:
@@ -216,7 +216,7 @@ async def _counted(attempt: Attempt, input_set: InputSet) -> tuple[verbs.Work, e
 
 
 async def _believe(
-    attempt: Attempt, input_set: InputSet, samples: Samples, work: verbs.Work, reached: evaluation.Peaks
+    attempt: Attempt, input_set: InputSet, samples: Samples, work: answers.Work, reached: evaluation.Peaks
 ) -> None:
     """Nothing reads its inputs faster than the device can; the device is measured anew before that is said. Where the
     reference itself is faster, more was counted than has to be read."""

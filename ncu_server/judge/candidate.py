@@ -13,7 +13,7 @@ from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.trusted import ours
 from ncu_server.rules import comparison
-from ncu_server.sandbox.forkserver import Child, ChildError, ChildFault, ChildTimeout
+from ncu_server.sandbox.child import Child, ChildError, ChildFault, ChildTimeout
 from ncu_server.sandbox.shared_memory import Shared, Spec
 from ncu_server.sandbox.verb import Verb
 from ncu_server.wire import evaluation

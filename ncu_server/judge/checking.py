@@ -9,9 +9,9 @@ from ncu_server.judge.candidate import Attempt, Objection, blamed, compared, ope
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.parameters import explained
 from ncu_server.rules import comparison
-from ncu_server.sandbox.forkserver import Child, ChildError, ChildFault
+from ncu_server.sandbox.child import Child, ChildError, ChildFault
 from ncu_server.sandbox.shared_memory import Shared
-from ncu_server.worker import verbs
+from ncu_server.worker import answers, verbs
 
 # What a candidate's call raises that is no refusal of what it was given.
 FAULTS = {"UnacceptableOutput", "AcceleratorError", "OutOfMemoryError"}
@@ -54,7 +54,7 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> float:
     return error
 
 
-async def _check(child: Child, attempt: Attempt, inputs: Shared, got: Shared, input_set: InputSet) -> verbs.Checked:
+async def _check(child: Child, attempt: Attempt, inputs: Shared, got: Shared, input_set: InputSet) -> answers.Checked:
     return await child.ask(verbs.Check(inputs.spec, input_set.effects), [inputs.fd, got.fd], attempt.request.timeout_s)
 
 

@@ -12,10 +12,10 @@ from ncu_server.judge.roofline import limit_us
 from ncu_server.judge.trusted import ours
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
-from ncu_server.sandbox.forkserver import ChildError, ChildFault, Lost
+from ncu_server.sandbox.child import ChildError, ChildFault, Lost
 from ncu_server.targets import architecture
 from ncu_server.wire import evaluation
-from ncu_server.worker.verbs import Work
+from ncu_server.worker.answers import Work
 
 
 async def describe(

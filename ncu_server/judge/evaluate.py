@@ -27,10 +27,10 @@ from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
 from ncu_server.rules import authorship, elf, lint, triton_cache
 from ncu_server.rules.authorship import Authorship, Ownership
-from ncu_server.sandbox.forkserver import ChildError, ChildFault, Lost
+from ncu_server.sandbox.child import ChildError, ChildFault, Lost
 from ncu_server.sandbox.shared_memory import WarmUp
 from ncu_server.wire import evaluation
-from ncu_server.worker import verbs
+from ncu_server.worker import answers, verbs
 
 T = TypeVar("T")
 UNORDERED = (
@@ -213,7 +213,7 @@ async def _attribute(attempt: Attempt) -> Authorship:
     return await _silenced(attempt, author, (anew or seen)["own_ops_us"] > 0)
 
 
-async def _seen_anew(attempt: Attempt, drawn: InputSet) -> verbs.Profiled | None:
+async def _seen_anew(attempt: Attempt, drawn: InputSet) -> answers.Profiled | None:
     """The profile of a model made anew; None where it cannot be made, or calls nothing of its own either."""
     with blamed(attempt, "in a profiled call of a model made anew"):
         try:

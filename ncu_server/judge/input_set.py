@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from ncu_server.sandbox.shared_memory import Shared
-from ncu_server.worker.verbs import Effects, Expected, How, Seen, Units, Work
+from ncu_server.worker.answers import Effects, Expected, How, Seen, Units, Work
 
 # In words: what the judge has made of what was drawn, so that nobody looks for it in `get_inputs`.
 PLACES: dict[How, str] = {

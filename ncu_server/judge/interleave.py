@@ -11,10 +11,11 @@ from statistics import fmean, geometric_mean, median
 
 from ncu_server.judge import stats
 from ncu_server.sandbox import limits
-from ncu_server.sandbox.forkserver import Child, ChildDied
+from ncu_server.sandbox.child import Child, ChildDied
 from ncu_server.targets.target import Resolution
 from ncu_server.wire import evaluation
-from ncu_server.worker.verbs import Block, Inputs
+from ncu_server.worker.answers import Inputs
+from ncu_server.worker.verbs import Block
 
 BLOCK_US = 5_000.0
 MAX_BLOCK_S = 2.0

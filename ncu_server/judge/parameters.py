@@ -10,10 +10,10 @@ from ncu_server.judge.candidate import Attempt, Objection
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S
 from ncu_server.rules import comparison
-from ncu_server.sandbox.forkserver import ChildError
+from ncu_server.sandbox.child import ChildError
 from ncu_server.sandbox.shared_memory import Shared, Spec
 from ncu_server.worker import verbs
-from ncu_server.worker.verbs import Difference
+from ncu_server.worker.answers import Difference
 
 FILLS = (0.0, 1.0)  # what a parameter is to a kernel that leaves it out
 SHOWN = 4

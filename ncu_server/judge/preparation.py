@@ -16,10 +16,10 @@ from ncu_server.judge.input_set import InputSet, same_effects
 from ncu_server.judge.plain_values import Kept, Plain, Value, change, kept_note, others, plain_values, replaced
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.trusted import trusted
-from ncu_server.sandbox.forkserver import Child, ChildError
+from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.sandbox.shared_memory import Shared, Spec
 from ncu_server.worker import verbs
-from ncu_server.worker.verbs import Chosen, Expected
+from ncu_server.worker.answers import Chosen, Expected
 
 AGAIN, AGAIN_BYTES, AGAIN_S = 8, 32 << 20, 0.5  # further draws that are checked, all of them together
 TWINS = 2  # of them, which differ from one another in few elements

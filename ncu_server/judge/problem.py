@@ -11,10 +11,10 @@ from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Rotation
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
 from ncu_server.machine.device import Device
-from ncu_server.sandbox.forkserver import Child, ChildError
+from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.sandbox.shared_memory import Shared, WarmUp
-from ncu_server.worker import verbs
-from ncu_server.worker.verbs import How
+from ncu_server.worker import answers, verbs
+from ncu_server.worker.answers import How
 
 # torch.compile's mode by baseline; the module as it is has none.
 BASELINES: dict[str, str | None] = {
@@ -127,7 +127,7 @@ class PreparedProblem:
         self.input_sets.remove(input_set)
         input_set.close()
 
-    async def expect(self, input_set: InputSet, effects: verbs.Effects | None = None) -> verbs.Expected:
+    async def expect(self, input_set: InputSet, effects: answers.Effects | None = None) -> answers.Expected:
         """What the reference gives for a case. Raises Refusal BAD_PROBLEM where it fails."""
         fds = [input_set.inputs.fd, input_set.expected.fd]
         answer = input_set.keep(await trusted(self.eager, verbs.Expect(input_set.inputs.spec, effects), fds))
@@ -152,12 +152,12 @@ class PreparedProblem:
             await self._open(name)
         return self._baselines[name]
 
-    async def trace(self) -> verbs.Traced:
+    async def trace(self) -> answers.Traced:
         """The graph; ChildFault passes through."""
         inputs = self.drawn.inputs
         return await self.eager.ask(verbs.Trace(inputs.spec), [inputs.fd], PREPARE_TIMEOUT_S)
 
-    async def work(self, input_set: InputSet) -> verbs.Work:
+    async def work(self, input_set: InputSet) -> answers.Work:
         """What a case must move and compute at least; counted at first use. ChildFault passes through."""
         if not input_set.work:
             inputs = input_set.inputs
@@ -190,7 +190,7 @@ class PreparedProblem:
         """What the device reaches; ChildError passes through."""
         return await self.eager.ask(verbs.Peaks(), timeout_s=PREPARE_TIMEOUT_S)
 
-    async def stage(self, child: Child, input_set: InputSet, timeout_s: float) -> verbs.Staged:
+    async def stage(self, child: Child, input_set: InputSet, timeout_s: float) -> answers.Staged:
         """Let a child set up a case's inputs for timing."""
         inputs = input_set.inputs
         return await child.ask(verbs.Stage(inputs.spec, input_set.effects), [inputs.fd], timeout_s)
@@ -261,7 +261,7 @@ class PreparedProblem:
         self._children.append(child)
         return child
 
-    async def _open(self, name: str) -> verbs.Opened:
+    async def _open(self, name: str) -> answers.Opened:
         child = await self._spawn("reference")
         memory = self.arguments if name == "eager" else Shared("unused")
         opened = await trusted(child, self.opening(BASELINES[name]), [memory.fd])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ncu_server.sandbox.forkserver import Child, ChildDied
+from ncu_server.sandbox.child import Child, ChildDied
 from ncu_server.sandbox.shared_memory import Shared, Spec
 
 WIDEST = 16  # bytes of an element: no tensor begins elsewhere

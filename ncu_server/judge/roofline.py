@@ -6,7 +6,7 @@ S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009: time >= ma
 from __future__ import annotations
 
 from ncu_server.wire.evaluation import Peaks
-from ncu_server.worker.verbs import Work
+from ncu_server.worker.answers import Work
 
 # A margin, not a measurement: a copy is not the fastest way to read. (On two cores of an EPYC torch read at 0.8 of the
 # rate of libc's copy.)

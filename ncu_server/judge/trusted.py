@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.rules.python_source import demands_cuda
-from ncu_server.sandbox.forkserver import Child, ChildDied, ChildError, ChildFault, ChildTimeout, Lost
+from ncu_server.sandbox.child import Child, ChildDied, ChildError, ChildFault, ChildTimeout, Lost
 from ncu_server.sandbox.verb import Verb
 from ncu_server.worker import verbs
 

@@ -27,7 +27,7 @@ def _plain(text: str) -> str:
 SourceText = Annotated[str, Field(max_length=MOST_SOURCE), AfterValidator(_plain)]
 """A source as an argument of a tool."""
 
-TimeoutS = Annotated[float, Field(gt=0, le=3600, description="limit for the whole call in seconds, queueing included")]
+TimeoutS = Annotated[float, Field(gt=0, le=3600, description="limit for the call in seconds, queueing too")]
 Problem = Annotated[
     SourceText,
     Field(

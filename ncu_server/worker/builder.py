@@ -18,13 +18,13 @@ import torch
 
 from ncu_server.rules.triton_cache import KEPT_IN
 from ncu_server.sandbox.shared_memory import Spec
+from ncu_server.worker.answers import Built
 from ncu_server.worker.building import triton_cache
 from ncu_server.worker.building.load_inline import Libraries
 from ncu_server.worker.building.modules import build, load
 from ncu_server.worker.calls import called
 from ncu_server.worker.tensors import arrived, read, unflatten
 from ncu_server.worker.timing.devices import DEVICES
-from ncu_server.worker.verbs import Built
 
 NICER = 10
 """How far a build stands back: what judges another candidate beside it holds the device."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ncu_server.sandbox.shared_memory import Spec, TensorLayout
+from ncu_server.worker.answers import CallProfile, Checked, Effects, Library, Profiled, Staged
 from ncu_server.worker.authorship.ctypes_audit import Opened
 from ncu_server.worker.authorship.instrument import Watch
 from ncu_server.worker.authorship.profile import concealed, dependence, joined, profiled
@@ -24,13 +25,13 @@ from ncu_server.worker.checking.effects import changed, restore, seen, state
 from ncu_server.worker.checking.parameters import held
 from ncu_server.worker.tensors import UnacceptableOutput, arrived, flatten, placed, read, unflatten, write
 from ncu_server.worker.timing.devices import DEVICES, Device
+from ncu_server.worker.timing.side import TimedSide
 from ncu_server.worker.timing.stage import Stage
-from ncu_server.worker.verbs import CallProfile, Checked, Effects, Inputs, Library, Profiled, Staged
 
 AGAIN, HELD_S, HELD_BYTES = 4, 0.1, 256 << 20  # calls whose outputs are held at once, and when that is enough
 
 
-class Candidate:
+class Candidate(TimedSide):
     """One candidate on one device; verbs come in the order of the methods here."""
 
     _device: Device
@@ -38,7 +39,6 @@ class Candidate:
     _make: Callable[[], tuple[ModuleType, torch.nn.Module]]
     _module: ModuleType
     _model: torch.nn.Module
-    _stage: Stage
     _watch: Watch
     _seen: CallProfile
     _concealed: dict[str, float]
@@ -174,18 +174,6 @@ class Candidate:
         base, still = read(fds[0], inputs), effects["still"]
         self._stage = Stage(self._model, self._device, base, inputs, changing, still, self._intact.held)
         return self._stage.rotation
-
-    def block(self, fds: list[int], nonce: int, count: int, group: int = 1, inputs: Inputs = "cold") -> list[float]:
-        """Time `count` groups of calls in microseconds; see Stage.block."""
-        return self._stage.block(nonce, count, group, inputs)
-
-    def take_unseen(self, fds: list[int], inputs: list[Spec]) -> None:
-        """Take input sets that no call has seen; see Stage.take_unseen."""
-        self._stage.take_unseen([read(fd, spec) for fd, spec in zip(fds, inputs, strict=True)], inputs[0])
-
-    def snapshot(self, fds: list[int], window: float | None = None, last: bool = True) -> Spec:
-        """Write what the kept call gave; see Stage.snapshot."""
-        return self._stage.snapshot(fds[0], window, last)
 
     def profile(self, fds: list[int], inputs: Spec, effects: Effects) -> Profiled:
         """Whose code spends the time of a call, and what it has opened by ctypes; see provenance.profiled and

@@ -12,10 +12,10 @@ import torch
 
 from ncu_server.rules.comparison import ordered
 from ncu_server.sandbox.shared_memory import Spec
+from ncu_server.worker.answers import Compared, Units
 from ncu_server.worker.checking.effects import same
 from ncu_server.worker.checking.tolerance import errors
 from ncu_server.worker.tensors import read, real
-from ncu_server.worker.verbs import Compared, Units
 
 CHUNK = 1 << 18
 FEW = 0.01

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from ncu_server.worker.answers import CallContract
 from ncu_server.worker.building.modules import Arguments
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.checking.effects import same
 from ncu_server.worker.tensors import flatten
-from ncu_server.worker.verbs import CallContract
 
 # What a model raises that cannot be called in a mode that is not its own.
 UNFIT = (RuntimeError, ValueError, TypeError, LookupError, AssertionError)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ncu_server.worker.verbs import Ctypes
+from ncu_server.worker.answers import Ctypes
 
 # By their bare names, which the loader finds before anything of the candidate's: none of them computes for it.
 RUNTIME = re.compile(r"lib(c|m|dl|rt|pthread|gomp|iomp5|cuda|cudart|nvrtc|nvidia-ml)\.so[.\d]*")

@@ -26,9 +26,9 @@ import torch
 
 from ncu_server.rules.authorship import LIBRARY
 from ncu_server.worker import private
+from ncu_server.worker.answers import CallProfile
 from ncu_server.worker.authorship.instrument import Watch
 from ncu_server.worker.tensors import flatten
-from ncu_server.worker.verbs import CallProfile
 
 _ExperimentalConfig = private.take("torch._C._profiler._ExperimentalConfig")
 _RecordFunctionFast = private.take("torch._C._profiler._RecordFunctionFast")

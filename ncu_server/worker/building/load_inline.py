@@ -19,8 +19,8 @@ import tvm_ffi
 import tvm_ffi.cpp
 import tvm_ffi.cpp.extension
 
+from ncu_server.worker.answers import Library
 from ncu_server.worker.building import slim_headers
-from ncu_server.worker.verbs import Library
 
 NOT_BUILT = (
     "this load_inline call was not made when the candidate was built: call it where the module is imported, with the "

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from ncu_server.worker.answers import Difference
 from ncu_server.worker.dense import unlike
-from ncu_server.worker.verbs import Difference
 
 Named = Mapping[str, torch.Tensor]
 MOST = 1 << 26  # values of a model that are looked up among another's

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from ncu_server.rules.comparison import BOUND
-from ncu_server.worker.verbs import Units
+from ncu_server.worker.answers import Units
 
 # Elements: on the CPU small enough that temporaries stay in the allocator, on a GPU few launches.
 PIECE = {"cpu": 1 << 19, "cuda": 1 << 24}

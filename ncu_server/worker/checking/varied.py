@@ -8,10 +8,10 @@ from itertools import zip_longest
 from typing import Any
 
 from ncu_server.worker import private
+from ncu_server.worker.answers import Chosen
 from ncu_server.worker.checking.tolerance import alike, finite
 from ncu_server.worker.problem import MISREAD
 from ncu_server.worker.tensors import flatten, real, spec_of
-from ncu_server.worker.verbs import Chosen
 
 TorchDispatchMode = private.take("torch.utils._python_dispatch.TorchDispatchMode")
 FAILS = "the reference fails with others"

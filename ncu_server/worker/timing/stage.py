@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from ncu_server.sandbox.shared_memory import Spec
+from ncu_server.worker.answers import Inputs, Staged
 from ncu_server.worker.checking.effects import State
 from ncu_server.worker.tensors import flatten, placed, put, unflatten, write
 from ncu_server.worker.timing.devices import SURE, USUAL, Calls, Device
 from ncu_server.worker.timing.mutation import MIX, Draw
-from ncu_server.worker.verbs import Inputs, Staged
 
 MAX_SETS = 16
 MAX_SET_BYTES = 2 << 30

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from ncu_server.worker import private
+from ncu_server.worker.answers import Traced, Work
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.tensors import flatten
-from ncu_server.worker.verbs import Traced, Work
 
 TorchDispatchMode = private.take("torch.utils._python_dispatch.TorchDispatchMode")
 flop_registry = private.take("torch.utils.flop_counter.flop_registry")

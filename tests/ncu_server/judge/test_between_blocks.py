@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ncu_server.sandbox.forkserver import ChildFault, ForkServer
+from ncu_server.sandbox.child import ChildFault
+from ncu_server.sandbox.forkserver import ForkServer
 from ncu_server.sandbox.framing import receive, send
 from ncu_server.worker.verbs import Peaks
 

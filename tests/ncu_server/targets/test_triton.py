@@ -19,7 +19,8 @@ from ncu_server.machine.lease import Lease
 from ncu_server.rules import lint, triton_cache
 from ncu_server.rules.authorship import Ownership
 from ncu_server.rules.triton_cache import Jitted
-from ncu_server.sandbox.forkserver import ChildDied, ChildFault, ForkServer
+from ncu_server.sandbox.child import ChildDied, ChildFault
+from ncu_server.sandbox.forkserver import ForkServer
 from ncu_server.sandbox.shared_memory import Shared, WarmUp
 from ncu_server.targets import TARGETS, Probe, triton
 from ncu_server.worker.verbs import Draw, OpenCandidate, OpenReference, Practise

@@ -28,4 +28,4 @@ def test_a_verb_is_answered_as_it_says(verb: type[Verb[Any]]) -> None:
 
 @pytest.mark.parametrize("role", ROLES.values(), ids=ROLES)
 def test_a_role_says_nothing_that_nobody_asks(role: type[Any]) -> None:
-    assert {name for name in vars(role) if not name.startswith("_")} <= set(VERBS)
+    assert {name for name in dir(role) if not name.startswith("_")} <= set(VERBS)

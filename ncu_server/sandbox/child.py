@@ -1,0 +1,188 @@
+"""One forked process as the server sees it: ask it, let it rest, close it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from ncu_server.errors import Code, Refusal
+from ncu_server.sandbox.crash import innermost
+from ncu_server.sandbox.framing import Message, receive_async, send_async
+from ncu_server.sandbox.verb import Verb
+
+LOG_TAIL = 4000
+STACK_TAIL = 4 * LOG_TAIL  # a native stack, of which little is told, is long
+T = TypeVar("T")
+
+
+class Owner(Protocol):
+    """Who forked a child: the fork server."""
+
+    def kill(self, number: int) -> None: ...
+
+    def clear(self, *places: Path) -> None: ...
+
+
+class ChildError(Exception):
+    """A child did not answer as asked. `child` says which, and so whose fault it is."""
+
+    def __init__(self, child: Child, words: str) -> None:
+        super().__init__(_printable(words))
+        self.child = child
+
+
+class ChildFault(ChildError):  # noqa: N818
+    """The code inside a child raised: `kind` is the exception's class, `text` its message, `trace` where."""
+
+    def __init__(self, child: Child, kind: str, text: str, trace: str) -> None:
+        super().__init__(child, f"{kind}: {text}")
+        self.kind, self.text, self.trace = _printable(kind), _printable(text), _printable(trace)
+
+
+class ChildDied(ChildError):  # noqa: N818
+    """A child ended without an answer, or with one that is none; the text says how, with the end of its output."""
+
+
+class ChildTimeout(ChildError, TimeoutError):  # noqa: N818
+    """A child did not answer in time and was killed."""
+
+
+class Lost(Refusal):
+    """The fork server has ended, and its children with it: no candidate's fault, and worth a second try."""
+
+    def __init__(self) -> None:
+        super().__init__(Code.INTERNAL, "the worker process has ended; call again to start a new one")
+
+
+def _handle(pid: int) -> int | None:
+    """A descriptor that stands for the process whatever becomes of its number; None where there is none to be had."""
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return None
+
+
+@functools.cache
+def _adapter(answer: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(answer)
+
+
+def _first(fault: ValidationError) -> str:
+    error = fault.errors(include_url=False)[0]
+    return f"{'.'.join(str(p) for p in error['loc'])} {error['msg']}".strip()
+
+
+def _printable(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+class Child:
+    """One forked process: ask it, then close it. Whoever asks decides whose fault a fault is."""
+
+    def __init__(
+        self, fork_server: Owner, number: int, pid: int, sock: socket.socket, directory: Path, walls: str
+    ) -> None:
+        self._fork_server, self._sock, self._number = fork_server, sock, number
+        self.pid, self.directory = pid, directory
+        self.walls = walls
+        self.closed = self._released = False
+        self._handle = _handle(pid)
+        self.scrap: list[Path] = []
+        self.ended: asyncio.Future[tuple[int, str | None]] = asyncio.get_running_loop().create_future()
+
+    async def ask(self, verb: Verb[T], fds: Sequence[int] = (), timeout_s: float | None = None) -> T:
+        """Run `verb` in the child and return what it answers, of the form that the verb says.
+
+        Raises ChildFault for an exception inside, ChildDied where the process is gone or its answer has another form,
+        ChildTimeout after `timeout_s` (the child is killed then), Lost where the fork server has gone.
+        """
+        self._signal(signal.SIGCONT)
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self._exchange(verb.message(), fds)
+        except TimeoutError:
+            self.close()
+            raise ChildTimeout(self, f"no answer within {timeout_s} s") from None
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        match answer:
+            case {"value": value, **rest} if not rest:
+                try:
+                    answered: T = _adapter(verb.answer()).validate_python(value, strict=True)
+                except ValidationError as fault:
+                    self.close()
+                    raise ChildDied(self, f"the process answered nonsense: {_first(fault)}") from None
+                return answered
+            case {"fault": {"kind": str(kind), "text": str(text), "trace": str(trace)}}:
+                raise ChildFault(self, kind, text, trace)
+            case None:
+                raise ChildDied(self, await self._obituary())
+        self.close()
+        raise ChildDied(self, "the process sent an answer that is none")
+
+    def rest(self) -> None:
+        """Stop it with all its threads until it is asked again, so that nothing of it runs while others are timed."""
+        self._signal(signal.SIGSTOP)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._handle is not None and not self.closed:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, number)
+
+    async def _exchange(self, message: Message, fds: Sequence[int]) -> object:
+        """The answer, None where the process has gone, and a text where what came is no message."""
+        try:
+            await send_async(self._sock, message, fds)
+            return await receive_async(self._sock)
+        except OSError:
+            return None
+        except ValueError:
+            return "no JSON"
+
+    async def _obituary(self) -> str:
+        self.closed = True
+        try:
+            async with asyncio.timeout(2):
+                code, why = await asyncio.shield(self.ended)
+        except TimeoutError:
+            self.close()
+            return f"the process closed its channel and did not end\n{self.output()}".strip()
+        if why is not None:
+            return f"the process was killed: it {why}\n{self.output()}".strip()
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return f"the process {how}\n{self.output()}".strip()
+
+    def output(self) -> str:
+        """The end of what the child printed; of a native stack no more than its innermost frames."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - STACK_TAIL))
+                return innermost(log.read(STACK_TAIL).decode(errors="replace"))[-LOG_TAIL:]
+        except FileNotFoundError:
+            return ""
+
+    @property
+    def log(self) -> Path:
+        return self.directory.with_suffix(".log")
+
+    def close(self) -> None:
+        """Kill the child and everything it started; its directory, its log and `scrap` go once it has ended."""
+        self.closed = True
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+        self._sock.close()
+        if not self._released:
+            self._released = True
+            self._fork_server.kill(self._number)
+            self.ended.add_done_callback(lambda _: self._fork_server.clear(self.directory, *self.scrap))

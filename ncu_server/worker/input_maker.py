@@ -1,0 +1,145 @@
+"""Secret inputs of a problem: as its functions give them, and what the judge makes of those."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ncu_server.sandbox.shared_memory import Spec
+from ncu_server.worker.answers import (
+    Chosen,
+    Sharpened,
+)
+from ncu_server.worker.checking.holes import shows
+from ncu_server.worker.checking.tolerance import degenerate, finite, units
+from ncu_server.worker.checking.varied import chosen
+from ncu_server.worker.dense import named
+from ncu_server.worker.problem import MISREAD
+from ncu_server.worker.problem_model import ProblemModel
+from ncu_server.worker.tensors import (
+    flatten,
+    placed,
+    read,
+    real,
+    unflatten,
+    wide,
+    write,
+)
+from ncu_server.worker.timing.input_sets import far, holed, sharper, stretched
+from ncu_server.worker.timing.mutation import MIX, Draw
+
+TRIED, TRIED_S = (2, 100), 0.1  # changes of a problem's inputs that its model is tried with: so many, for so long
+# What a model raises that cannot do with another precision than its own.
+UNFIT = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, ArithmeticError)
+
+
+class InputMaker(ProblemModel):
+    """Draws inputs and changes them, as far as the problem's model does for what was made."""
+
+    def draw(self, fds: list[int], variant: str, input_seed: int) -> Spec:
+        """Make the inputs that the function `variant` gives under the secret seed and write them to the memfd.
+
+        Where they may stand for several calls, the first of them in which the model comes to its end.
+        """
+        calls = self._problem.drawn(variant, input_seed, self._model.forward)
+        with named(variant, "input", "give dense ones, and make it of them in forward"):
+            for call in calls[:-1]:
+                spec = write(fds[0], call)
+                try:
+                    self._run(self._model, self._arguments(fds[0], spec))
+                except MISREAD:
+                    continue
+                return spec
+            return write(fds[0], calls[-1])
+
+    def sharpen(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Sharpened:
+        """Write a sharper set made of the first memfd's to the second, but for what is `still`; see worker.inputs.
+
+        Where a constant would pass for the reference's output on it, a set on which none would is looked for far from
+        what was drawn. `how` says which of them it is, as case.How.
+        """
+        drawn = unflatten(inputs["structure"], read(fds[0], inputs))
+        generator = torch.Generator().manual_seed(input_seed)
+        given, made = flatten(drawn)[1], flatten(sharper(drawn, generator))[1]
+        kept = [old if place in still else new for place, (old, new) in enumerate(zip(given, made, strict=True))]
+        first = unflatten(inputs["structure"], kept)
+        if not self._tells(fds[1], first) and self._tells(fds[1], far := stretched(drawn)):
+            return {"inputs": write(fds[1], far), "how": "32 times as large"}
+        return {"inputs": write(fds[1], first), "how": "sharper"}
+
+    def hole(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Spec | None:
+        """Write the first memfd's set with NaN in some rows of its floats to the second; None where the reference does
+        not say what comes of NaN. See worker.holes."""
+        given, generator = read(fds[0], inputs), torch.Generator().manual_seed(input_seed)
+        made = holed(given, generator)
+        kept = [old if place in still else new for place, (old, new) in enumerate(zip(given, made, strict=True))]
+        spec = write(fds[1], unflatten(inputs["structure"], kept))
+        with contextlib.suppress(*UNFIT):
+            if shows(lambda fd: self._run(self._model, self._arguments(fd, inputs))[0], fds[0], fds[1]):
+                return spec
+        return None
+
+    def choose(self, fds: list[int], inputs: Spec, structures: list[Any]) -> Chosen:
+        """Which of these trees of the same tensors, with another plain value, the reference takes; one that changes its
+        output before others. `taken` is None, and `why` says why, where it takes none; see worker.varied."""
+
+        def run(structure: Any) -> Any:
+            return self._run(self._model, self._arguments(fds[0], {**inputs, "structure": structure}))[0]
+
+        return chosen(run, inputs["structure"], structures)
+
+    def stretch(self, fds: list[int], inputs: Spec, still: list[int]) -> Spec | None:
+        """Write a set made of the first memfd's to the second, of which floats lie far beyond; see inputs.far."""
+        made = far(read(fds[0], inputs), still)
+        return write(fds[1], unflatten(inputs["structure"], made)) if made else None
+
+    def vary(self, fds: list[int], inputs: Spec, still: list[int], nonce: int) -> Spec:
+        """Write a set made of the first memfd's to the second, one of those that are alike; see draws.Draw.fill."""
+        given = read(fds[0], inputs)
+        draw = Draw(given, inputs, "cpu", still, kept=False)
+        held = [placed(t, layout, "cpu") for t, layout in zip(given, inputs["tensors"], strict=True)]
+        draw.fill(held, nonce, alike=True)
+        return write(fds[1], unflatten(inputs["structure"], held))
+
+    def still(self, fds: list[int], inputs: Spec) -> list[int]:
+        """The inputs of which no value may change, since the reference fails where some have: raises (a matrix that has
+        to be positive definite, say) or gives no numbers where it gave such."""
+        moved = range(len(inputs["tensors"]))
+        if not self._fails(fds[0], inputs, moved):
+            return []
+        return [i for i in moved if self._fails(fds[0], inputs, [i])] or list(moved)
+
+    def _tells(self, fd: int, made: list[Any]) -> bool:
+        """Whether no constant would pass for what the reference gives; false where these inputs are none for it."""
+        arguments = self._arguments(fd, write(fd, made))
+        try:
+            tensors = [real(t) for t in flatten(self._run(self._model, arguments)[0])[1]]
+        except UNFIT:
+            return False
+        allowed = [units(t, wide(t) if t.element_size() == 1 else t) for t in tensors]
+        return (finite(tensors) or not all_finite(made)) and degenerate(tensors, allowed) is None
+
+    def _fails(self, fd: int, inputs: Spec, moved: Sequence[int]) -> bool:
+        arguments, given = self._arguments(fd, inputs), read(fd, inputs)
+        still = [i for i in range(len(given)) if i not in moved]
+        draw, began = Draw(given, inputs, self._device.torch_device, still, kept=True), time.monotonic()
+        numbers = all_finite(self._run(self._model, self._arguments(fd, inputs))[0])
+        for n in range(TRIED[1]):
+            if n >= TRIED[0] and time.monotonic() - began > TRIED_S:
+                break
+            draw.fill(flatten(arguments)[1], n * MIX)
+            try:
+                out, _ = self._run(self._model, arguments)
+            except UNFIT:
+                return True
+            if numbers and not all_finite(out):
+                return True
+        return False
+
+
+def all_finite(tree: Any) -> bool:
+    return finite([real(t) for t in flatten(tree)[1]])

@@ -1,0 +1,121 @@
+"""The problem's own model on a device: built once, called on copies, described, its graph and work counted."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+import torch
+
+from ncu_server.sandbox.shared_memory import Spec
+from ncu_server.worker import contract
+from ncu_server.worker.answers import (
+    CallContract,
+    Opened,
+    Traced,
+    Work,
+)
+from ncu_server.worker.building.modules import Arguments, build
+from ncu_server.worker.calls import Call, called
+from ncu_server.worker.dense import Unjudgeable, named, require_dense
+from ncu_server.worker.problem import LoadedProblem
+from ncu_server.worker.tensors import (
+    arrived,
+    write,
+)
+from ncu_server.worker.timing.devices import DEVICES, Device
+from ncu_server.worker.timing.stage import Stage
+from ncu_server.worker.tracing import graph, inductor
+
+
+class ProblemModel:
+    """One problem on one device."""
+
+    _problem: LoadedProblem
+    _device: Device
+    _model: torch.nn.Module
+    _made: Arguments
+    _buffers: dict[str, torch.Tensor]
+    _call: Any
+    _stage: Stage
+
+    def open_reference(self, fds: list[int], source: str, device: str, parameter_seed: int, mode: str | None) -> Opened:
+        """Load the problem and build its model; the constructor's arguments are written to the memfd. `mode` is
+        torch.compile's; None leaves the model as it is.
+
+        Raises what Problem raises, TypeError where arguments are not data.
+        """
+        self._problem, self._device = LoadedProblem(source), DEVICES[device]()
+        make = build if mode else _copyable  # a compiled one is never copied
+        self._model, arguments = self._problem.built(parameter_seed, device, make)
+        try:
+            with named("get_init_inputs", "argument", "make it in the constructor"):
+                spec = write(fds[0], arguments)
+        except Unjudgeable:
+            raise
+        except TypeError as fault:
+            raise TypeError(f"get_init_inputs gives what is no data ({fault}): make it in the constructor") from None
+        self._made = arguments
+        self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
+        self._call = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model
+        held_bytes = sum(t.nbytes for t in (*self._model.parameters(), *self._model.buffers()))
+        variants, note = self._problem.variants, self._problem.note
+        return {"arguments": spec, "variants": variants, "note": note, "held_bytes": held_bytes}
+
+    def count_work(self, fds: list[int], inputs: Spec) -> Work:
+        """Shapes, parameters and counted work; see ncu_server.worker.tracing.graph."""
+        return graph.work(self._model, self._arguments(fds[0], inputs))
+
+    def contract(self, fds: list[int], inputs: Spec, kept: list[int]) -> CallContract:
+        """What one call takes and gives; see ncu_server.worker.contract."""
+        made, call = self._made, self._arguments(fds[0], inputs)
+        return contract.contract(copy.deepcopy(self._model), made, call, kept)
+
+    def trace(self, fds: list[int], inputs: Spec) -> Traced:
+        """The traced graph; raises whatever torch.export raises for a model that cannot be traced."""
+        return graph.graph(self._model, self._arguments(fds[0], inputs))
+
+    def kernels(self, fds: list[int]) -> list[str]:
+        """What torch.compile launches for this model, in order."""
+        return inductor.launches()
+
+    def features(self, fds: list[int]) -> list[str]:
+        """What the device is, in words."""
+        return self._device.features()
+
+    def peaks(self, fds: list[int]) -> dict[str, float | None]:
+        """What the device reaches: copy bandwidth in GB/s, matrix rates in TFLOP/s."""
+        return self._device.peaks()
+
+    def _arguments(self, fd: int, inputs: Spec) -> Call:
+        call: Call = arrived(fd, inputs, self._device.torch_device)
+        return call
+
+    def _run(self, model: torch.nn.Module, arguments: Call) -> tuple[Any, torch.nn.Module]:
+        """The output, and the copy of the model that gave it."""
+        own = copy.deepcopy(model)
+        with torch.no_grad():
+            out = called(own, arguments)
+        self._device.settle()
+        return out, own
+
+
+def _copyable(model_class: Any, arguments: Arguments, parameter_seed: int, device: str) -> torch.nn.Module:
+    """As modules.build, but made without gradients where the model cannot be copied with them: what its constructor has
+    computed of parameters is then a plain tensor. Raises Unjudgeable where one holds what is no dense tensor."""
+
+    @functools.wraps(model_class, updated=())
+    def made(*args: Any, **kwargs: Any) -> torch.nn.Module:
+        model: torch.nn.Module = model_class(*args, **kwargs)
+        if isinstance(model, torch.nn.Module):
+            require_dense((*model.named_parameters(), *model.named_buffers()))
+        return model
+
+    model = build(made, arguments, parameter_seed, device)
+    try:
+        copy.deepcopy(model)
+    except RuntimeError:
+        with torch.no_grad():
+            model = build(made, arguments, parameter_seed, device)
+    return model

@@ -1,0 +1,26 @@
+"""What reference and candidate are timed by, alike."""
+
+from __future__ import annotations
+
+from ncu_server.sandbox.shared_memory import Spec
+from ncu_server.worker.answers import Inputs
+from ncu_server.worker.tensors import read
+from ncu_server.worker.timing.stage import Stage
+
+
+class TimedSide:
+    """A role that has been staged."""
+
+    _stage: Stage
+
+    def block(self, fds: list[int], nonce: int, count: int, group: int = 1, inputs: Inputs = "cold") -> list[float]:
+        """Time `count` groups of calls in microseconds; see Stage.block."""
+        return self._stage.block(nonce, count, group, inputs)
+
+    def take_unseen(self, fds: list[int], inputs: list[Spec]) -> None:
+        """Take input sets that no call has seen; see Stage.take_unseen."""
+        self._stage.take_unseen([read(fd, spec) for fd, spec in zip(fds, inputs, strict=True)], inputs[0])
+
+    def snapshot(self, fds: list[int], window: float | None = None, last: bool = True) -> Spec:
+        """Write what the kept call gave; see Stage.snapshot."""
+        return self._stage.snapshot(fds[0], window, last)
