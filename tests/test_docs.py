@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -21,6 +22,7 @@ from kernel_agent import errors
 from kernel_agent.cli import flags
 from kernel_agent.settings import rows
 from ncu_server.server import make_server
+from ncu_server.wire import profiling
 from ncu_server.wire.evaluation import EvaluateResult
 from tests.support.paths import ROOT
 
@@ -265,8 +267,13 @@ def test_every_command_of_the_agent_has_a_row() -> None:
 def test_every_provider_and_every_status_has_a_row() -> None:
     providers = next(row.type.split(", ") for row in rows() if row.name == "provider")
     assert {"auto", *table("models.md", "provider")} == set(providers) == {"auto", *table("README.md", "provider")}
-    statuses = EvaluateResult.model_fields["status"].annotation
-    assert set(table("judging.md", "status")) == set(statuses.__args__)  # type: ignore[union-attr]
+    statuses = get_args(EvaluateResult.model_fields["status"].annotation)
+    assert set(table("judging.md", "status")) == set(statuses)
+
+
+def test_every_finding_and_every_rung_of_a_profile_has_a_row() -> None:
+    assert set(table("profiling.md", "trouble")) == set(get_args(profiling.Trouble))
+    assert table("profiling.md", "rung") == list(get_args(profiling.Rung))
 
 
 def test_exceptions_and_their_exit_codes_are_those_of_the_code() -> None:
