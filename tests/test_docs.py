@@ -21,6 +21,7 @@ from docs.generate import stale
 from kernel_agent import errors
 from kernel_agent.cli import flags
 from kernel_agent.settings import rows
+from ncu_server.sandbox.policy import WALLS
 from ncu_server.server import make_server
 from ncu_server.wire import profiling
 from ncu_server.wire.evaluation import EvaluateResult
@@ -274,6 +275,10 @@ def test_every_provider_and_every_status_has_a_row() -> None:
 def test_every_finding_and_every_rung_of_a_profile_has_a_row() -> None:
     assert set(table("profiling.md", "trouble")) == set(get_args(profiling.Trouble))
     assert table("profiling.md", "rung") == list(get_args(profiling.Rung))
+
+
+def test_every_wall_of_the_sandbox_has_a_row() -> None:
+    assert set(table("security.md", "wall (its name in a verdict)")) == set(WALLS)
 
 
 def test_exceptions_and_their_exit_codes_are_those_of_the_code() -> None:
