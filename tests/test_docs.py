@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -19,8 +20,11 @@ import rag.__main__
 from docs.generate import stale
 from kernel_agent import errors
 from kernel_agent.cli import flags
+from kernel_agent.cli.main import INTERRUPTED, NOT_PASSED
 from kernel_agent.settings import rows
+from ncu_server.sandbox.policy import WALLS
 from ncu_server.server import make_server
+from ncu_server.wire import profiling
 from ncu_server.wire.evaluation import EvaluateResult
 from tests.support.paths import ROOT
 
@@ -28,9 +32,6 @@ PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((R
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TOP = ("examples", "tests", "benchmarks", "corpus", "kernel_agent", "ncu_server", "rag", "docs", r"\.ci")
 PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(TOP)})/[\w/.<>*-]*[\w>*]")
-LEFT = {"LANG"}
-"""Words in capitals of a page that are no names of ours."""
-
 each_page = pytest.mark.parametrize("page", PAGES)
 
 
@@ -169,19 +170,19 @@ def options(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 @each_page
-def test_flags_and_variables_that_a_page_names_exist(page: str) -> None:
+def test_flags_and_names_that_a_page_has_exist(page: str) -> None:
     from ncu_server.__main__ import _parser as of_the_server
 
     known = {*options(flags.parser()), *options(rag.__main__._parser()), *options(of_the_server())}
     for span in spans(page):
         if re.match(r"--?[a-z]", span):
             assert span.split()[0].partition("=")[0] in known, span
-        if re.fullmatch(r"[A-Z][A-Z_]+", span) and span not in LEFT:
+        if re.fullmatch(r"[A-Z][A-Z_]+|[a-z]+(_[a-z0-9]+)+", span):
             assert span in sources(), span
 
 
 def sources() -> str:
-    """The text of all sources, in which a variable or a constant is looked for."""
+    """The text of all sources, in which a name of a page is looked for."""
     if not _sources:
         folders = ("kernel_agent", "ncu_server", "rag", "tests", ".ci")
         found = [p.read_text() for name in folders for p in (ROOT / name).rglob("*.py") if p != Path(__file__)]
@@ -265,8 +266,25 @@ def test_every_command_of_the_agent_has_a_row() -> None:
 def test_every_provider_and_every_status_has_a_row() -> None:
     providers = next(row.type.split(", ") for row in rows() if row.name == "provider")
     assert {"auto", *table("models.md", "provider")} == set(providers) == {"auto", *table("README.md", "provider")}
-    statuses = EvaluateResult.model_fields["status"].annotation
-    assert set(table("judging.md", "status")) == set(statuses.__args__)  # type: ignore[union-attr]
+    statuses = get_args(EvaluateResult.model_fields["status"].annotation)
+    assert set(table("judging.md", "status")) == set(statuses)
+
+
+def test_every_finding_and_every_rung_of_a_profile_has_a_row() -> None:
+    assert set(table("profiling.md", "trouble")) == set(get_args(profiling.Trouble))
+    assert table("profiling.md", "rung") == list(get_args(profiling.Rung))
+
+
+def test_every_exit_code_has_a_row() -> None:
+    named = [one for one in vars(errors).values() if isinstance(one, type) and hasattr(one, "exit_code")]
+    faults = [one for one in named if one is not errors.KernelAgentError]
+    after = PAGES["getting-started.md"].partition("\n| exit code |")[2].split("\n\n")[0].splitlines()[2:]
+    codes = {int(row.split("|")[1]) for row in after}
+    assert codes == {0, *(one.exit_code for one in faults), NOT_PASSED, INTERRUPTED}
+
+
+def test_every_wall_of_the_sandbox_has_a_row() -> None:
+    assert set(table("security.md", "wall (its name in a verdict)")) == set(WALLS)
 
 
 def test_exceptions_and_their_exit_codes_are_those_of_the_code() -> None:
