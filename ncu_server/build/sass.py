@@ -1,4 +1,4 @@
-"""Disassembly read as data: one kernel's lines, and what kinds of instructions are in it."""
+"""Disassembly read as data: one kernel's lines, and the kinds of its instructions, which stand here alone."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ CLASSES = {
     "atomic": r"ATOM\w*|RED|REDG|CCTL\w*",
     "constant load": r"LDC|LDCU|ULDC",
     "texture": r"TEX|TLD|TLD4|TXQ|SULD|SUST|TXD",
-    "tensor": r"HMMA|IMMA|DMMA|BMMA|QMMA|OMMA|HGMMA|IGMMA|QGMMA|BGMMA|UTC\w*MMA|WARPGROUP",
+    "tensor": r"HMMA|IMMA|DMMA|BMMA|QMMA|OMMA|HGMMA|IGMMA|QGMMA|BGMMA|UTC\w*MMA",
     "fp32": r"FFMA\d?|FADD\d?|FMUL\d?|FMNMX\d?|FSETP?|FSEL|FCHK|FSWZADD|FFMA32I|FADD32I|FMUL32I",
     "fp16": r"H(FMA2|ADD2|MUL2|MNMX2|SETP?2)\w*",
     "fp64": r"D(FMA|ADD|MUL|SETP|MNMX)",
     "special function": r"MUFU",
     "conversion": r"I2F\w*|F2I\w*|F2F\w*|I2I\w*|FRND\w*|F2FP\w*|I2FP\w*|F2IP\w*",
-    "barrier": r"BAR|B2R|DEPBAR|WARPSYNC|SYNCS|MEMBAR|ERRBAR|FENCE|UCGABAR\w*|NANOSLEEP|ARRIVES",
+    "barrier": r"BAR|B2R|DEPBAR|WARPSYNC|SYNCS|MEMBAR|ERRBAR|FENCE|UCGABAR\w*|NANOSLEEP|ARRIVES|WARPGROUP\w*",
     "warp exchange": r"SHFL|VOTE\w*|MATCH|REDUX|CREDUX|ELECT",
     "branch": r"BRA|BRX|JMP|JMX|CALL|RET|EXIT|BSSY|BSYNC|BREAK|YIELD|KILL|RPCMOV|BMOV|LEPC|BPT",
     "integer": r"U?I(ADD3?|MAD|MUL|SETP|MNMX|ABS|ADD64|DP4A|SCADD)\w*|V?IADD\w*|U?LOP3?|U?SHF|U?SHL|U?SHR|U?LEA|"
@@ -115,7 +115,7 @@ def mix_of_sass(lines: list[str]) -> Mix:
     widths = Counter(_bits(code[2]) for code in codes if code[1] in ("LDG", "LD"))
     classes: Counter[str] = Counter()
     for opcode, count in opcodes.items():
-        classes[_class(opcode)] += count
+        classes[class_of(opcode)] += count
     return Mix(
         total=len(codes),
         classes=dict(classes.most_common()),
@@ -125,7 +125,14 @@ def mix_of_sass(lines: list[str]) -> Mix:
     )
 
 
-def _class(opcode: str) -> str:
+def opcode_of(instruction: str) -> str | None:
+    """The opcode of an instruction of SASS, without its predicate and its suffixes; None for what is none."""
+    code = OPCODE.match(instruction)
+    return code[1] if code else None
+
+
+def class_of(opcode: str) -> str:
+    """What an opcode of SASS does, a key of CLASSES or `other`."""
     return next((name for name, pattern in MATCHERS.items() if pattern.fullmatch(opcode)), "other")
 
 

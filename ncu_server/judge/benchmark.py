@@ -15,19 +15,18 @@ from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import MAX_PAIRS, MIN_PAIRS, Samples, alternate, longer_at_first, visited
 from ncu_server.judge.problem import Sides
 from ncu_server.judge.roofline import floor_us, limit_us
-from ncu_server.judge.telemetry import GAUGES, Gauge
 from ncu_server.judge.trusted import ours
 from ncu_server.rules import comparison
 from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.sandbox.shared_memory import Shared, Spec
 from ncu_server.sandbox.verb import Verb
+from ncu_server.targets.target import Gauge
 from ncu_server.wire import evaluation
 from ncu_server.worker import answers, verbs
 
 T = TypeVar("T")
-SAMPLING_S = {"cpu": 1.5, "cuda": 0.4}  # by device: how long the alternation may go on
 CANDIDATE = "candidate"
-LONGER, SLACK_US = 1.4, {"cpu": 50.0, "cuda": 2.0}  # beyond both first sight costs more than noise
+LONGER = 1.4  # and the hardware's first_sight_us: beyond both first sight costs more than noise
 TRIES = 3  # before a doubt becomes an objection
 AUDITS = 3  # of the first MIN_PAIRS pairs of blocks
 
@@ -51,7 +50,8 @@ class Timed:
 
 async def timed(attempt: Attempt) -> Timed:
     """Take turns with the baselines on each input shape; drop what cannot be believed."""
-    prepared, gauge = attempt.prepared, GAUGES[attempt.prepared.target.device](attempt.prepared.device.probe.uuid)
+    prepared = attempt.prepared
+    gauge = prepared.target.hardware.gauge(prepared.device.probe.uuid)
     names = ["eager", *(n for n in attempt.request.baselines if n != "eager")]
     runs, notes = [], []
     for input_set in prepared.timed:
@@ -90,7 +90,7 @@ async def _time_case(attempt: Attempt, input_set: InputSet, sides: Sides, gauge:
             CANDIDATE,
             sides.rotation,
             prepared.target.resolution,
-            SAMPLING_S[prepared.target.device],
+            prepared.target.hardware.sampling_s,
             timeout_s,
             between=gauge,
             audit=audit,
@@ -126,7 +126,7 @@ async def _at_first_sight(attempt: Attempt, input_set: InputSet, sides: Sides) -
     known = await _visited(attempt, sides, [input_set.inputs], group)
     unseen = await _visited(attempt, sides, input_set.unseen, group)
     await _audited(attempt, input_set, sides.children["eager"])
-    return longer_at_first(unseen, known, CANDIDATE, SLACK_US[attempt.prepared.target.device] / group)
+    return longer_at_first(unseen, known, CANDIDATE, attempt.prepared.target.hardware.first_sight_us / group)
 
 
 async def _visited(attempt: Attempt, sides: Sides, draws: list[Shared], group: int) -> dict[str, list[float]]:
@@ -221,12 +221,12 @@ async def _believe(
     """Nothing reads its inputs faster than the device can; the device is measured anew before that is said. Where the
     reference itself is faster, more was counted than has to be read."""
     median_us, cold = samples.timing(CANDIDATE).median_us, samples.cache == "cold"
-    device = attempt.prepared.target.device
-    floor = floor_us(work, reached, device, cold)
+    faster = attempt.prepared.target.hardware.read_over_copy
+    floor = floor_us(work, reached, faster, cold)
     if median_us >= floor or samples.timing("eager").median_us < floor:
         return
     try:
-        floor = floor_us(work, await peaks.measured(attempt.prepared, anew=True), device, cold)
+        floor = floor_us(work, await peaks.measured(attempt.prepared, anew=True), faster, cold)
     except ChildError as fault:
         raise ours(fault) from fault
     if median_us < floor:

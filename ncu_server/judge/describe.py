@@ -13,7 +13,6 @@ from ncu_server.judge.trusted import ours
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
 from ncu_server.sandbox.child import ChildError, ChildFault, Lost
-from ncu_server.targets import architecture
 from ncu_server.wire import evaluation
 from ncu_server.worker.answers import Work
 
@@ -63,7 +62,7 @@ async def _describe(
             target=target.name,
             name=probe.device,
             arch=probe.arch,
-            build_arch=architecture.dotted(probe.arch) if target.name == "cuda" else None,
+            build_arch=target.build_arch(probe.arch) if target.build_arch else None,
             threads=probe.threads,
             copy_gbps=round(reached.copy_gbps, 2),
             peaks=reached,

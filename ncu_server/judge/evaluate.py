@@ -206,7 +206,7 @@ async def _attribute(attempt: Attempt) -> Authorship:
         raise Objection("wrong", UNORDERED.format(seen["unordered_us"] / seen["calls"]))
     own = await asyncio.to_thread(_ownership, attempt.request.candidate, attempt.built)
     anew = None if seen["own_started"] or not attempt.built.libraries else await _seen_anew(attempt, drawn)
-    author = authorship.attribute(anew or seen, attempt.prepared.target.device, own)
+    author = authorship.attribute(anew or seen, attempt.prepared.target.hardware.evidence, own)
     # What was timed left the work to others: a model made later cannot speak for it.
     if not author.doubtful or (anew and author.label == "library"):
         return author

@@ -8,10 +8,6 @@ from __future__ import annotations
 from ncu_server.wire.evaluation import Peaks
 from ncu_server.worker.answers import Work
 
-# A margin, not a measurement: a copy is not the fastest way to read. (On two cores of an EPYC torch read at 0.8 of the
-# rate of libc's copy.)
-READ_OVER_COPY = {"cpu": 1.4, "cuda": 1.15}
-
 
 def limit_us(work: Work, peaks: Peaks) -> float:
     """No kernel is faster that moves the counted bytes and does the counted matrix operations at the rates known here.
@@ -22,8 +18,9 @@ def limit_us(work: Work, peaks: Peaks) -> float:
     return max(moved, float(work["flops"]) / _rate(work, peaks) / 1e6)
 
 
-def floor_us(work: Work, peaks: Peaks, device: str, cold: bool) -> float:
-    """Faster than this is not to be believed: inputs were not all read, or the clock did not see it.
+def floor_us(work: Work, peaks: Peaks, read_over_copy: float, cold: bool) -> float:
+    """Faster than this is not to be believed: inputs were not all read, or the clock did not see it. A device may read
+    `read_over_copy` times faster than it copies.
 
     Operations do not count, since an algebraic rewrite may spare them, nor do parameters, of which a constructor may
     keep less; outputs count beyond what the last-level cache can hold back; nothing counts where the inputs lie in it.
@@ -31,7 +28,7 @@ def floor_us(work: Work, peaks: Peaks, device: str, cold: bool) -> float:
     if not cold:
         return 0.0
     written = max(0.0, work["written_bytes"] - peaks.last_cache_bytes)
-    return float((work["argument_bytes"] + written) / peaks.copy_gbps / 1e3 / READ_OVER_COPY[device])
+    return float((work["argument_bytes"] + written) / peaks.copy_gbps / 1e3 / read_over_copy)
 
 
 def _rate(work: Work, peaks: Peaks) -> float:

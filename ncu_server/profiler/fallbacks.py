@@ -31,7 +31,7 @@ DEFAULT_ARCH = "sm_90"
 
 def imagined(name: str, arch: str | None) -> tuple[Target, Probe] | None:
     """A device to compile for where there is none; None where the target cannot be compiled for without one."""
-    compiler = probed(name).compiler if name == "cuda" else None
+    compiler = probed(name).compiler if TARGETS[name].build_arch else None
     wanted = arch or DEFAULT_ARCH
     if compiler is None:
         return None
@@ -154,10 +154,10 @@ async def static(target: Target, arch: str, jobs: list[process.Job]) -> dict[int
     found = {}
     for job in jobs:
         libraries = [Path(library["path"]) for library in job.build.libraries]
-        if target.device == "cpu":
-            kernels = [k for library in libraries for k in await static_cpu.functions(library)]
-        else:
+        if target.hardware.is_gpu:
             kernels = [k for library in libraries for k in await static_cuda.kernels(library, arch)]
+        else:
+            kernels = [k for library in libraries for k in await static_cpu.functions(library)]
         found[job.number] = _compiled(job, arch, kernels)
     return found
 

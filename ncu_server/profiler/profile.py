@@ -133,11 +133,11 @@ class Batch:
 def _device(machine: Machine, request: ProfileRequest) -> tuple[Device, Refusal | None]:
     """The device, with a refusal where it has no profiler; where there is none but a compiler, an imagined one."""
     try:
-        none = Refusal(Code.NO_PROFILER, NO_COUNTERS) if request.target == "cpu" else None
-        return machine.device(request.target), none
+        device = machine.device(request.target)
+        return device, None if device.target.hardware.is_gpu else Refusal(Code.NO_PROFILER, NO_COUNTERS)
     except Refusal as refusal:
-        imagined = fallbacks.imagined(request.target, request.arch)
-        if refusal.code is not Code.NO_DEVICE or imagined is None:
+        imagined = fallbacks.imagined(request.target, request.arch) if refusal.code is Code.NO_DEVICE else None
+        if imagined is None:
             raise
         return machine.imagined(*imagined), refusal
 

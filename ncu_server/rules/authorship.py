@@ -14,11 +14,10 @@ the design's); with no foreign computing at all a candidate is custom, whatever 
   Where none of the candidate's functions could be watched (kept in tuples), those of a model made anew are; where none
   can be (called through ctypes), the time outside torch counts as own beyond the allowance.
 
-The least launch costs about a microsecond on either device, a kernel that does nothing included. So below `SMALL_US` of
-computing a call time is no evidence, nor is it where a decoy may spend it, or more time than its own may hide others'
-computing; the candidate is made anew twice and run,
-once with its own kernels silenced: where less than 5 % of the output's elements change, they are a decoy (library);
-else the candidate is at least hybrid.
+The least launch costs about a microsecond on either device, a kernel that does nothing included. So below
+`Evidence.small_us` of computing a call time is no evidence, nor is it where a decoy may spend it, or more time than its
+own may hide others' computing; the candidate is made anew twice and run, once with its own kernels silenced: where less
+than 5 % of the output's elements change, they are a decoy (library); else the candidate is at least hybrid.
 """
 
 from __future__ import annotations
@@ -36,9 +35,19 @@ Profile = Mapping[str, Any]
 Label = Literal["custom", "hybrid", "library", "unknown"]
 CUSTOM, LIBRARY = 0.95, 0.05
 FEW = 0.2  # a share that noise can lift a decoy to
-SMALL_US = {"cpu": 200.0, "cuda": 50.0}
-CONCEALED_US = {"cpu": 100.0, "cuda": 20.0}
 PYTHON_US, HIDDEN_US = 300.0, 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What counts as evidence on a kind of device: computing of less than `small_us` a call is none, nor is foreign
+    computing of less than `concealed_us` a call that is there only while nobody looks. `launches`: kernels run there,
+    and the profiler names them."""
+
+    small_us: float
+    concealed_us: float
+    launches: bool
+
 
 # Operators of ATen that a candidate may use freely: they allocate, view, copy or describe. All others compute.
 NEUTRAL = {
@@ -250,10 +259,10 @@ def unknown(why: str) -> Authorship:
     return Authorship("unknown", None, None, why=f"who does the work could not be seen: {why}")
 
 
-def attribute(seen: Profile, target: str, own: Ownership) -> Authorship:
-    """Label by time alone. `seen` is what provenance.profiled gave, `target` a device's name."""
+def attribute(seen: Profile, evidence: Evidence, own: Ownership) -> Authorship:
+    """Label by time alone. `seen` is what provenance.profiled gave, `evidence` its device's."""
     own = own.beside(seen.get("opened", []), seen.get("named", []))
-    if hidden := _concealed(seen, target, own):
+    if hidden := _concealed(seen, evidence, own):
         top = max(hidden, key=lambda name: hidden[name])
         why = (
             f"it computes otherwise once its kernels are watched: before, {top} takes {hidden[top]:.0f} us more a call"
@@ -261,7 +270,7 @@ def attribute(seen: Profile, target: str, own: Ownership) -> Authorship:
         return Authorship("library", None, None, top, why=why)
     if seen["kernels"]:
         mine, foreign = _on_device(seen, own)
-    elif target == "cuda" and (seen["own_done"] or "triton" in own.source):
+    elif evidence.launches and (seen["own_done"] or "triton" in own.source):
         return Authorship("hybrid", None, None, why="the profiler saw no kernel on the device", doubtful=True)
     else:
         mine, foreign = _on_host(seen, own)
@@ -276,8 +285,8 @@ def attribute(seen: Profile, target: str, own: Ownership) -> Authorship:
     share = mine / total if total else 0.0
     top = max(foreign, key=lambda name: foreign[name])
     label: Label = "custom" if share > CUSTOM else "library" if share < LIBRARY else "hybrid"
-    short = total / seen["calls"] < SMALL_US[target]
-    decoy = LIBRARY <= share < FEW or (target == "cuda" and seen["own_started"] > 0 and label != "library")
+    short = total / seen["calls"] < evidence.small_us
+    decoy = LIBRARY <= share < FEW or (evidence.launches and seen["own_started"] > 0 and label != "library")
     doubtful = (mine > 0 or seen["own_done"] > 0) and (short or decoy)
     doubtful |= label != "library" and _hidden(seen) > mine
     return Authorship(label, round(share, 4), round(1 - share, 4), top, foreign[top] / (total or 1), doubtful=doubtful)
@@ -297,11 +306,11 @@ def unsettled(doubtful: Authorship, why: str) -> Authorship:
     return replace(doubtful, label="library" if doubtful.label == "library" else "hybrid", why=why)
 
 
-def _concealed(seen: Profile, target: str, own: Ownership) -> dict[str, float]:
+def _concealed(seen: Profile, evidence: Evidence, own: Ownership) -> dict[str, float]:
     """Foreign computing that is there only while nobody watches the candidate's own, where it is worth a lie."""
     told = seen.get("concealed", {})
     hidden = {n: us for n, us in told.items() if (_computes(n) if _is_operator(n) else _is_foreign(n, own))}
-    return hidden if sum(hidden.values()) > CONCEALED_US[target] else {}
+    return hidden if sum(hidden.values()) > evidence.concealed_us else {}
 
 
 def _on_device(seen: Profile, own: Ownership) -> tuple[float, dict[str, float]]:

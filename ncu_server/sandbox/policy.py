@@ -74,6 +74,11 @@ class Policy:
     writable: tuple[str, ...] = ()
     file_bytes: int = FILE_BYTES
 
+    @property
+    def reaches_gpus(self) -> bool:
+        """Whether it may open the devices of GPUs, whose drivers map more than memory that there is."""
+        return self.device != "cpu"
+
 
 @dataclass(frozen=True, slots=True)
 class WallStatus:
@@ -133,7 +138,7 @@ def report(kind: Kind, device: str, directory: str) -> None:
 def _memory(walls: Policy, directory: Path) -> str:
     cap = limits.memory_cap()
     resource.setrlimit(resource.RLIMIT_FSIZE, (walls.file_bytes, walls.file_bytes))
-    if walls.device == "cpu":
+    if not walls.reaches_gpus:
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * limits.PAGE
         _lower(resource.RLIMIT_AS, cap + mapped)
     return f"at most {cap / (1 << 30):.1f} GiB, looked at every {limits.PERIOD_S} s"
@@ -203,7 +208,7 @@ def _files(walls: Policy, directory: Path) -> str:
 
 
 def _calls(walls: Policy, directory: Path) -> str:
-    shared = walls.device != "cpu" and _mps() is not None
+    shared = walls.reaches_gpus and _mps() is not None
     seccomp.install(may_start=walls.kind == "build", local_sockets=shared)
     what = "compilers may run" if walls.kind == "build" else "no program, no process but threads"
     return f"seccomp: {what}, no sockets{' but local ones (CUDA MPS is in use)' if shared else ''}"
@@ -246,7 +251,7 @@ def rules(walls: Policy, directory: Path) -> Iterator[tuple[Path, landlock.Right
     yield Path("/proc/self"), landlock.READ | landlock.Right.WRITE_FILE | landlock.Right.TRUNCATE
     for name in PLAIN_DEVICES:
         yield Path("/dev") / name, landlock.DEVICE
-    if walls.device != "cpu":
+    if walls.reaches_gpus:
         for pattern in GPU_DEVICES:
             yield from ((node, landlock.DEVICE) for node in Path("/dev").glob(pattern))
         if mps := _mps():

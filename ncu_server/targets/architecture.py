@@ -7,8 +7,9 @@ import re
 from ncu_server.errors import Code, Refusal
 
 ARCH = re.compile(r"sm_\d{2,3}")
-SUFFIXED = ("90", "100", "103", "110", "120", "121")
-"""Architectures whose own instructions (wgmma, tcgen05) want the suffix `a`."""
+SUFFIXED = ("90", "100", "101", "103", "110", "120", "121")
+"""Architectures whose own instructions (wgmma, tcgen05) want the suffix `a`: nvcc's list of GPU architectures. Until
+CUDA 13.0 sm_110 was called sm_101."""
 
 
 def full(arch: str) -> str:

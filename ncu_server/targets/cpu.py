@@ -10,7 +10,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ncu_server.targets.target import Probe, Resolution, Target
+from ncu_server.rules.authorship import Evidence
+from ncu_server.targets.target import Hardware, Probe, Resolution, Target
 
 # Timing with every core busy measures the neighbours; below four cores one is used, the same for both sides.
 MANY_CORES = 4
@@ -73,6 +74,30 @@ def _cpuinfo() -> tuple[str, set[str]]:
     return fields.get("model name", platform.machine()), flags
 
 
-TARGET = Target(
-    "cpu", "cpu", Resolution(0.06), builds_disturb=True, probe=probe, environment=environment, baselines=BASELINES
+class CpuGauge:
+    """The load of the machine while something is timed: one busy process is ours."""
+
+    def __init__(self, uuid: str | None) -> None:
+        self._load = 0.0
+
+    def __call__(self) -> None:
+        self._load = max(self._load, os.getloadavg()[0])
+
+    def notes(self) -> list[str]:
+        cores = len(os.sched_getaffinity(0))
+        if self._load <= cores + 1:
+            return []
+        return [f"the machine was busy while this was timed: load {self._load:.1f} on {cores} cores"]
+
+
+HARDWARE = Hardware(
+    "cpu",
+    is_gpu=False,
+    resolution=Resolution(0.06),
+    gauge=CpuGauge,
+    evidence=Evidence(small_us=200.0, concealed_us=100.0, launches=False),
+    sampling_s=1.5,
+    first_sight_us=50.0,
+    read_over_copy=1.4,
 )
+TARGET = Target("cpu", HARDWARE, builds_disturb=True, probe=probe, environment=environment, baselines=BASELINES)

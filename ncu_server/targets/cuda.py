@@ -10,8 +10,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from ncu_server.rules.authorship import Evidence
 from ncu_server.targets import architecture
-from ncu_server.targets.target import Probe, Resolution, Target
+from ncu_server.targets.nvml import CudaGauge
+from ncu_server.targets.target import Hardware, Probe, Resolution, Target
 
 QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap,uuid", "--format=csv,noheader")
 BASELINES = ("eager", "compile", "max-autotune-no-cudagraphs", "max-autotune")
@@ -94,6 +96,22 @@ def first_gpu() -> tuple[str, str, str] | None:
     return next(iter(named or rows), None)
 
 
+HARDWARE = Hardware(
+    "cuda",
+    is_gpu=True,
+    resolution=RESOLUTION,
+    gauge=CudaGauge,
+    evidence=Evidence(small_us=50.0, concealed_us=20.0, launches=True),
+    sampling_s=0.4,
+    first_sight_us=2.0,
+    read_over_copy=1.15,
+)
 TARGET = Target(
-    "cuda", "cuda", RESOLUTION, builds_disturb=False, probe=probe, environment=environment, baselines=BASELINES
+    "cuda",
+    HARDWARE,
+    builds_disturb=False,
+    probe=probe,
+    environment=environment,
+    baselines=BASELINES,
+    build_arch=architecture.dotted,
 )

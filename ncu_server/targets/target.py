@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
+
+from ncu_server.rules.authorship import Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +41,62 @@ class Probe:
     unsupported: bool = False
 
 
+class Gauge(Protocol):
+    """Looks at the device each time it is called; `notes` says in words what was out of the ordinary."""
+
+    def __call__(self) -> None: ...
+
+    def notes(self) -> list[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What the judge has to know of a kind of device; the targets on it share it.
+
+    `name` is the class in ncu_server.worker.timing.devices, and torch's name. `is_gpu`: kernels are launched there, and
+    ncu and compute-sanitizer look at them. `resolution` is what timings cannot tell apart, `gauge` what looks at the
+    device between them, given its UUID; they go on for `sampling_s` seconds at most. A call that costs `first_sight_us`
+    more for inputs at first sight than for known ones is noise. `read_over_copy`: how many times faster than it copies
+    the device may read; a margin, not a measurement (on two cores of an EPYC torch read at 0.8 of libc's copy).
+    """
+
+    name: str
+    is_gpu: bool
+    resolution: Resolution
+    gauge: Callable[[str | None], Gauge]
+    evidence: Evidence
+    sampling_s: float
+    first_sight_us: float
+    read_over_copy: float
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One language on one device.
 
-    `device` names the class in ncu_server.worker.timing.devices; `resolution` is what timings there cannot tell apart;
     `builds_disturb` says that compiling must not overlap with timing; `baselines` are those that differ from each
     other there. `warms_up` says that a first call compiles, so that the build is a call.
     `packages` are those on whose private parts its processes lean (see ncu_server.machine.versions).
-    `environment` holds for all processes of the target.
+    `environment` holds for all processes of the target. `build_arch`, where one compiles for an architecture that need
+    not be here, says how the compiler names it.
     """
 
     name: str
-    device: str
-    resolution: Resolution
+    hardware: Hardware
     builds_disturb: bool
     probe: Callable[[], Probe]
     environment: Callable[[Probe], dict[str, str]]
     baselines: tuple[str, ...]
     warms_up: bool = False
     packages: tuple[str, ...] = ("torch",)
+    build_arch: Callable[[str], str] | None = None
+
+    @property
+    def device(self) -> str:
+        """The hardware's name."""
+        return self.hardware.name
+
+    @property
+    def resolution(self) -> Resolution:
+        """The hardware's."""
+        return self.hardware.resolution

@@ -64,8 +64,7 @@ def _libcuda() -> bool:
 
 TARGET = Target(
     "triton",
-    "cuda",
-    cuda.RESOLUTION,
+    cuda.HARDWARE,
     builds_disturb=False,
     probe=probe,
     environment=environment,

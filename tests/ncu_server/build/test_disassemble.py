@@ -123,4 +123,4 @@ async def test_opcodes_of_hopper_and_blackwell_have_a_class() -> None:
         "@!P0 SYNCS.ARRIVE R1",
         "UTCHMMA gdesc",
     ]
-    assert sass.mix_of_sass(lines).classes == {"tensor": 3, "async copy": 1, "barrier": 1}
+    assert sass.mix_of_sass(lines).classes == {"tensor": 2, "async copy": 1, "barrier": 2}

@@ -20,7 +20,7 @@ from ncu_server.judge.interleave import (
     longer_at_first,
 )
 from ncu_server.judge.roofline import floor_us, limit_us
-from ncu_server.judge.telemetry import CpuGauge
+from ncu_server.targets.cpu import CpuGauge
 from ncu_server.targets.target import Resolution
 from ncu_server.wire.evaluation import Peaks
 from ncu_server.worker.checking.effects import State
@@ -246,8 +246,8 @@ def test_the_limit_is_the_larger_of_moving_and_multiplying() -> None:
 
 def test_the_floor_leaves_out_what_a_cache_can_hold_and_what_an_algebraic_rewrite_can_spare() -> None:
     counted = {"argument_bytes": 6e6, "written_bytes": 4e6, "flops": 4e12, "narrow": False}
-    assert floor_us(counted, PEAKS, "cuda", cold=True) == pytest.approx(90.0 / 1.15)
-    assert floor_us(counted, PEAKS, "cuda", cold=False) == 0.0
+    assert floor_us(counted, PEAKS, 1.15, cold=True) == pytest.approx(90.0 / 1.15)
+    assert floor_us(counted, PEAKS, 1.15, cold=False) == 0.0
 
 
 def test_shapes_are_combined_by_geometric_means_of_the_sides_that_ran_on_all() -> None:

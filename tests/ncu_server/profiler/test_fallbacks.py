@@ -5,9 +5,10 @@ import json
 import pytest
 
 from ncu_server.build.occupancy import own_shared, possible_pct
+from ncu_server.build.sass import mix_of_sass
 from ncu_server.profiler.fallbacks import launches_in, timed
 from ncu_server.profiler.metrics import found
-from ncu_server.profiler.static_cuda import mixes_in, usage_in
+from ncu_server.profiler.static_cuda import mixes_in, static_kernel, usage_in
 from tests.support.nsight import LAUNCHES
 
 USAGE = """
@@ -55,6 +56,35 @@ def test_limits_at_the_edges() -> None:
 def test_what_the_compiler_made_is_read_a_function_at_a_time() -> None:
     assert dict(usage_in(USAGE)) == {"_Z4fastPf": (32, 0, 1152, 0), "spilled": (64, 288, 0, 16)}
     assert dict(mixes_in(SASS)) == {"spilled": {"LDC": 1, "STL": 1, "HGMMA": 1, "UIADD3": 1}}
+
+
+TENSOR = [
+    "HMMA",
+    "IMMA",
+    "DMMA",
+    "BMMA",
+    "QMMA",
+    "OMMA",
+    "HGMMA",
+    "IGMMA",
+    "BGMMA",
+    "QGMMA",
+    "UTCHMMA",
+    "UTCIMMA",
+    "UTCQMMA",
+    "UTCOMMA",
+]
+
+
+@pytest.mark.parametrize("opcode", [*TENSOR, "WARPGROUP", "STL", "LDL", "FFMA"])
+def test_both_listings_of_sass_count_the_same_tensor_instructions(opcode: str) -> None:
+    """nvdisasm's, which disassemble shows, and cuobjdump's, which the static rung reads."""
+    wanted = float(opcode in TENSOR), float(opcode in ("STL", "LDL"))
+    classes = mix_of_sass([f"@!P0 {opcode}.64 R1, R2"]).classes
+    assert (classes.get("tensor", 0), sum(n for name, n in classes.items() if name.startswith("local"))) == wanted
+    listing = SASS.replace("STL.64", "MOV").replace("HGMMA.64x128x16", f"{opcode}.64")
+    kernel = static_kernel("spilled", (32, 0, 0, 0), dict(mixes_in(listing))["spilled"], "sm_100")
+    assert (kernel.tensor_instructions, kernel.local_instructions) == wanted
 
 
 def test_a_timeline_tells_times_and_launches_and_claims_no_more() -> None:

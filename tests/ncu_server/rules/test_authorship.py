@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from ncu_server.rules.authorship import Ownership, attribute, settle, unsettled, vendors
+from ncu_server.targets import TARGETS
 from ncu_server.worker.authorship.instrument import Own, Watch
 from ncu_server.worker.authorship.profile import dependence, joined
 
+CPU, CUDA = (TARGETS[name].hardware.evidence for name in ("cpu", "cuda"))
 OWN = Ownership("", images=(b"..\0_ZN2my4gemmEPKf\0_Z4k_mmPKfS0_\0plain\0",))
 
 
@@ -32,51 +34,51 @@ def seen(**what: Any) -> dict[str, Any]:
 def test_the_label_follows_the_share_of_computing_time(own: float, foreign: float, label: str) -> None:
     host = seen(ops={"aten::mm": foreign, "aten::copy_": 99999.0}, own_us=own, own_started=10, own_done=10)
     device = seen(kernels={"k_mm(float const*)": own, "ampere_sgemm_128x64_nn": foreign})
-    assert attribute(host, "cpu", OWN).label == label
-    assert attribute(device, "cuda", OWN).label == label
+    assert attribute(host, CPU, OWN).label == label
+    assert attribute(device, CUDA, OWN).label == label
 
 
 def test_no_foreign_computing_is_custom_whatever_the_clock_says() -> None:
-    assert attribute(seen(ops={"aten::empty": 500.0, "aten::copy_": 500.0}), "cpu", OWN).label == "custom"
-    assert attribute(seen(kernels={"Memcpy DtoD": 500.0, "k_mm(float)": 1.0}), "cuda", OWN).label == "custom"
+    assert attribute(seen(ops={"aten::empty": 500.0, "aten::copy_": 500.0}), CPU, OWN).label == "custom"
+    assert attribute(seen(kernels={"Memcpy DtoD": 500.0, "k_mm(float)": 1.0}), CUDA, OWN).label == "custom"
 
 
 def test_computing_on_the_host_behind_a_decoy_on_the_device_is_foreign() -> None:
     kernels = {"k_mm(float)": 20.0, "Memcpy DtoH": 900.0}
-    assert attribute(seen(kernels=kernels, ops={"aten::mm": 50000.0}), "cuda", OWN).label == "library"
-    assert attribute(seen(kernels=kernels, ops={"aten::mul": 50.0}), "cuda", OWN).label == "custom"
+    assert attribute(seen(kernels=kernels, ops={"aten::mm": 50000.0}), CUDA, OWN).label == "library"
+    assert attribute(seen(kernels=kernels, ops={"aten::mul": 50.0}), CUDA, OWN).label == "custom"
 
 
 def test_where_the_device_cannot_be_traced_the_output_decides() -> None:
-    author = attribute(seen(ops={"aten::mm": 900.0}, own_us=9.0, own_started=10, own_done=10), "cuda", OWN)
+    author = attribute(seen(ops={"aten::mm": 900.0}, own_us=9.0, own_started=10, own_done=10), CUDA, OWN)
     assert author.doubtful
     assert (settle(author, 0.0).label, settle(author, 1.0).label) == ("library", "hybrid")
 
 
 def test_kernels_that_raised_do_no_work() -> None:
     failed = seen(ops={"aten::mm": 5000.0}, own_us=5000.0, own_started=10, own_done=0, outside_us=9000.0)
-    assert attribute(failed, "cpu", OWN).label == "library"
+    assert attribute(failed, CPU, OWN).label == "library"
 
 
 def test_kernels_that_could_not_be_watched_count_by_the_time_outside_torch() -> None:
-    assert attribute(seen(ops={"aten::relu": 900.0}, outside_us=9000.0), "cpu", OWN).label == "custom"
+    assert attribute(seen(ops={"aten::relu": 900.0}, outside_us=9000.0), CPU, OWN).label == "custom"
     numpy = Ownership("", numeric=("numpy",))
-    assert attribute(seen(outside_us=9000.0), "cpu", numpy).label == "library"
+    assert attribute(seen(outside_us=9000.0), CPU, numpy).label == "library"
 
 
 def test_operators_that_it_has_registered_are_its_own_unless_numpy_may_hide_in_them() -> None:
     mixed = seen(ops={"mkl::_mkl_linear": 9e3}, own_ops_us=9e4)
-    assert attribute(mixed, "cpu", OWN).label == "hybrid"
-    assert attribute(seen(own_ops_us=9e4), "cpu", OWN).label == "custom"
-    assert attribute(seen(own_ops_us=9e4), "cpu", Ownership("", numeric=("numpy",))).label == "library"
+    assert attribute(mixed, CPU, OWN).label == "hybrid"
+    assert attribute(seen(own_ops_us=9e4), CPU, OWN).label == "custom"
+    assert attribute(seen(own_ops_us=9e4), CPU, Ownership("", numeric=("numpy",))).label == "library"
 
 
 def test_what_numpy_does_unseen_is_settled_by_the_output() -> None:
-    author = attribute(seen(outside_us=90.0), "cpu", Ownership("", numeric=("numpy",)))
+    author = attribute(seen(outside_us=90.0), CPU, Ownership("", numeric=("numpy",)))
     assert author.doubtful
     labels = [settle(author, decides).label for decides in (0.01, 0.5, 1.0)]
     assert labels == ["library", "hybrid", "custom"]
-    assert not attribute(seen(outside_us=90.0), "cpu", Ownership("")).doubtful
+    assert not attribute(seen(outside_us=90.0), CPU, Ownership("")).doubtful
 
 
 def share(x: torch.Tensor, full: torch.Tensor, mute: torch.Tensor, moves: bool) -> float:
@@ -95,9 +97,9 @@ def test_what_is_left_as_it_was_is_nobodys_work_where_others_only_move_data() ->
     assert share(x, 2 * x, 2 * x, moves=True) == 0.0
     assert share(x, 2 * x, torch.cat([3 * x[:300], 2 * x[300:]]), moves=True) == 0.3
     copied = seen(ops={"aten::copy_": 900.0}, own_us=50.0, own_started=10, own_done=10)
-    assert attribute(copied, "cpu", OWN).moves and attribute(copied, "cpu", OWN).doubtful
-    assert not attribute(copied, "cpu", Ownership("", numeric=("numpy",))).moves
-    assert not attribute(copied | {"ops": {"aten::relu": 9.0}}, "cpu", OWN).moves
+    assert attribute(copied, CPU, OWN).moves and attribute(copied, CPU, OWN).doubtful
+    assert not attribute(copied, CPU, Ownership("", numeric=("numpy",))).moves
+    assert not attribute(copied | {"ops": {"aten::relu": 9.0}}, CPU, OWN).moves
 
 
 def test_two_profiles_show_the_more_that_others_do_and_no_more_of_its_own_than_either_has_time_for() -> None:
@@ -128,13 +130,13 @@ def test_a_silenced_function_answers_in_kind_and_without_values() -> None:
 
 def test_torch_that_works_only_while_nobody_watches_is_library() -> None:
     watched = seen(own_us=9000.0, own_started=10, own_done=10)
-    author = attribute(watched | {"concealed": {"aten::addmm": 180.0, "aten::empty": 900.0}}, "cpu", OWN)
+    author = attribute(watched | {"concealed": {"aten::addmm": 180.0, "aten::empty": 900.0}}, CPU, OWN)
     assert author.label == "library"
     assert "aten::addmm" in (author.refusal(strict=False) or "")
-    assert attribute(watched | {"concealed": {"aten::relu": 4.0, "aten::empty": 900.0}}, "cpu", OWN).label == "custom"
+    assert attribute(watched | {"concealed": {"aten::relu": 4.0, "aten::empty": 900.0}}, CPU, OWN).label == "custom"
     kernels = watched | {"kernels": {"k_mm(float)": 900.0}}
-    assert attribute(kernels | {"concealed": {"nvjet_hsh_1": 50.0}}, "cuda", OWN).label == "library"
-    assert attribute(kernels | {"concealed": {"k_mm(float)": 50.0}}, "cuda", OWN).label == "custom"
+    assert attribute(kernels | {"concealed": {"nvjet_hsh_1": 50.0}}, CUDA, OWN).label == "library"
+    assert attribute(kernels | {"concealed": {"k_mm(float)": 50.0}}, CUDA, OWN).label == "custom"
 
 
 def test_a_function_asked_for_by_name_counts_like_one_that_is_linked() -> None:
@@ -145,18 +147,18 @@ def test_a_function_asked_for_by_name_counts_like_one_that_is_linked() -> None:
 
 def test_a_library_that_ctypes_opens_may_do_all_that_nobody_sees() -> None:
     called = seen(own_us=900.0, own_started=10, own_done=10, outside_us=2000.0)
-    assert attribute(called, "cpu", OWN).label == "custom"
-    author = attribute(called | {"opened": ["libopenblas.so"]}, "cpu", OWN)
+    assert attribute(called, CPU, OWN).label == "custom"
+    author = attribute(called | {"opened": ["libopenblas.so"]}, CPU, OWN)
     assert (author.label, author.top) == ("hybrid", "libopenblas.so, outside torch and its kernels")
-    assert attribute(called | {"own_us": 90.0, "opened": ["libopenblas.so"]}, "cpu", OWN).label == "library"
+    assert attribute(called | {"own_us": 90.0, "opened": ["libopenblas.so"]}, CPU, OWN).label == "library"
 
 
 def test_a_function_of_blas_that_ctypes_asks_for_is_told_however_short_its_call() -> None:
     short = seen(own_us=900.0, own_started=10, own_done=10) | {"named": ["scipy_cblas_sgemm64_", "plain"]}
-    author = attribute(short, "cpu", OWN)
+    author = attribute(short, CPU, OWN)
     assert author.label == "hybrid" and "scipy_cblas_sgemm64_" in (author.refusal(strict=True) or "")
     mine = Ownership("", images=(b"\0sgemm_tiled\0",))
-    assert attribute(short | {"named": ["sgemm_tiled"]}, "cpu", mine).label == "custom"
+    assert attribute(short | {"named": ["sgemm_tiled"]}, CPU, mine).label == "custom"
 
 
 def test_functions_of_torch_that_no_profiler_sees_count_as_a_librarys() -> None:
@@ -168,37 +170,37 @@ def test_functions_of_torch_that_no_profiler_sees_count_as_a_librarys() -> None:
 def test_where_torch_copies_for_longer_than_the_candidate_computes_the_output_decides(
     copied: float, doubtful: bool
 ) -> None:
-    host = attribute(seen(ops={"aten::copy_": copied}, own_us=900.0, own_started=10, own_done=10), "cpu", OWN)
-    device = attribute(seen(kernels={"Memcpy DtoD": copied, "k_mm(float)": 900.0}), "cuda", OWN)
+    host = attribute(seen(ops={"aten::copy_": copied}, own_us=900.0, own_started=10, own_done=10), CPU, OWN)
+    device = attribute(seen(kernels={"Memcpy DtoD": copied, "k_mm(float)": 900.0}), CUDA, OWN)
     assert [(one.label, one.doubtful) for one in (host, device)] == [("custom", doubtful)] * 2
     assert settle(host, 0.0).label == "library" and settle(host, 1.0).label == "custom"
 
 
 def test_short_times_are_no_evidence_and_the_output_decides() -> None:
     short = seen(ops={"aten::mm": 500.0}, own_us=500.0, own_started=10, own_done=10)
-    author = attribute(short, "cpu", OWN)
+    author = attribute(short, CPU, OWN)
     assert author.doubtful
     assert (settle(author, 0.001).label, settle(author, 1.0).label) == ("library", "hybrid")
 
 
 def test_what_cannot_be_made_anew_is_at_best_hybrid() -> None:
     moving = seen(ops={"aten::copy_": 5e3}, own_us=9.0, own_started=10, own_done=10)
-    author = unsettled(attribute(moving, "cpu", OWN), "it raises")
+    author = unsettled(attribute(moving, CPU, OWN), "it raises")
     assert (author.label, author.refusal(strict=False)) == ("hybrid", None)
     assert "it raises" in (author.refusal(strict=True) or "")
     little = seen(ops={"aten::mm": 1500.0}, own_us=9.0, own_started=10, own_done=10)
-    assert unsettled(attribute(little, "cpu", OWN), "it raises").label == "library"
+    assert unsettled(attribute(little, CPU, OWN), "it raises").label == "library"
 
 
 def test_a_decoy_that_takes_its_time_is_told_by_the_output_and_little_work_of_its_own_by_the_time() -> None:
-    slow = attribute(seen(kernels={"k_mm(float)": 5e4, "nvjet_hsh_1": 5e4}, own_started=10, own_done=10), "cuda", OWN)
+    slow = attribute(seen(kernels={"k_mm(float)": 5e4, "nvjet_hsh_1": 5e4}, own_started=10, own_done=10), CUDA, OWN)
     assert (slow.label, slow.doubtful, settle(slow, 0.001).label) == ("hybrid", True, "library")
-    little = attribute(seen(ops={"aten::mm": 50000.0}, own_us=500.0, own_started=10, own_done=10), "cpu", OWN)
+    little = attribute(seen(ops={"aten::mm": 50000.0}, own_us=500.0, own_started=10, own_done=10), CPU, OWN)
     assert (little.label, little.doubtful) == ("library", False)
 
 
 def test_refusals_name_the_largest_foreign_part_and_its_share() -> None:
-    author = attribute(seen(kernels={"k_mm(float)": 1e4, "nvjet_hsh_1": 3e4}), "cuda", OWN)
+    author = attribute(seen(kernels={"k_mm(float)": 1e4, "nvjet_hsh_1": 3e4}), CUDA, OWN)
     assert author.refusal(strict=False) is None
     assert "nvjet_hsh_1 (75%)" in (author.refusal(strict=True) or "")
 

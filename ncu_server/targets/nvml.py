@@ -1,12 +1,11 @@
-"""What else goes on on the device while it is timed: clock changes, throttling, other users."""
+"""What else goes on on an NVIDIA GPU while it is timed: clock changes, throttling, other users."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pynvml
 
@@ -19,30 +18,6 @@ THROTTLES = {
     0x40: "its temperature (hardware)",
     0x80: "the power brake",
 }
-
-
-class Gauge(Protocol):
-    """Looks at the device each time it is called; `notes` says in words what was out of the ordinary."""
-
-    def __call__(self) -> None: ...
-
-    def notes(self) -> list[str]: ...
-
-
-class CpuGauge:
-    """The load of the machine: one busy process is ours."""
-
-    def __init__(self, uuid: str | None) -> None:
-        self._load = 0.0
-
-    def __call__(self) -> None:
-        self._load = max(self._load, os.getloadavg()[0])
-
-    def notes(self) -> list[str]:
-        cores = len(os.sched_getaffinity(0))
-        if self._load <= cores + 1:
-            return []
-        return [f"the machine was busy while this was timed: load {self._load:.1f} on {cores} cores"]
 
 
 class CudaGauge:
@@ -77,9 +52,6 @@ class CudaGauge:
         if self._fault:
             said.append(f"clocks and other users of the GPU were not watched: NVML says {self._fault}")
         return said
-
-
-GAUGES: dict[str, Callable[[str | None], Gauge]] = {"cpu": CpuGauge, "cuda": CudaGauge}
 
 
 def _strangers(handle: Any) -> set[int]:
