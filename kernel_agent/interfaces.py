@@ -8,6 +8,16 @@ from typing import Protocol
 from kernel_agent.run.types import Brief, Evaluation, Idea, ModuleCheck, Problem, Profile, Trial
 from rag import Answer, Situation
 
+OnProgress = Callable[[str], None]
+"""Called with the stage of a measurement in words, as the server reports it."""
+
+OnNotice = Callable[[str], None]
+"""Called with one sentence that is worth a line: a server restarted, an index is being built."""
+
+
+def ignore(message: str) -> None:
+    """The callback for whoever wants to know nothing."""
+
 
 class Proposer(Protocol):
     """Who has ideas and writes code. Given the same brief, a proposer proposes the same."""
@@ -28,9 +38,7 @@ class Proposer(Protocol):
 class Bench(Protocol):
     """Who measures. Faults of the kernel are evaluations; faults of the bench are exceptions."""
 
-    async def evaluate(
-        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
-    ) -> Evaluation:
+    async def evaluate(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> Evaluation:
         """Judge a candidate: build it, check it, time it against eager PyTorch."""
 
     async def confirm(
@@ -38,17 +46,15 @@ class Bench(Protocol):
         problem: Problem,
         source: str,
         baselines: Iterable[str],
-        on_progress: Callable[[str], None] | None = None,
+        on_progress: OnProgress = ignore,
     ) -> Evaluation:
         """Judge it again with new secret inputs in fresh processes, against the baselines (`eager` among them)."""
 
-    async def verify(
-        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
-    ) -> tuple[ModuleCheck, ...]:
+    async def verify(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> tuple[ModuleCheck, ...]:
         """Try a file by itself: whether it builds, agrees with the original, and works as a module has to."""
 
     async def profile(
-        self, problem: Problem, sources: Sequence[str], on_progress: Callable[[str], None] | None = None
+        self, problem: Problem, sources: Sequence[str], on_progress: OnProgress = ignore
     ) -> list[Profile]:
         """What a profiler says of each candidate. Raises Unprofiled where there is none for this target."""
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from kernel_agent.bench.answers import EvaluateAnswer
 from kernel_agent.cli.report import ms, times
-from kernel_agent.run.types import Problem, Status, Timing, Verdict, Versus, baseline_title
+from kernel_agent.run.types import Problem, Status, Timing, Versus, baseline_title
 from kernel_agent.settings import Settings
 from kernel_agent.text import clean
 
@@ -41,40 +42,40 @@ async def judge(
             return problem, await bench.verdict(problem, candidate, baselines, rules, say)
 
 
-def lines(verdict: Verdict, problem: Problem) -> Iterator[str]:
+def lines(found: EvaluateAnswer, problem: Problem) -> Iterator[str]:
     """The verdict for a person: what it is, why, how fast beside each baseline, and what stands behind it."""
-    yield _row(verdict.status.replace("_", " "), f"{problem.name} on {problem.target}{_device(verdict)}")
-    for row in _log(verdict.log):
+    yield _row(found.status.replace("_", " "), f"{problem.name} on {problem.target}{_device(found)}")
+    for row in _log(found.log):
         yield _row("", row)
-    for versus in verdict.versus:
+    for versus in found.versus:
         yield _row("speed-up", _against(versus))
-    if verdict.timing:
-        yield _row("time", _time(verdict.timing, verdict.limit_us))
-    for shape in verdict.shapes:
+    if found.timing:
+        yield _row("time", _time(found.timing, found.limit_us))
+    for shape in found.shapes:
         ratios = ", ".join(f"{times(v.speedup)} against {baseline_title(v.baseline)}" for v in shape.versus)
         yield _row("shape", f"{shape.inputs}: {ms(shape.timing.median_us)}, {ratios}")
-    if verdict.error is not None:
-        yield _row("error", f"{verdict.error:.3g} rounding units, of which 64 are allowed")
-    if who := _who(verdict):
+    if found.error is not None:
+        yield _row("error", f"{found.error:.3g} rounding units, of which 64 are allowed")
+    if who := _who(found):
         yield _row("authorship", who)
-    if walls := verdict.provenance.get("walls"):
+    if walls := found.provenance.get("walls"):
         yield _row("walls", str(walls))
-    for note in verdict.notes:
+    for note in found.notes:
         yield _row("note", note)
-    for lead in verdict.leads:
+    for lead in found.leads:
         yield _row("lead", lead)
-    if took := [f"{name} {verdict.stages[key]:.1f} s" for key, name in STAGES.items() if verdict.stages.get(key)]:
+    if took := [f"{name} {found.stages[key]:.1f} s" for key, name in STAGES.items() if found.stages.get(key)]:
         yield _row("took", ", ".join(took))
-    if verdict.status is Status.PASSED:
-        yield _row("measured", _how(verdict))
+    if found.status is Status.PASSED:
+        yield _row("measured", _how(found))
 
 
 def _row(label: str, text: str) -> str:
     return f"{label:{LABEL}} {text}".rstrip()
 
 
-def _device(verdict: Verdict) -> str:
-    device, threads = verdict.provenance.get("device"), verdict.provenance.get("threads")
+def _device(found: EvaluateAnswer) -> str:
+    device, threads = found.provenance.get("device"), found.provenance.get("threads")
     if device is None:
         return ""
     return f" ({device}{f', threads: {threads:g}' if threads else ''})"
@@ -102,8 +103,8 @@ def _time(timing: Timing, limit_us: float | None) -> str:
     return f"{ms(timing.median_us)} [{low}, {high}]{cache}{warm}, {timing.samples} blocks{limit}"
 
 
-def _who(verdict: Verdict) -> str | None:
-    facts = verdict.provenance
+def _who(found: EvaluateAnswer) -> str | None:
+    facts = found.provenance
     if "label" not in facts:
         return None
     shares = [
@@ -115,7 +116,7 @@ def _who(verdict: Verdict) -> str | None:
     return f"{facts['label']}{': ' if shares else ''}{', '.join(shares + top)}"
 
 
-def _how(verdict: Verdict) -> str:
-    facts = verdict.provenance
+def _how(found: EvaluateAnswer) -> str:
+    facts = found.provenance
     versions = [f"{name} {facts[name]}" for name in ("torch", "python") if name in facts]
     return "; ".join([str(facts[key]) for key in ("protocol",) if key in facts] + [", ".join(versions)]).strip("; ")

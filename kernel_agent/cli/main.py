@@ -227,10 +227,10 @@ def _experience(arguments: argparse.Namespace, watched: Watched) -> int:
 
 
 def _evaluate(arguments: argparse.Namespace, watched: Watched) -> int:
-    from kernel_agent.bench.client import understood
+    from kernel_agent.bench.answers import EvaluateAnswer, parse
     from kernel_agent.cli.evaluate import judge, lines
     from kernel_agent.problem.from_source import load_problem
-    from kernel_agent.run.types import Status, Verdict
+    from kernel_agent.run.types import Status
     from kernel_agent.settings import load_settings
 
     settings = load_settings(**given(arguments))
@@ -244,10 +244,10 @@ def _evaluate(arguments: argparse.Namespace, watched: Watched) -> int:
     with _stage() as say:
         judging = judge(settings, problem, candidate, arguments.baselines, arguments.rules, say)
         problem, answer = _until_done(judging, watched)
-    verdict = understood(Verdict, answer)
-    for row in [json.dumps(answer, indent=2)] if arguments.json else lines(verdict, problem):
+    found = parse(EvaluateAnswer, answer)
+    for row in [json.dumps(answer, indent=2)] if arguments.json else lines(found, problem):
         print(row)
-    return 0 if verdict.status is Status.PASSED else NOT_PASSED
+    return 0 if found.status is Status.PASSED else NOT_PASSED
 
 
 def _whole(file: Path, helpers: Sequence[Path]) -> str:

@@ -16,6 +16,9 @@ T = TypeVar("T")
 MOST_REPLY = 32_768
 """Tokens that a reply may take where a budget holds and no setting says otherwise."""
 
+JUDGING = ("prepare_s", "build_s", "held_s")
+"""The stages of a judgement beside its waits, by the server's names."""
+
 QUEUED = "queued"
 """How the server's word for a wait begins: for a core to build on, or for the device."""
 
@@ -134,7 +137,7 @@ class Budget:
 
     def reserve(self, stages: Mapping[str, float]) -> None:
         """Keep back time for a last judgement, which takes about twice what the longest one took beside its waits."""
-        took = sum(stages.get(name, 0.0) for name in ("prepare_s", "build_s", "held_s"))
+        took = sum(stages.get(name, 0.0) for name in JUDGING)
         self.reserve_s = max(self.reserve_s, 2 * took)
 
     def seconds_left(self) -> float | None:

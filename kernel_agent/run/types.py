@@ -131,32 +131,6 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class ShapeVerdict:
-    """The candidate on the inputs of one of the problem's functions, where it has several."""
-
-    inputs: str
-    timing: Timing
-    versus: tuple[Versus, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The judge's whole answer on one candidate, for whoever asked for that one. `stages` are seconds by name."""
-
-    status: Status
-    log: str = ""
-    timing: Timing | None = None
-    versus: tuple[Versus, ...] = ()
-    shapes: tuple[ShapeVerdict, ...] = ()
-    limit_us: float | None = None
-    error: float | None = None
-    provenance: JSON = field(default_factory=dict)
-    leads: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    stages: JSON = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class ModuleCheck:
     """One thing that was tried of a delivered file by itself; `ok` is None where it could not be tried here."""
 

@@ -44,6 +44,11 @@ GRAPH = {
 }
 
 
+PEAKS = {
+    "copy_gbps": 10.0,
+    "peaks": {"copy_gbps": 10.0, "last_cache_bytes": 1e6, "fp32_tflops": 0.1},
+    "features": [],
+}
 UNCOVERED = {
     **GRAPH,
     "nodes": [
@@ -65,7 +70,9 @@ class Answer(BaseModel, extra="allow"):
 
 
 def timing(median_us: float) -> dict[str, Any]:
-    return {"median_us": median_us, "low_us": median_us * 0.99, "high_us": median_us * 1.01, "samples": 20}
+    low, high = median_us * 0.99, median_us * 1.01
+    rest = {"samples": 20, "cache": "cold", "warm_us": median_us * 0.9}
+    return {"median_us": median_us, "low_us": low, "high_us": high} | rest
 
 
 def compared(low: float, high: float) -> str:
@@ -116,8 +123,10 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
     @mcp.tool()
     async def check_environment() -> Answer:
         cpu = {"name": "cpu", "available": True, "device": "scripted", "arch": "x86_64", "threads": 2}
+        cpu |= {"compiler": None, "reason": None, "fix": None}
         cuda = {"name": "cuda", "available": False, "reason": "no device", "fix": "plug one in"}
-        tools = [{"name": name} for name in os.environ]
+        cuda |= {"device": "", "arch": "", "threads": 0, "compiler": None}
+        tools = [{"name": name, "path": None, "version": None, "fix": None} for name in os.environ]
         queue = {
             "name": "queue",
             "path": "/q",
@@ -125,7 +134,7 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
             "why": "only the user ann may write there",
             "fix": "ask",
         }
-        builds = {"name": "builds", "path": "/b", "usable": True, "why": "/a b has ' ' in its path"}
+        builds = {"name": "builds", "path": "/b", "usable": True, "why": "/a b has ' ' in its path", "fix": None}
         places = [queue, builds]
         newer = {"package": "torch", "version": "99.0", "tried": "1.0 to 2.0", "note": "torch 99.0 is newer than all"}
         return Answer(
@@ -155,13 +164,18 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
         return Answer(
             problem_id="p1",
             target=target,
-            device={"target": target, "name": "scripted", "arch": "x86_64", "threads": 2, "copy_gbps": 10.0},
+            device={"target": target, "name": "scripted", "arch": "x86_64", "threads": 2} | PEAKS,
             graph_uri=f"problem://{'uncovered' if '# uncovered' in problem else 'p1'}/graph",
             graph_error=None,
             flops=4096.0,
             bytes=32768.0,
             limit_us=3.2,
+            operators=["relu"],
+            inputs=GRAPH["inputs"],
+            outputs=[],
+            parameters=[],
             baselines=[{"name": "eager", "timing": timing(EAGER_US)}, *compiled],
+            fair_baseline="eager" if not compiled else "compile",
             notes=[],
         )
 
@@ -236,6 +250,7 @@ def report_of(name: str, whole: bool) -> dict[str, Any]:
     digest = {
         "name": "relu",
         "duration_us": 12.5,
+        "clock_ghz": None,
         "bound": "memory",
         "why": "DRAM is busy",
         "findings": [{"trouble": "uncoalesced", "words": "half is not needed", "place": place}],

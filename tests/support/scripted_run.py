@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from kernel_agent.bench.client import BenchClient
 from kernel_agent.errors import Unprofiled
+from kernel_agent.interfaces import OnProgress, ignore
 from kernel_agent.run import tree
 from kernel_agent.run.events import Event, Progress, TrialJudged
 from kernel_agent.run.journal import Journal, begun
@@ -62,8 +63,8 @@ DESCRIPTION = Description(
     bytes=32768.0,
     limit_us=3.2,
     baselines={
-        "eager": Timing(EAGER_US, EAGER_US * 0.99, EAGER_US * 1.01, 20),
-        "compile": Timing(COMPILE_US, COMPILE_US * 0.99, COMPILE_US * 1.01, 20),
+        "eager": Timing(EAGER_US, EAGER_US * 0.99, EAGER_US * 1.01, 20, "cold", EAGER_US * 0.9),
+        "compile": Timing(COMPILE_US, COMPILE_US * 0.99, COMPILE_US * 1.01, 20, "cold", COMPILE_US * 0.9),
     },
 )
 
@@ -111,9 +112,7 @@ class InProcessBench:
         self.breaks: str | None = None
         """What fails where the delivered file is tried by itself."""
 
-    async def evaluate(
-        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
-    ) -> Evaluation:
+    async def evaluate(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> Evaluation:
         self.judged.append(source)
         await asyncio.sleep(0)
         return evaluation_of(source, "eager")
@@ -123,14 +122,12 @@ class InProcessBench:
         problem: Problem,
         source: str,
         baselines: Iterable[str],
-        on_progress: Callable[[str], None] | None = None,
+        on_progress: OnProgress = ignore,
     ) -> Evaluation:
         self.confirmed.append(kernel_in(source))
         return evaluation_of(self.second(kernel_in(source)), *baselines)
 
-    async def verify(
-        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
-    ) -> tuple[ModuleCheck, ...]:
+    async def verify(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> tuple[ModuleCheck, ...]:
         return tuple(
             ModuleCheck(name, name != self.breaks, "so it was ordered") for name in ("builds", "agrees", "compile")
         )
@@ -140,7 +137,7 @@ class InProcessBench:
         return source
 
     async def profile(
-        self, problem: Problem, sources: Sequence[str], on_progress: Callable[[str], None] | None = None
+        self, problem: Problem, sources: Sequence[str], on_progress: OnProgress = ignore
     ) -> list[Profile]:
         self.profiled.append(list(sources))
         await asyncio.sleep(0)

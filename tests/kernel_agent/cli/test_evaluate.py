@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from kernel_agent.bench.client import understood
+from kernel_agent.bench.answers import EvaluateAnswer, parse
 from kernel_agent.cli.evaluate import lines
-from kernel_agent.run.types import Problem, Verdict
+from kernel_agent.run.types import Problem
 from tests.support.measuring import HONEST, ROOT, SCALE_ADD
 
 MODULE = (
@@ -196,7 +196,7 @@ ANSWER: dict[str, Any] = {
 
 
 def said(**change: object) -> list[str]:
-    return list(lines(understood(Verdict, ANSWER | change), Problem("p", "", "cpu")))
+    return list(lines(parse(EvaluateAnswer, ANSWER | change), Problem("p", "", "cpu")))
 
 
 def test_a_verdict_in_a_person_s_words() -> None:

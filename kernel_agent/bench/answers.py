@@ -1,0 +1,140 @@
+"""What the measuring server's tools answer, as values: every field that is read of an answer stands here.
+
+`profiles` has those of the profiler, `environment` those of `check_environment`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from kernel_agent.bench.profiles import ProfileAnswer
+from kernel_agent.errors import ServerError
+from kernel_agent.run.types import (
+    JSON,
+    Description,
+    Device,
+    Evaluation,
+    ModuleCheck,
+    Status,
+    Timing,
+    Versus,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeAnswer:
+    """The candidate on the inputs of one of the problem's functions, where it has several."""
+
+    inputs: str
+    timing: Timing
+    versus: tuple[Versus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateAnswer:
+    """The judge's whole answer on one candidate. `stages` are seconds by name; times are microseconds."""
+
+    status: Status
+    log: str = ""
+    timing: Timing | None = None
+    versus: tuple[Versus, ...] = ()
+    shapes: tuple[ShapeAnswer, ...] = ()
+    limit_us: float | None = None
+    error: float | None = None
+    provenance: JSON = field(default_factory=dict)
+    leads: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    stages: JSON = field(default_factory=dict)
+
+    def evaluation(self, with_leads: bool) -> Evaluation:
+        """What a run keeps of it: the remarks, `leads` among them where asked for, follow the log.
+
+        Raises ServerError where it passed without a time, or without one of eager PyTorch's.
+        """
+        remarks = (*self.notes, *(self.leads if with_leads else ()))
+        log = "\n".join([self.log, *remarks]).strip()
+        try:
+            found = Evaluation(self.status, log, self.timing, self.versus, self.error, self.provenance, self.stages)
+        except ValueError as fault:
+            raise malformed("evaluate_kernel", fault) from None
+        if found.status is Status.PASSED and found.speedup is None:
+            raise ServerError("The measuring server passed a kernel without timing it against eager PyTorch.")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineAnswer:
+    """PyTorch's own time; `kernels` is what torch.compile launches, in order."""
+
+    name: str
+    timing: Timing
+    kernels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeAnswer:
+    """What a problem is and costs. The graph and the contract are resources, read by their addresses."""
+
+    device: Device
+    graph_uri: str | None
+    graph_error: str | None
+    flops: float
+    bytes: float
+    limit_us: float | None
+    baselines: tuple[BaselineAnswer, ...] = ()
+    notes: tuple[str, ...] = ()
+    contract_uri: str | None = None
+
+    def description(self, graph: JSON | None, contract: JSON | None) -> Description:
+        """What a run keeps of it. Raises ServerError where eager PyTorch was not timed."""
+        if not any(row.name == "eager" for row in self.baselines):
+            raise ServerError("The measuring server did not time eager PyTorch, which everything is compared with.")
+        return Description(
+            device=self.device,
+            graph=graph,
+            graph_error=self.graph_error,
+            flops=self.flops,
+            bytes=self.bytes,
+            limit_us=self.limit_us,
+            baselines={row.name: row.timing for row in self.baselines},
+            notes=self.notes,
+            compiled=next((row.kernels for row in self.baselines if row.kernels), ()),
+            contract=contract,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyAnswer:
+    """What was tried of a file by itself."""
+
+    checks: tuple[ModuleCheck, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileKernelAnswer:
+    """A profile of each candidate, in the order in which they were asked for."""
+
+    profiles: tuple[ProfileAnswer, ...] = ()
+
+
+def parse(kind: type[T], answer: Mapping[str, Any]) -> T:
+    """An answer as a value of ours. Raises ServerError where it is none."""
+    try:
+        return TypeAdapter(kind).validate_python(answer)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise malformed(kind.__name__.lower(), f"{place}: {first['msg']}") from None
+
+
+def malformed(what: str, why: object) -> ServerError:
+    """The fault of an answer that is not what it should be."""
+    return ServerError(
+        f"The measuring server's answer ({what}) cannot be understood ({why}): its version may not fit this one."
+    )
