@@ -8,12 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fast import Guard, is_fast
+
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 LEASES = tempfile.TemporaryDirectory(prefix="leases-")
 os.environ["NCU_SERVER_LEASES"] = LEASES.name
 DATA = tempfile.TemporaryDirectory(prefix="data-")
 os.environ["XDG_DATA_HOME"] = DATA.name
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Guard())
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if is_fast(item.path, getattr(item, "originalname", item.name)):
+        item.add_marker("fast")
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ def module(path: Path) -> str:
 MODULES = {module(p): p for p in FILES}
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """The modules of ours that a file imports, at any depth, type-checking imports left out."""
     tree = TREES[path]

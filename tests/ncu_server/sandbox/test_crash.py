@@ -20,7 +20,7 @@ def test_of_a_stack_that_is_the_interpreter_s_alone_its_title_is_left() -> None:
 
 
 def test_the_candidate_s_own_frame_stays() -> None:
-    log = (ROOT / "tests" / "kernel_agent" / "logs" / "run_segv.log").read_text()
+    log = (ROOT / "tests" / "kernel_agent" / "prompts" / "logs" / "run_segv.log").read_text()
     text = innermost(log)
     assert "in run(tvm::ffi::TensorView" in text and "ceval" not in text
     assert len(text.splitlines()) <= 3

@@ -1,5 +1,6 @@
 """The plan of a lookup: pure, and what the library makes of it."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,13 @@ ptxas /tmp/build/k.ptx, line 88; fatal   : Ptx assembly aborted at 0x7f3a
 @pytest.fixture
 def library(corpus: Path, tmp_path: Path) -> Library:
     return Library.open(tmp_path / "cache", "lexical", corpus=corpus)
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+    """The corpus that is shipped, indexed once."""
+    with Library.open(tmp_path_factory.mktemp("cache"), "lexical") as library:
+        yield library
 
 
 def test_a_profile_fills_slots_for_techniques_operator_stall_example_and_pitfall() -> None:
@@ -116,16 +124,15 @@ def test_the_budget_holds_and_what_is_cut_says_so() -> None:
     ],
 )
 def test_the_best_page_on_the_operator_and_the_example_are_given_whole(
-    operators: tuple[str, ...], best: str, tmp_path: Path
+    operators: tuple[str, ...], best: str, shipped: Library
 ) -> None:
     about = Situation(families_of(operators), operators, arch="sm_90", language="cuda", bottlenecks=("dram-bw",))
-    with Library.open(tmp_path, "lexical") as library:
-        for known in (about, replace(about, idea="A tile of rows in shared memory")):
-            given = {passage.page: passage for passage in library.consult(known).passages}
-            whole = [given[best], *(passage for passage in given.values() if passage.kind == "kernel")]
-            assert all(passage.text.strip() in (CORPUS / passage.source).read_text() for passage in whole)
-            assert all(len(passage.text) > 2000 for passage in whole), [len(passage.text) for passage in whole]
-            assert len(given) >= 8, "the others are passages, and there is room for them"
+    for known in (about, replace(about, idea="A tile of rows in shared memory")):
+        given = {passage.page: passage for passage in shipped.consult(known).passages}
+        whole = [given[best], *(passage for passage in given.values() if passage.kind == "kernel")]
+        assert all(passage.text.strip() in (CORPUS / passage.source).read_text() for passage in whole)
+        assert all(len(passage.text) > 2000 for passage in whole), [len(passage.text) for passage in whole]
+        assert len(given) >= 8, "the others are passages, and there is room for them"
 
 
 @pytest.mark.parametrize(
@@ -137,12 +144,11 @@ def test_the_best_page_on_the_operator_and_the_example_are_given_whole(
     ],
 )
 def test_a_product_that_arithmetic_bounds_gets_the_pages_that_decide_first_and_whole(
-    arch: str, dtype: str, whole: list[str], tmp_path: Path
+    arch: str, dtype: str, whole: list[str], shipped: Library
 ) -> None:
     about = Situation(("gemm", "pointwise"), ("linear", "relu"), (dtype,), arch, "cuda", ("compute",))
-    with Library.open(tmp_path, "lexical") as library:
-        given = library.consult(about).passages
-        moved = library.consult(replace(about, bottlenecks=("dram-bw",))).passages
+    given = shipped.consult(about).passages
+    moved = shipped.consult(replace(about, bottlenecks=("dram-bw",))).passages
     assert [passage.page for passage in given[: len(whole)]] == whole
     assert all(passage.text.strip() in (CORPUS / passage.source).read_text() for passage in given[: len(whole)])
     assert all(len(passage.text) > 2000 for passage in given[: len(whole)])
