@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -11,10 +11,13 @@ from pydantic import TypeAdapter, ValidationError
 from kernel_agent.run.types import JSON, Description
 
 Form = Any
-"""A structure as JSON: None is a leaf, else `["list" | "tuple", [...]]` or `["dict", {...}]`."""
+"""A structure as JSON: None is a leaf, else `["list" | "tuple", [...]]` or `["dict" | "record", {...}]`."""
 
 PLAIN = {"float": "float", "int": "int", "bool": "bool", "str": "str"}
 """Types of an operator's schema by the kind of a leaf."""
+
+OPAQUE = ("tensor", "none", "enum", "dtype", "device", "complex", "function", "type", *PLAIN)
+"""Kinds of leaves that hold no tensor. Any other one is a record whose fields an older server did not list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,10 @@ class Call:
     gives: tuple[Given, ...]
     held: tuple[tuple[Any] | None, ...] = ()
     """The value of each input that no check varied, None for others; empty in runs of before."""
+    leaves: tuple[str, ...] = ()
+    """The kinds of the inputs in order (`tensor`, `float`, `none`, ...); empty in runs of before."""
+    form: Form = None
+    """The structure of (arguments, keywords)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +85,13 @@ class Contract:
 
 
 def contract_of(description: Description) -> Contract:
-    """What the server recorded of the problem's calls; of an older run, what its graph tells."""
+    """What the server recorded of the problem's calls; of an older run, what its graph tells.
+
+    A call whose tensors were not all recorded counts as none: nothing could be checked by it.
+    """
     if description.contract is not None:
-        return TypeAdapter(Contract).validate_python(description.contract)
+        found = TypeAdapter(Contract).validate_python(description.contract)
+        return replace(found, calls=()) if any(kind not in OPAQUE for kind in found.leaves) else found
     try:
         return _of_graph(description.graph) if description.graph else Contract()
     except (KeyError, ValidationError):

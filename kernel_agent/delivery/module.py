@@ -10,7 +10,8 @@ from pprint import pformat
 from typing import Any
 
 from kernel_agent.delivery.binding import bound
-from kernel_agent.delivery.contract import PLAIN, Contract, contract_of
+from kernel_agent.delivery.contract import PLAIN, Call, Contract, contract_of
+from kernel_agent.delivery.source import within, without_future
 from kernel_agent.run.types import Description, Device, Problem, digest
 
 SUFFIXED = ("90", "100", "120")
@@ -20,34 +21,22 @@ LEVELS = {"avx512": "AVX512", "avx2": "AVX2"}
 
 def delivered(source: str, problem: Problem, description: Description, bind: str) -> str:
     """`source`, a kernel that passed on `problem`, as a file that works without us; `bind` is `tvm_ffi` or `torch`."""
-    hoisted, code = _future(source)
+    code = without_future(source)
     parts = [
-        hoisted,
         _constants(source, problem, description, bind),
         carried("build.py"),
         *([carried("binding.py")] if bind == "torch" else []),
-        "# ---- The kernel, as it was judged. ----\n" + (bound(code) if bind == "torch" else code),
-        carried("end.py"),
-        *([carried("guard.py")] if _is_guarded(ast.parse(source)) else []),
+        "# ---- The kernel, as it was judged. ----\n"
+        + within(bound(code) if bind == "torch" else code, "with _ka_as_judged:"),
+        *([carried("guard.py"), carried("compiled.py")] if _is_guarded(ast.parse(source)) else []),
     ]
-    return "\n\n".join(part for part in parts if part.strip())
+    return "\n\n".join(parts)
 
 
 @cache
 def carried(name: str) -> str:
     """A text that delivered files carry."""
     return (files("kernel_agent.delivery") / "carried" / name).read_text("utf-8")
-
-
-def _future(source: str) -> tuple[str, str]:
-    """The imports from `__future__`, which have to stand first, and the source without them."""
-    found = [n for n in ast.parse(source).body if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
-    lines = source.encode().split(b"\n")
-    for node in reversed(found):
-        end = node.end_lineno or node.lineno
-        head, tail = lines[node.lineno - 1][: node.col_offset], lines[end - 1][node.end_col_offset or 0 :]
-        lines[node.lineno - 1 : end] = [head + tail.lstrip(b" \t;")]
-    return "\n".join(ast.unparse(node) for node in found), b"\n".join(lines).decode()
 
 
 def _constants(source: str, problem: Problem, description: Description, bind: str) -> str:
@@ -60,8 +49,9 @@ def _constants(source: str, problem: Problem, description: Description, bind: st
         "DEVICE": device.name,
         "DEVICE_TYPE": "cpu" if problem.target == "cpu" else "cuda",
         "LEVEL": LEVELS.get(device.arch.partition("-")[2], ""),
+        "GUARDED": _is_guarded(ast.parse(source)),
         "BUILD": _build(device, problem.target, bind),
-        "CALLS": [_call(call) for call in contract.calls],
+        "CALLS": [_call(contract, call) for call in contract.calls],
         "TAKES": takes(contract),
         "PARAMETERS": {name: (list(p.shape), p.dtype) for name, p in (contract.parameters or {}).items()},
         "CHANGES": contract.changes,
@@ -124,11 +114,14 @@ def _build(device: Device, target: str, bind: str) -> dict[str, str]:
     return {name: device.build_arch or older}
 
 
-def _call(call: Any) -> dict[str, Any]:
+def _call(contract: Contract, call: Call) -> dict[str, Any]:
+    """One call; without the kinds of its inputs where an older run knows those of the first call alone."""
     return {
         "takes": [(list(t.shape), t.dtype, list(t.strides)) for t in call.takes],
         "gives": [(list(g.shape), g.dtype) for g in call.gives],
         "held": list(call.held),
+        "leaves": list(call.leaves or (contract.leaves if contract.is_plain else ())),
+        "form": call.form or contract.form,
     }
 
 

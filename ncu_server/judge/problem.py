@@ -24,6 +24,7 @@ BASELINES: dict[str, str | None] = {
     "max-autotune": "max-autotune",
 }
 COMMON = ("leaves", "form", "returns", "is_plain", "parameters", "made", "mode")  # of what all calls of a problem share
+OF_A_CALL = ("takes", "gives", "held", "leaves", "form")
 UNSEEN = ((1 << 20, 8), (16 << 20, 2), (1 << 30, 1))  # bytes of an input set at most, and how many only timed calls see
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
@@ -171,7 +172,7 @@ class PreparedProblem:
         for input_set in self.timed:
             asked = verbs.Contract(input_set.inputs.spec, self.kept.get(input_set.variant, []))
             found.append(await self.eager.ask(asked, [input_set.inputs.fd], PREPARE_TIMEOUT_S))
-        calls = [{"takes": one["takes"], "gives": one["gives"], "held": one["held"]} for one in found]
+        calls = [{name: value for name, value in one.items() if name in OF_A_CALL} for one in found]
         common, *others = ({name: value for name, value in one.items() if name in COMMON} for one in found)
         alike = all(one == common for one in others)
         effects = self.drawn.effects

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import inspect
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ncu_server.worker import records
 from ncu_server.worker.answers import CallContract
 from ncu_server.worker.building.modules import Arguments
 from ncu_server.worker.calls import Call, called
@@ -29,19 +31,25 @@ class Leaf:
     number: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The fields of a dataclass, or of an object whose attributes are data."""
+
+    fields: dict[str, Any]
+
+
 def contract(model: torch.nn.Module, arguments: Arguments, call: Call, kept: Collection[int]) -> CallContract:
     """One call as data; `kept` are the numbers of the plain values that no check varies.
 
     `takes` and `gives` list its tensors in order (`shape`, `dtype`, and `strides` in elements of what it takes),
-    `leaves` the kinds of all inputs (`tensor`, `int`, `none`, ...), `held` the value of each that is kept (null else).
-    `form` and `returns` are structures: None a leaf, else `["list" | "tuple", [...]]` or `["dict", {...}]`; `is_plain`
-    says whether that is all they are made of. `parameters` are those and buffers by name; `made` is the constructor's
+    `leaves` the kinds of all inputs (`tensor`, `int`, `none`, ...), `held` the value of each that is kept (null else;
+    what is no plain value, such as a dtype, as text). `form` and `returns` are structures: None a leaf, else
+    `["list" | "tuple", [...]]`, `["dict", {...}]` or, of a record, `["record", {...}]`; `is_plain` says whether lists,
+    tuples and dicts are all they are made of. `parameters` are those and buffers by name; `made` is the constructor's
     arguments where they are literals; `mode` says whether the model trains, null where that changes nothing.
     """
     tokens = _ordered(model, _tokens(call, iter(range(1 << 20))))
     given = list(_leaves(tokens))
-    if not all(_is_tensor(leaf.value) or isinstance(leaf.value, PLAIN) for leaf in given):
-        kept = ()  # what lies within other values is counted elsewhere
     mode = model.training if _hangs_on_mode(model, call) else None
     with torch.no_grad():
         out = called(model, call)
@@ -50,7 +58,7 @@ def contract(model: torch.nn.Module, arguments: Arguments, call: Call, kept: Col
         "takes": [_tensor(t.value) | {"strides": list(t.value.stride())} for t in given if _is_tensor(t.value)],
         "gives": [_tensor(t) for t in made if _is_tensor(t)],
         "leaves": [_kind(leaf.value) for leaf in given],
-        "held": [[leaf.value] if leaf.number in kept and isinstance(leaf.value, PLAIN) else None for leaf in given],
+        "held": [[_text(leaf.value)] if leaf.number in kept else None for leaf in given],
         "form": _form(tokens),
         "returns": _form(out),
         "is_plain": all(map(_is_tensor, made)) and _is_exact(call) and _is_exact(out),
@@ -88,6 +96,8 @@ def _ordered(model: torch.nn.Module, call: tuple[Any, dict[str, Any]]) -> tuple[
 
 def _tokens(value: Any, numbers: Iterator[int]) -> Any:
     """The structure with a Leaf for each value in it."""
+    if (fields := _fields(value)) is not None:
+        return Record({name: _tokens(one, numbers) for name, one in fields.items()})
     if isinstance(value, list | tuple):
         inner = [_tokens(one, numbers) for one in value]
         return inner if isinstance(value, list) else tuple(inner)
@@ -96,12 +106,20 @@ def _tokens(value: Any, numbers: Iterator[int]) -> Any:
     return Leaf(value) if _is_tensor(value) else Leaf(value, next(numbers))
 
 
+def _fields(value: Any) -> dict[str, Any] | None:
+    """Those of a dataclass, or the attributes of an object that is data; None for all else."""
+    form, fields = records.parts(value) or ("", [])
+    return dict(fields) if form in ("dataclass", "object") else None
+
+
 def _leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, list | tuple):
         for one in value:
             yield from _leaves(one)
     elif isinstance(value, dict):
         yield from (leaf for one in value.values() for leaf in _leaves(one))
+    elif isinstance(value, Record):
+        yield from _leaves(value.fields)
     else:
         yield value
 
@@ -111,7 +129,7 @@ def _form(value: Any) -> Any:
         return ["list" if isinstance(value, list) else "tuple", [_form(one) for one in value]]
     if isinstance(value, dict):
         return ["dict", {str(name): _form(one) for name, one in value.items()}]
-    return None
+    return ["record", _form(value.fields)[1]] if isinstance(value, Record) else None
 
 
 def _is_exact(value: Any) -> bool:
@@ -120,7 +138,7 @@ def _is_exact(value: Any) -> bool:
         return type(value) in (list, tuple) and all(map(_is_exact, value))
     if isinstance(value, dict):
         return type(value) is dict and all(isinstance(k, str) and _is_exact(v) for k, v in value.items())
-    return True
+    return _fields(value) is None
 
 
 def _literal(value: Any) -> Any:
@@ -136,7 +154,14 @@ def _is_tensor(value: Any) -> bool:
 def _kind(leaf: Any) -> str:
     if _is_tensor(leaf):
         return "tensor"
+    if isinstance(leaf, enum.Enum):
+        return "enum"
     return "none" if leaf is None else type(leaf).__name__
+
+
+def _text(leaf: Any) -> Any:
+    """A plain value as it is, another one as text: a function by its name."""
+    return leaf if isinstance(leaf, PLAIN) else str(getattr(leaf, "__name__", leaf))
 
 
 def _tensor(tensor: torch.Tensor) -> dict[str, Any]:

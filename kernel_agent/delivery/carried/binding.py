@@ -2,7 +2,8 @@
 import hashlib as _ka_hashlib
 import re as _ka_re
 
-from torch.utils.cpp_extension import load_inline as _ka_load_inline
+with _ka_as_judged:  # it looks for CUDA when it is imported
+    from torch.utils.cpp_extension import load_inline as _ka_load_inline
 
 _KA_VIEW = r"""
 #include <ATen/dlpack.h>

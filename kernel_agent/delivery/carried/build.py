@@ -8,8 +8,8 @@ import tempfile as _ka_tempfile
 import torch as _ka_torch
 
 
-def _ka_place():
-    """Raise ImportError in one sentence where this is not the architecture that the kernel was verified on."""
+def _ka_place(device=None):
+    """Raise ImportError in one sentence where this machine, or this GPU, is not what the kernel was verified on."""
     verified = f"This kernel was verified on {_KA_DEVICE} ({_KA_ARCH})"
     if _KA_TARGET == "cpu":
         level = _ka_torch.backends.cpu.get_cpu_capability()
@@ -20,9 +20,10 @@ def _ka_place():
         return
     if not _ka_torch.cuda.is_available():
         raise ImportError(f"{verified}; no CUDA device is visible here.")
-    here = "sm_%d%d" % _ka_torch.cuda.get_device_capability()
+    here = "sm_%d%d" % _ka_torch.cuda.get_device_capability(device)
     if here != _KA_ARCH:
-        raise ImportError(f"{verified}; the GPU here is {_ka_torch.cuda.get_device_name()} ({here}): find one for it.")
+        name = _ka_torch.cuda.get_device_name(device)
+        raise ImportError(f"{verified}; the GPU here is {name} ({here}): find one for it.")
 
 
 def _ka_toolkit():
@@ -60,8 +61,26 @@ def _ka_settings():
     return settings
 
 
-_ka_place()
-_ka_built = _ka_settings()
-_ka_before = {name: _ka_os.environ.get(name) for name in _ka_built}
-_ka_os.environ.update(_ka_built)
-_ka_arguments, _ka_sys.argv = _ka_sys.argv, _ka_sys.argv[:1]  # those of the program that imports this are not for it
+class _ka_Judged:
+    """Within it the environment is that of the verified build, and the arguments of who imports this are hidden."""
+
+    def __init__(self):
+        self.settings = _ka_settings()
+
+    def __enter__(self):
+        self.before = {name: _ka_os.environ.get(name) for name in self.settings}
+        self.arguments, _ka_sys.argv = _ka_sys.argv, _ka_sys.argv[:1]
+        _ka_os.environ.update(self.settings)
+
+    def __exit__(self, *fault):
+        for name, value in self.before.items():
+            if value is None:
+                _ka_os.environ.pop(name, None)
+            else:
+                _ka_os.environ[name] = value
+        _ka_sys.argv = self.arguments
+
+
+if _KA_TARGET == "cpu" or not _KA_GUARDED:  # else the first call looks at the GPU of its inputs
+    _ka_place()
+_ka_as_judged = _ka_Judged()
