@@ -45,7 +45,7 @@ async def evaluate(workshop: Workshop, request: EvaluateRequest, progress: Progr
     Where processes of ours are lost on the way, everything is set up anew and the candidate judged once more.
     """
     if unknown := [b for b in request.baselines if b not in BASELINES]:
-        raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(BASELINES)}")
+        raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}", f"there are: {', '.join(BASELINES)}")
     judging = Judging(workshop, workshop.machine.device(request.target), request, progress)
     if fault := await asyncio.to_thread(unbuildable, request.candidate):
         return evaluation.EvaluateResult(status=fault.status, log=fault.log)
@@ -250,7 +250,7 @@ def _ownership(source: str, built: Build) -> Ownership:
         images = tuple(path.read_bytes() for path in paths)
     except (OSError, ValueError) as fault:
         raise Refusal(
-            Code.INTERNAL, f"a library of the candidate cannot be read: {fault}; evaluate it again"
+            Code.INTERNAL, f"a library of the candidate cannot be read: {fault}", "evaluate it again"
         ) from fault
     vendor = {name for symbols, image in zip(asked, images, strict=True) for name in authorship.vendors(symbols, image)}
     numeric, kernels = lint.read(source).numeric, triton_cache.read(Path(built.kernels))
