@@ -54,7 +54,8 @@ async def evaluate(workshop: Workshop, request: EvaluateRequest, progress: Progr
         result = await _judge(judging)
     except Lost:
         result = await _judge(judging)
-    return result.model_copy(update={"leads": list(lint.read(request.candidate).leads)})
+    warnings = list(lint.read(request.candidate).warnings)
+    return result.model_copy(update={"warnings": warnings, "leads": warnings})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ async def _judge(judging: Judging) -> evaluation.EvaluateResult:
             log=objection.log,
             error=objection.error,
             provenance=objection.facts,
+            diagnostics=list(objection.diagnostics),
             stages=stages,
         )
     return result.model_copy(update={"notes": [*prepared.notes, *judging.device.lease.notes, *result.notes]})
@@ -107,7 +109,7 @@ async def _ready(
     explained = stages.prepare_s + stages.build_s if apart else max(stages.prepare_s, stages.build_s)
     stages.queue_s = round(max(0.0, took - explained), 3)
     if isinstance(built, BuildFault):
-        raise Objection(built.status, built.log)
+        raise Objection(built.status, built.log, diagnostics=built.diagnostics)
     return prepared, built
 
 
