@@ -71,7 +71,7 @@ async def test_what_the_compiler_said_is_data_as_well(server: Server) -> None:
 
 
 async def test_warnings_go_by_their_old_name_too(server: Server) -> None:
-    result = await server.evaluate(HONEST.replace("class ModelNew", "import time; time.time()\nclass ModelNew"))
+    result = await server.evaluate(HONEST.replace("class ModelNew", "from functools import cache\nclass ModelNew"))
     assert result["warnings"] and result["warnings"] == result["leads"]
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from ncu_server.rules.lint import LEADS, read
+from ncu_server.rules.lint import WARNINGS, read
 from tests.support.measuring import HONEST
 
 
@@ -182,7 +182,7 @@ def test_each_lead_has_its_row(name: str, line: str) -> None:
     reading = read(f"{HONEST}\n{line}\n")
     assert reading.rejected is None
     assert [lead for lead in reading.warnings if lead.startswith(f"{name}:")]
-    assert name in {rule.name for rule in LEADS}
+    assert name in {rule.name for rule in WARNINGS}
 
 
 def test_libraries_that_compute_unseen_are_named() -> None:
