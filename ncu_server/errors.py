@@ -33,9 +33,14 @@ class Code(StrEnum):
 
 
 class Refusal(Exception):  # noqa: N818
-    """One sentence with a code; the MCP shell turns it into a tool error."""
+    """A code, a reason, and where there is one a fix: what the caller can do about it. The MCP shell turns it into a
+    tool error, `CODE: reason; fix`."""
 
-    def __init__(self, code: Code, sentence: str) -> None:
-        super().__init__(f"{code}: {sentence}")
-        self.code = code
-        self.sentence = sentence
+    def __init__(self, code: Code, reason: str, fix: str = "") -> None:
+        self.code, self.reason, self.fix = code, reason, fix
+        super().__init__(f"{code}: {self.sentence}")
+
+    @property
+    def sentence(self) -> str:
+        """Without the code."""
+        return f"{self.reason}; {self.fix}" if self.fix else self.reason

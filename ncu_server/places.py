@@ -162,7 +162,7 @@ def _first(places: Sequence[Path | None], faults: list[str], building: bool) -> 
             return place, printable(faults[0]) if faults else None
         faults.append(f"{place} {fault}")
     what = "be built in" if building else "keep what is measured"
-    raise Refusal(Code.NO_ROOM, f"no folder can {what}: {printable('; '.join(faults))}; {FIX}")
+    raise Refusal(Code.NO_ROOM, f"no folder can {what}: {printable('; '.join(faults))}", FIX)
 
 
 def _fault(place: Path, private: bool) -> str | None:

@@ -15,14 +15,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from ncu_server.build import nvcc
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Lease, Progress
 from ncu_server.rules import lint, triton_cache
 from ncu_server.sandbox.child import Child, ChildDied, ChildFault, ChildTimeout
 from ncu_server.sandbox.shared_memory import WarmUp
+from ncu_server.wire.compilation import Diagnostic
 from ncu_server.worker import answers, verbs
 
 LOG_LENGTH = 6000
+MOST_DIAGNOSTICS = 14
 GONE_S = 5.0
 MOST_BYTES = 1 << 30  # of a library: it is read whole to see what it calls
 
@@ -44,11 +47,12 @@ class Build:
 @dataclass(frozen=True, slots=True)
 class BuildFault:
     """Why a candidate was not built: the compiler's words, the exception that its import raised, or a rule that it
-    breaks."""
+    breaks; what a compiler said of a line also as data."""
 
     log: str
     seconds: float = 0.0
     status: Literal["rejected", "build_error", "timeout"] = "build_error"
+    diagnostics: tuple[Diagnostic, ...] = ()
 
 
 def unbuildable(source: str) -> BuildFault | None:
@@ -89,7 +93,8 @@ class Builds:
                 if warm_up:
                     await _warm_up(child, warm_up, device.lease, timeout_s, progress)
             except ChildFault as fault:
-                return BuildFault(compiler_words(fault, directory), time.monotonic() - began)
+                said = tuple(nvcc.diagnostics(fault.text, source)[:MOST_DIAGNOSTICS]) if _is_compilers(fault) else ()
+                return BuildFault(compiler_words(fault, directory), time.monotonic() - began, diagnostics=said)
             except ChildTimeout:
                 return BuildFault(f"the build took longer than {timeout_s:.0f} s", timeout_s, "timeout")
             except ChildDied as died:
@@ -140,9 +145,14 @@ async def _warm_up(child: Child, warm_up: WarmUp, lease: Lease, timeout_s: float
             return
 
 
+def _is_compilers(fault: ChildFault) -> bool:
+    """Whether a compiler spoke, which ninja always tells."""
+    return "ninja" in fault.text
+
+
 def compiler_words(fault: ChildFault, directory: str) -> str:
     """What the compiler said, without ninja's echo of its command lines; the traceback where no compiler spoke."""
-    if "ninja" not in fault.text:
+    if not _is_compilers(fault):
         return fault.trace
     noise = ("[", "FAILED:", "ninja", "stdout:", "stderr:")
     kept = [row for row in fault.text.splitlines() if not row.startswith(noise) and " -o " not in row]

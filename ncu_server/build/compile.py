@@ -71,7 +71,7 @@ async def compiled(machine: Machine, store: Store, request: CompileRequest, prog
     arch = architecture.full(request.arch or _present() or DEFAULT_ARCH)
     known = await asyncio.to_thread(_codes, compiler)
     if known and arch.rstrip("a") not in known:
-        raise Refusal(Code.BAD_ARGUMENT, f"this nvcc does not compile for {arch}; it does for: {', '.join(known)}")
+        raise Refusal(Code.BAD_ARGUMENT, f"this nvcc does not compile for {arch}", f"it does for: {', '.join(known)}")
     identity = _identity(request, arch, compiler)
     if kept := store.find(f"build-{identity}"):
         return CompileResult.model_validate_json((kept / RESULT).read_bytes())
@@ -96,8 +96,8 @@ def folder_of(store: Store, build_id: str) -> Path:
     """The folder of a build. Raises Refusal UNKNOWN_BUILD."""
     folder = store.find(f"build-{build_id}")
     if folder is None:
-        sentence = f"no build {build_id[:40]!r} is kept here; call compile_kernel (the oldest go where room is short)"
-        raise Refusal(Code.UNKNOWN_BUILD, sentence)
+        fix = "call compile_kernel (the oldest go where room is short)"
+        raise Refusal(Code.UNKNOWN_BUILD, f"no build {build_id[:40]!r} is kept here", fix)
     return folder
 
 
@@ -111,8 +111,8 @@ def candidate_of(store: Store, given: str) -> str:
         return given
     source = folder_of(store, named[1]) / CANDIDATE
     if not source.exists():
-        sentence = f"build {named[1]} is of a .cu file and has no ModelNew; give a program that calls it as `command`"
-        raise Refusal(Code.BAD_ARGUMENT, sentence)
+        reason = f"build {named[1]} is of a .cu file and has no ModelNew"
+        raise Refusal(Code.BAD_ARGUMENT, reason, "give a program that calls it as `command`")
     return source.read_text()
 
 
@@ -120,7 +120,7 @@ def _compiler() -> str:
     compiler = probed("cuda").compiler
     if compiler is None:
         fix = "install the CUDA toolkit and put nvcc on PATH, or set CUDA_HOME; no GPU is needed"
-        raise Refusal(Code.NO_COMPILER, f"there is no nvcc here; {fix}")
+        raise Refusal(Code.NO_COMPILER, "there is no nvcc here", fix)
     return compiler
 
 

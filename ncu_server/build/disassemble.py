@@ -76,9 +76,9 @@ async def whole(machine: Machine, folder: Path, level: Level) -> str:
                 ended = await supervisor.run([program, "-g", "-c", str(cubin)], TIMEOUT_S)
             except TimeoutError:
                 sentence = f"nvdisasm took longer than {TIMEOUT_S:.0f} s"
-                raise Refusal(Code.TOOK_TOO_LONG, f"{sentence}; compile fewer kernels at once") from None
+                raise Refusal(Code.TOOK_TOO_LONG, sentence, "compile fewer kernels at once") from None
             if ended.code:
-                raise Refusal(Code.INTERNAL, f"{program} ended with exit code {ended.code}; is it newer than nvcc?")
+                raise Refusal(Code.INTERNAL, f"{program} ended with exit code {ended.code}", "is it newer than nvcc?")
             said.append(ended.output.decode(errors="replace"))
     return "\n".join(said)
 
@@ -91,7 +91,7 @@ def _chosen(spoken: dict[str, str], wanted: str | None, lengths: dict[str, int])
     if len(fits) != 1:
         there = ", ".join(_short(spoken[mangled]) for mangled in (fits or list(spoken))[:MOST_OTHERS])
         what = "several kernels are" if fits else "no kernel is"
-        raise Refusal(Code.BAD_ARGUMENT, f"{what} named {wanted[:80]!r}; there are: {there}")
+        raise Refusal(Code.BAD_ARGUMENT, f"{what} named {wanted[:80]!r}", f"there are: {there}")
     return fits[0]
 
 

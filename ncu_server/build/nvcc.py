@@ -34,7 +34,9 @@ def allowed(flags: Sequence[str]) -> list[str]:
     for flag in flags:
         if not FLAGS.fullmatch(flag):
             shown = "-O3, -use_fast_math, -std=c++20, -maxrregcount=64, -DNAME=1, --fmad=false, -Xptxas=-dlcm=cg"
-            raise Refusal(Code.BAD_ARGUMENT, f"the flag {flag[:80]!r} is not allowed; those of this kind are: {shown}")
+            raise Refusal(
+                Code.BAD_ARGUMENT, f"the flag {flag[:80]!r} is not allowed", f"those of this kind are: {shown}"
+            )
     return list(flags)
 
 

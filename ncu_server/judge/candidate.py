@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from ncu_server.sandbox.child import Child, ChildError, ChildFault, ChildTimeout
 from ncu_server.sandbox.shared_memory import Shared, Spec
 from ncu_server.sandbox.verb import Verb
 from ncu_server.wire import evaluation
+from ncu_server.wire.compilation import Diagnostic
 from ncu_server.worker import verbs
 
 T = TypeVar("T")
@@ -44,9 +45,11 @@ class Objection(Exception):  # noqa: N818
         log: str,
         error: float | None = None,
         facts: dict[str, str | float] | None = None,
+        diagnostics: Sequence[Diagnostic] = (),
     ) -> None:
         super().__init__(log)
         self.status, self.log, self.error, self.facts = status, log, error, facts or {}
+        self.diagnostics = diagnostics
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ async def describe(
     Where processes of ours are lost on the way, everything is set up anew and tried once more.
     """
     if unknown := [b for b in names if b not in BASELINES]:
-        raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(BASELINES)}")
+        raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}", f"there are: {', '.join(BASELINES)}")
     device = workshop.machine.device(target_name)
     await workshop.machine.require_room()
     try:

@@ -45,7 +45,7 @@ async def evaluate(workshop: Workshop, request: EvaluateRequest, progress: Progr
     Where processes of ours are lost on the way, everything is set up anew and the candidate judged once more.
     """
     if unknown := [b for b in request.baselines if b not in BASELINES]:
-        raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}; there are: {', '.join(BASELINES)}")
+        raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}", f"there are: {', '.join(BASELINES)}")
     judging = Judging(workshop, workshop.machine.device(request.target), request, progress)
     if fault := await asyncio.to_thread(unbuildable, request.candidate):
         return evaluation.EvaluateResult(status=fault.status, log=fault.log)
@@ -54,7 +54,8 @@ async def evaluate(workshop: Workshop, request: EvaluateRequest, progress: Progr
         result = await _judge(judging)
     except Lost:
         result = await _judge(judging)
-    return result.model_copy(update={"leads": list(lint.read(request.candidate).leads)})
+    warnings = list(lint.read(request.candidate).warnings)
+    return result.model_copy(update={"warnings": warnings, "leads": warnings})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ async def _judge(judging: Judging) -> evaluation.EvaluateResult:
             log=objection.log,
             error=objection.error,
             provenance=objection.facts,
+            diagnostics=list(objection.diagnostics),
             stages=stages,
         )
     return result.model_copy(update={"notes": [*prepared.notes, *judging.device.lease.notes, *result.notes]})
@@ -107,7 +109,7 @@ async def _ready(
     explained = stages.prepare_s + stages.build_s if apart else max(stages.prepare_s, stages.build_s)
     stages.queue_s = round(max(0.0, took - explained), 3)
     if isinstance(built, BuildFault):
-        raise Objection(built.status, built.log)
+        raise Objection(built.status, built.log, diagnostics=built.diagnostics)
     return prepared, built
 
 
@@ -250,7 +252,7 @@ def _ownership(source: str, built: Build) -> Ownership:
         images = tuple(path.read_bytes() for path in paths)
     except (OSError, ValueError) as fault:
         raise Refusal(
-            Code.INTERNAL, f"a library of the candidate cannot be read: {fault}; evaluate it again"
+            Code.INTERNAL, f"a library of the candidate cannot be read: {fault}", "evaluate it again"
         ) from fault
     vendor = {name for symbols, image in zip(asked, images, strict=True) for name in authorship.vendors(symbols, image)}
     numeric, kernels = lint.read(source).numeric, triton_cache.read(Path(built.kernels))

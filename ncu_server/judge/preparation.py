@@ -66,7 +66,7 @@ def _require_elements(prepared: PreparedProblem, drawn: InputSet) -> None:
         else f"nothing that Model.forward gives for {drawn.variant} has an element, so there is nothing to compare"
     )
     if drawn is prepared.drawn:
-        raise Refusal(Code.BAD_PROBLEM, f"{what}; give it inputs of at least one element")
+        raise Refusal(Code.BAD_PROBLEM, what, "give it inputs of at least one element")
     prepared.note(f"{what}; a kernel is called for the shapes that it gives, and not timed there")
 
 

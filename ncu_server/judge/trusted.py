@@ -45,7 +45,7 @@ def advised(refusal: Refusal, problem: str, is_gpu: bool) -> Refusal:
     if not lacks or not demands_cuda(problem):
         return refusal
     advice = "it names a cuda device, which the cpu target lacks: name none, model and inputs are moved to the target"
-    return Refusal(refusal.code, f"{refusal.sentence}; {advice}")
+    return Refusal(refusal.code, refusal.reason, "; ".join(filter(None, (refusal.fix, advice))))
 
 
 def ours(error: ChildError) -> Refusal:

@@ -39,12 +39,12 @@ class Machine:
     def device(self, name: str) -> Device:
         """What runs a target here. Raises Refusal where it is unknown or absent."""
         if name not in TARGETS:
-            raise Refusal(Code.UNKNOWN_TARGET, f"unknown target {name!r}; there are: {', '.join(TARGETS)}")
+            raise Refusal(Code.UNKNOWN_TARGET, f"unknown target {name!r}", f"there are: {', '.join(TARGETS)}")
         probe = probed(name)
         if not probe.available:
             missing = Code.NO_COMPILER if probe.compiler is None and probe.device != "none" else Code.NO_DEVICE
             code = Code.UNSUPPORTED_VERSION if probe.unsupported else missing
-            raise Refusal(code, f"target {name!r} is not available here: {probe.reason}; {probe.fix}")
+            raise Refusal(code, f"target {name!r} is not available here: {probe.reason}", probe.fix or "")
         return self.imagined(TARGETS[name], probe)
 
     def imagined(self, target: Target, probe: Probe) -> Device:
@@ -59,7 +59,7 @@ class Machine:
                 await fork_server.cleared()
         if full := places.short_of_room(self.places):
             sentence = f"less than {places.MIN_ROOM >> 20} MiB are free for builds and caches in {full}"
-            raise Refusal(Code.NO_ROOM, f"{sentence}; make room there, or set XDG_CACHE_HOME to a place that has some")
+            raise Refusal(Code.NO_ROOM, sentence, "make room there, or set XDG_CACHE_HOME to a place that has some")
 
     def _fork_server(self, target: Target, probe: Probe) -> ForkServer:
         if target.name not in self._fork_servers:

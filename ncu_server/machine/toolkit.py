@@ -31,7 +31,7 @@ def find(name: str) -> str:
     if there is None:
         code = Code.NO_SANITIZER if name == "compute-sanitizer" else Code.NO_PROFILER
         fix = f"install the CUDA toolkit, or pip install {PACKAGES[name]}"
-        raise Refusal(code, f"{name}, {USES[name]}, is not here; {fix}")
+        raise Refusal(code, f"{name}, {USES[name]}, is not here", fix)
     return there
 
 

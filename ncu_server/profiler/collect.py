@@ -34,7 +34,7 @@ class Collected:
         seen = list(dict.fromkeys(self.heard.seen))[:NAMES_SHOWN]
         if self.heard.nothing or (self.heard.connected and not self.heard.errors):
             there = f"; it launched {', '.join(seen)}" if seen else ""
-            return Refusal(Code.NO_KERNEL_MATCH, f"no launch was profiled{there}; widen kernel_regex or the launches")
+            return Refusal(Code.NO_KERNEL_MATCH, f"no launch was profiled{there}", "widen kernel_regex or the launches")
         return Refusal(Code.NCU_FAILED, f"ncu ended with exit code {self.code} and said: {self.last}")
 
     @property
@@ -48,10 +48,8 @@ def program() -> str:
     """Where ncu is. Raises Refusal NO_PROFILER."""
     there = ncu.find()
     if there is None:
-        sentence = (
-            "Nsight Compute (ncu) is not on this machine; install nsight-compute, or put ncu on the server's PATH"
-        )
-        raise Refusal(Code.NO_PROFILER, sentence)
+        fix = "install nsight-compute, or put ncu on the server's PATH"
+        raise Refusal(Code.NO_PROFILER, "Nsight Compute (ncu) is not on this machine", fix)
     return there
 
 
@@ -81,8 +79,8 @@ async def collect(
     try:
         ended = await supervisor.run(line, timeout_s, hear, merged=True)
     except TimeoutError:
-        sentence = f"profiling took longer than {timeout_s:.0f} s; raise timeout_s, or ask for detail basic"
-        raise Refusal(Code.TOOK_TOO_LONG, sentence) from None
+        reason = f"profiling took longer than {timeout_s:.0f} s"
+        raise Refusal(Code.TOOK_TOO_LONG, reason, "raise timeout_s, or ask for detail basic") from None
     finally:
         speaking.cancel()
     heard.end()

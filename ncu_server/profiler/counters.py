@@ -21,7 +21,6 @@ async def probed(machine: Machine, kept: Reports, progress: Progress) -> Counter
     try:
         await profile.command(machine, kept, [sys.executable, "-c", SMALLEST], None, selection, TIMEOUT_S, progress)
     except Refusal as refusal:
-        why, _, fix = refusal.sentence.partition("; ")
         denied = refusal.code is Code.COUNTERS_DENIED
-        return CountersResult(state="denied" if denied else "unknown", why=why, fix=fix or None)
+        return CountersResult(state="denied" if denied else "unknown", why=refusal.reason, fix=refusal.fix or None)
     return CountersResult(state="allowed", why="a kernel was profiled", fix=None)

@@ -194,8 +194,8 @@ def _memory(known: metrics.Metrics) -> Memory:
 
 
 def _rules(rules: list[RuleFact]) -> list[NcuRule]:
-    """The leads, those that promise a share of the whole time first; what says that all is fine is left out."""
-    leads = [rule for rule in rules if rule.kind >= 2 and rule.text]
+    """The rules that advise, those that promise a share of the whole time first; praise is left out."""
+    advice = [rule for rule in rules if rule.kind >= 2 and rule.text]
 
     def promise(rule: RuleFact) -> tuple[bool, float]:
         return rule.scope != "global", -(rule.speedup_pct or 0.0)
@@ -208,7 +208,7 @@ def _rules(rules: list[RuleFact]) -> list[NcuRule]:
             scope=rule.scope,
             text=plain(rule.text),
         )
-        for rule in sorted(leads, key=promise)[:RULES]
+        for rule in sorted(advice, key=promise)[:RULES]
     ]
 
 

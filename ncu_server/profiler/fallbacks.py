@@ -36,7 +36,7 @@ def imagined(name: str, arch: str | None) -> tuple[Target, Probe] | None:
     if compiler is None:
         return None
     if wanted not in occupancy.SMS:
-        raise Refusal(Code.BAD_ARGUMENT, f"unknown arch {wanted!r}; there are: {', '.join(occupancy.SMS)}")
+        raise Refusal(Code.BAD_ARGUMENT, f"unknown arch {wanted!r}", f"there are: {', '.join(occupancy.SMS)}")
     return replace(TARGETS[name], name=f"{name} for {wanted}"), Probe(True, "none", wanted, 0, compiler)
 
 
@@ -74,7 +74,9 @@ async def _traced(job: process.Job, place: Path, code: int) -> Profiled:
     if not launches:
         last = (said.output.strip().splitlines() or ["nothing"])[-1][:300]
         raise Refusal(
-            Code.NO_PROFILER, f"torch's profiler (CUPTI) saw no kernel and said: {last}; allow it access to the device"
+            Code.NO_PROFILER,
+            f"torch's profiler (CUPTI) saw no kernel and said: {last}",
+            "allow it access to the device",
         )
     return Profiled(target=name, status="profiled", report=timed(launches))
 

@@ -128,7 +128,7 @@ class Heard:
         for error in self.errors:
             for pattern, code, reason, fix in ERRORS:
                 if pattern.fullmatch(error):
-                    return Refusal(code, f"{reason}; {fix}")
+                    return Refusal(code, reason, fix)
         return None
 
     @property
@@ -173,5 +173,7 @@ def _collecting(detail: str) -> list[str]:
     sections = STANDARD if detail == "standard" else tuple(name.strip() for name in detail.split(","))
     if bad := [name for name in sections if not SECTION.fullmatch(name)]:
         known = ", ".join(("standard", *SETS))
-        raise Refusal(Code.BAD_ARGUMENT, f"{bad[0]!r} is no section of ncu; detail is {known}, or sections with commas")
+        raise Refusal(
+            Code.BAD_ARGUMENT, f"{bad[0]!r} is no section of ncu", f"detail is {known}, or sections with commas"
+        )
     return [word for name in sections for word in ("--section", name)]

@@ -36,7 +36,7 @@ LADDER = (
     *(Code.NO_PROFILER, Code.NO_READER, Code.READER_TOO_OLD, Code.NO_DEVICE),
 )
 """Refusals that leave the lower rungs standing."""
-NO_COUNTERS = "the cpu target has no counters to read and no timeline; look at the inner loops, and at the times"
+NO_COUNTERS = ("the cpu target has no counters to read and no timeline", "look at the inner loops, and at the times")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ProfileRequest:
 async def profile(workshop: Workshop, kept: Reports, request: ProfileRequest, progress: Progress) -> ProfileResult:
     """Profile candidates. Raises Refusal for faults that are not theirs and that no lower rung helps with."""
     if not 1 <= len(request.candidates) <= MOST_CANDIDATES:
-        raise Refusal(Code.BAD_ARGUMENT, f"{len(request.candidates)} candidates; give one to {MOST_CANDIDATES}")
+        raise Refusal(Code.BAD_ARGUMENT, f"{len(request.candidates)} candidates", f"give one to {MOST_CANDIDATES}")
     began = time.monotonic()
     device, refused = _device(workshop.machine, request)
     await workshop.machine.require_room()
@@ -89,7 +89,7 @@ async def command(
 ) -> ProfileResult:
     """Profile a program of the caller's. Raises Refusal; there is no lower rung for it."""
     if not line or any("\0" in word for word in line):
-        raise Refusal(Code.BAD_ARGUMENT, "command is a list of words, the program first; no shell reads it")
+        raise Refusal(Code.BAD_ARGUMENT, "command is a list of words, the program first", "no shell reads it")
     device = machine.device("cuda")
     async with workplace(device.work) as place, device.lease.alone(progress):
         await progress("starting ncu")
@@ -126,15 +126,15 @@ class Batch:
         """Note that a rung does not hold. Raises the refusal where it says nothing against the lower ones."""
         if refusal.code not in LADDER:
             raise refusal
-        reason, _, fix = refusal.sentence.partition("; ")
-        self.refused.append(Refused(rung=rung, code=refusal.code, reason=reason, fix=fix or "see the reason"))
+        fix = refusal.fix or "see the reason"
+        self.refused.append(Refused(rung=rung, code=refusal.code, reason=refusal.reason, fix=fix))
 
 
 def _device(machine: Machine, request: ProfileRequest) -> tuple[Device, Refusal | None]:
     """The device, with a refusal where it has no profiler; where there is none but a compiler, an imagined one."""
     try:
         device = machine.device(request.target)
-        return device, None if device.target.hardware.is_gpu else Refusal(Code.NO_PROFILER, NO_COUNTERS)
+        return device, None if device.target.hardware.is_gpu else Refusal(Code.NO_PROFILER, *NO_COUNTERS)
     except Refusal as refusal:
         imagined = fallbacks.imagined(request.target, request.arch) if refusal.code is Code.NO_DEVICE else None
         if imagined is None:
@@ -186,7 +186,7 @@ async def _compiled(batch: Batch, jobs: list[process.Job]) -> dict[int, Profiled
         return await fallbacks.static(batch.device.target, batch.device.probe.arch, jobs)
     except Refusal:
         first = batch.refused[0]  # what would help most
-        raise Refusal(Code(first.code), f"{first.reason}; {first.fix}") from None
+        raise Refusal(Code(first.code), first.reason, first.fix) from None
 
 
 async def _counted(batch: Batch, jobs: list[process.Job]) -> dict[int, Profiled]:

@@ -96,7 +96,7 @@ def part(entry: Entry, name: str) -> str:
     if name == "log":
         return json.dumps({"log": entry.log})
     if name not in PARTS:
-        raise Refusal(Code.BAD_ARGUMENT, f"a report has no part {name!r}; there are log, raw, {', '.join(PARTS)}")
+        raise Refusal(Code.BAD_ARGUMENT, f"a report has no part {name!r}", f"there are log, raw, {', '.join(PARTS)}")
     kept = {"name", "demangled", *PARTS[name]}
     return json.dumps([kernel.model_dump(include=kept) for kernel in entry.kernels])
 

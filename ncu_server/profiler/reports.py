@@ -145,8 +145,8 @@ def _size(path: Path) -> int:
 
 
 def _unknown(identity: str) -> Refusal:
-    sentence = f"no report {identity!r} here (the least used are dropped); profile again, or read_report a file"
-    return Refusal(Code.UNKNOWN_REPORT, sentence)
+    reason = f"no report {identity!r} here (the least used are dropped)"
+    return Refusal(Code.UNKNOWN_REPORT, reason, "profile again, or read_report a file")
 
 
 async def opened(path: Path) -> tuple[ReportFacts, str | None]:
@@ -199,10 +199,10 @@ def _reader(writer: Version | None) -> list[str]:
             if there >= writer:
                 return ["--reader", str(folder)]
         sentence = f"ncu {writer[0]}.{writer[1]} wrote the report, and the reader is version {version('ncu-report')}"
-        raise Refusal(Code.READER_TOO_OLD, f"{sentence}; pip install -U ncu-report")
+        raise Refusal(Code.READER_TOO_OLD, sentence, "pip install -U ncu-report")
     if found := next(iter(_installs()), None):
         return ["--reader", str(found[0])]
-    raise Refusal(Code.NO_READER, "the package that reads reports is missing; pip install ncu-report")
+    raise Refusal(Code.NO_READER, "the package that reads reports is missing", "pip install ncu-report")
 
 
 def _installs() -> list[tuple[Path, Version]]:

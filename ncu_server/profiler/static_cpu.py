@@ -41,7 +41,7 @@ async def functions(library: Path) -> list[StaticKernel]:
     """The functions of a library that compute in loops, most arithmetic first. Raises Refusal NO_PROFILER."""
     program = shutil.which("objdump")
     if program is None:
-        raise Refusal(Code.NO_PROFILER, "objdump, which reads what the compiler made, is not here; install binutils")
+        raise Refusal(Code.NO_PROFILER, "objdump, which reads what the compiler made, is not here", "install binutils")
     command = [program, "--disassemble", "--demangle", "--no-show-raw-insn", str(library)]
     return functions_in((await Supervisor().run(command, TIMEOUT_S)).output.decode(errors="replace"))
 

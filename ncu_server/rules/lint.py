@@ -1,7 +1,7 @@
-"""Reads a candidate's source. Only what can never be honest is rejected; the rest are leads that the verdict lists.
+"""Reads a candidate's source. Only what can never be honest is rejected; the rest are warnings that the verdict lists.
 
 A rule is a row: a name, a pattern on the syntax tree, and why. Comments and strings never match, with the one exception
-of the rule on foreign calls in C++ text, which is a lead. Who really does the work is measured (see provenance.py),
+of the rule on foreign calls in C++ text, which is a warning. Who really does the work is measured (see provenance.py),
 never guessed from the source.
 """
 
@@ -18,14 +18,14 @@ from ncu_server.rules.python_source import Source
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What reading the source gave: a reason to reject, a fault of syntax, or leads to look at.
+    """What reading the source gave: a reason to reject, a fault of syntax, or warnings.
 
     `numeric` names the libraries other than torch that could do arithmetic unseen by a profiler (numpy, scipy, ...).
     """
 
     rejected: str | None = None
     syntax: str | None = None
-    leads: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     numeric: tuple[str, ...] = ()
 
 
@@ -258,7 +258,7 @@ REJECT = (
     ),
 )
 
-LEADS = (
+WARNINGS = (
     LintRule("frames", _on("sys._getframe", "inspect", "traceback", ".f_back", ".f_locals"), "walks the call stack"),
     LintRule("gc", _on("gc"), "looks at the garbage collector's objects"),
     LintRule("sys.modules", _on("sys.modules"), "looks at what other code has loaded"),
@@ -347,4 +347,4 @@ def _read(source: Source) -> Reading:
     for rule in REJECT:
         if rule.pattern(source):
             return Reading(rejected=rule.why, numeric=numeric)
-    return Reading(leads=tuple(f"{r.name}: {r.why}" for r in LEADS if r.pattern(source)), numeric=numeric)
+    return Reading(warnings=tuple(f"{r.name}: {r.why}" for r in WARNINGS if r.pattern(source)), numeric=numeric)

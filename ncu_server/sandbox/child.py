@@ -60,7 +60,7 @@ class Lost(Refusal):
     """The fork server has ended, and its children with it: no candidate's fault, and worth a second try."""
 
     def __init__(self) -> None:
-        super().__init__(Code.INTERNAL, "the worker process has ended; call again to start a new one")
+        super().__init__(Code.INTERNAL, "the worker process has ended", "call again to start a new one")
 
 
 def _handle(pid: int) -> int | None:

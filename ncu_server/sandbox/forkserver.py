@@ -177,10 +177,12 @@ class ForkServer:
             how = (
                 f"ended with exit code {code}" if code is not None else f"was not ready within {START_TIMEOUT_S:.0f} s"
             )
-            raise Refusal(Code.INTERNAL, f"the worker process that imports torch {how}; try `python -c 'import torch'`")
+            raise Refusal(
+                Code.INTERNAL, f"the worker process that imports torch {how}", "try `python -c 'import torch'`"
+            )
         if refused := ready.get("refused"):
             self.close()
-            raise Refusal(Code.UNSUPPORTED_VERSION, "; ".join(refused))
+            raise Refusal(Code.UNSUPPORTED_VERSION, *refused)
         self.notes = ready["notes"]
         self._reader = asyncio.create_task(self._listen(ours))
 

@@ -92,7 +92,7 @@ async def command(
     """Run a program of the caller's, without walls. Raises Refusal for what is not its fault."""
     program = find("compute-sanitizer")
     if not line or any("\0" in word for word in line):
-        raise Refusal(Code.BAD_ARGUMENT, "command is a list of words, the program first; no shell reads it")
+        raise Refusal(Code.BAD_ARGUMENT, "command is a list of words, the program first", "no shell reads it")
     device = machine.device("cuda")
     async with workplace(device.work) as place, device.lease.alone(progress):
         await progress(f"running under {look.tool}")

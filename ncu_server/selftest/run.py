@@ -81,7 +81,7 @@ def chosen(cases: Sequence[SelftestCase], target: str | None, names: Sequence[st
         return of_target
     for name in names:
         if not any(_fits(case, name) for case in of_target):
-            raise Refusal(Code.BAD_ARGUMENT, f"there is no case {name!r}; the command without names runs them all")
+            raise Refusal(Code.BAD_ARGUMENT, f"there is no case {name!r}", "the command without names runs them all")
     return [c for c in of_target if any(_fits(c, name) for name in names)]
 
 

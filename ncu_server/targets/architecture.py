@@ -15,7 +15,7 @@ CUDA 13.0 sm_110 was called sm_101."""
 def full(arch: str) -> str:
     """`sm_90` as it is built, `sm_90a`. Raises Refusal BAD_ARGUMENT where it is no architecture."""
     if not ARCH.fullmatch(arch):
-        raise Refusal(Code.BAD_ARGUMENT, f"the arch {arch[:40]!r} is none; give one such as sm_80 or sm_90")
+        raise Refusal(Code.BAD_ARGUMENT, f"the arch {arch[:40]!r} is none", "give one such as sm_80 or sm_90")
     return f"{arch}a" if arch.removeprefix("sm_") in SUFFIXED else arch
 
 

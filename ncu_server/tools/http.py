@@ -49,11 +49,11 @@ def required(token: str | None) -> OneToken:
     if token is not None and len(token.strip()) >= SHORTEST_TOKEN:
         return OneToken(token.strip())
     what = "is not set" if not token else f"is shorter than {SHORTEST_TOKEN} characters"
-    sentence = (
+    reason = (
         f"{TOKEN_VARIABLE} {what}: over HTTP this server executes the code that it is sent, so it starts only with a "
-        f"token that every client must give; for example: export {TOKEN_VARIABLE}=$(openssl rand -hex 32)"
+        "token that every client must give"
     )
-    raise Refusal(Code.BAD_ARGUMENT, sentence)
+    raise Refusal(Code.BAD_ARGUMENT, reason, f"for example: export {TOKEN_VARIABLE}=$(openssl rand -hex 32)")
 
 
 def authorization() -> AuthSettings:
@@ -93,7 +93,7 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
         listening = socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as fault:
         words = f"cannot listen on {host}, port {port}: {getattr(fault, 'strerror', None) or fault}"
-        raise Refusal(Code.BAD_ARGUMENT, f"{words}; name another with --host and --port") from None
+        raise Refusal(Code.BAD_ARGUMENT, words, "name another with --host and --port") from None
     with listening:
         yield listening
 

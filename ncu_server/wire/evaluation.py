@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from ncu_server.wire.compilation import Diagnostic
+
 Status = Literal["rejected", "build_error", "run_error", "timeout", "wrong", "suspect", "passed"]
 Rules = Literal["default", "strict"]
 Cache = Literal["cold", "resident"]
@@ -70,7 +72,9 @@ class EvaluateResult(BaseModel):
 
     status: Status
     log: str = Field(default="", description="what the compiler, the run or the comparison said")
-    leads: list[str] = Field(default=[], description="things in the source worth a look; none of them is a verdict")
+    diagnostics: list[Diagnostic] = Field(default=[], description="what compilers said in `log`, as data; errors first")
+    warnings: list[str] = Field(default=[], description="things in the source worth a look; none of them is a verdict")
+    leads: list[str] = Field(default=[], description="the name that `warnings` had")
     error: float | None = Field(
         default=None,
         description="largest error against float64 in units of the reference's own rounding error; at most 64 passes",

@@ -62,6 +62,19 @@ async def test_each_fault_gets_its_status(server: Server, change: tuple[str, str
     assert (result["timing"] is None) == (status != "passed")
 
 
+async def test_what_the_compiler_said_is_data_as_well(server: Server) -> None:
+    result = await server.evaluate(HONEST.replace(LOOP, LOOP.replace(";", "")))
+    (first, *_) = result["diagnostics"]
+    assert (first["severity"], "expected" in first["text"]) == ("error", True) and first["line"] > 0
+    assert first["candidate_line"] is None or HONEST.splitlines()[first["candidate_line"] - 1].strip()
+    assert not (await server.evaluate(HONEST.replace("class ModelNew", "1 / 0\nclass ModelNew")))["diagnostics"]
+
+
+async def test_warnings_go_by_their_old_name_too(server: Server) -> None:
+    result = await server.evaluate(HONEST.replace("class ModelNew", "from functools import cache\nclass ModelNew"))
+    assert result["warnings"] and result["warnings"] == result["leads"]
+
+
 async def test_an_endless_candidate_is_a_timeout(server: Server) -> None:
     result = await server.evaluate(HONEST.replace(LOOP, "for (volatile int k = 0;;) k = 1;"), timeout_s=3)
     assert result["status"] == "timeout"

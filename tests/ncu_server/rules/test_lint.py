@@ -1,6 +1,6 @@
 import pytest
 
-from ncu_server.rules.lint import LEADS, read
+from ncu_server.rules.lint import WARNINGS, read
 from tests.support.measuring import HONEST
 
 
@@ -9,10 +9,10 @@ def test_an_honest_kernel_is_not_turned_away_for_words_in_it() -> None:
     assert read(words + HONEST).rejected is None
 
 
-def test_leads_are_listed_and_are_no_verdict() -> None:
+def test_warnings_are_listed_and_are_no_verdict() -> None:
     reading = read(HONEST.replace("return out", "out.data_ptr(); return out"))
     assert reading.rejected is None
-    assert any("data_ptr" in lead for lead in reading.leads)
+    assert any("data_ptr" in lead for lead in reading.warnings)
 
 
 def test_a_module_that_only_calls_torch_is_rejected() -> None:
@@ -50,7 +50,7 @@ def test_the_name_bound_elsewhere_than_in_the_module_does_not_count(binding: str
 
 def test_a_fallback_in_a_class_under_a_condition_is_a_lead() -> None:
     text = "if True:\n    class ModelNew:\n        def forward(self, x):\n            return torch.relu(x)\n"
-    assert any("torch computes" in lead for lead in read(f"{HONEST}\n{text}").leads)
+    assert any("torch computes" in lead for lead in read(f"{HONEST}\n{text}").warnings)
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_what_only_looks_like_it_is_not_rejected(line: str) -> None:
     ],
 )
 def test_each_lead_has_its_row(name: str, line: str) -> None:
-    assert not [lead for lead in read(HONEST).leads if lead.startswith(f"{name}:")]
+    assert not [lead for lead in read(HONEST).warnings if lead.startswith(f"{name}:")]
     reading = read(f"{HONEST}\n{line}\n")
     assert reading.rejected is None
-    assert [lead for lead in reading.leads if lead.startswith(f"{name}:")]
-    assert name in {rule.name for rule in LEADS}
+    assert [lead for lead in reading.warnings if lead.startswith(f"{name}:")]
+    assert name in {rule.name for rule in WARNINGS}
 
 
 def test_libraries_that_compute_unseen_are_named() -> None:

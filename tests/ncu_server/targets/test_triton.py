@@ -177,7 +177,7 @@ def test_the_guard_takes_triton_for_a_kernel() -> None:
         KERNEL.replace("triton, triton.language as tl", "triton\nfrom triton import language as tl"),
     ):
         reading = lint.read(source)
-        assert (reading.rejected, reading.syntax, reading.leads) == (None, None, ())
+        assert (reading.rejected, reading.syntax, reading.warnings) == (None, None, ())
 
 
 def test_kernels_are_owned_by_where_triton_found_them() -> None:
