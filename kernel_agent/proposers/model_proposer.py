@@ -12,7 +12,7 @@ from kernel_agent.llm.model import Model, NotRecorded, Role, Talk
 from kernel_agent.prompts.brief import facts, outcomes
 from kernel_agent.prompts.log_excerpt import excerpt, shortened
 from kernel_agent.replies import SCHEMA, Proposed, read_ideas, read_module
-from kernel_agent.run.types import PARTS, Brief, Evaluation, Idea, Status, Trial, digest
+from kernel_agent.run.types import Brief, Evaluation, Idea, Status, Trial, digest
 
 LANGUAGES = {"cpu": "C++", "cuda": "CUDA C++", "triton": "Triton"}
 MEANINGS = {
@@ -32,9 +32,6 @@ REPAIRS = {
     Status.SUSPECT: "repair_rules",
     Status.REJECTED: "repair_rules",
 }
-LABEL = re.compile(rf"^(?=(?:{'|'.join(PARTS)}): )", re.MULTILINE)
-"""Where a line within a part would begin another one."""
-
 DIAGNOSIS = 2000
 """Characters of a helper's answer that are passed on."""
 
@@ -134,21 +131,24 @@ def _plain(title: str) -> str:
 
 
 def _idea(brief: Brief, proposed: Proposed) -> Idea:
-    told = (proposed.bottleneck, proposed.transformation, proposed.reasoning, proposed.predicted_gain, proposed.risk)
-    parts = {name: shortened(text, IDEA) for name, text in zip(PARTS, told, strict=True)}
     title = prompts.line(proposed.title, 100)
     return Idea(
         id=digest(brief.problem.id, brief.round, brief.parent.id, _plain(title)),
         round=brief.round,
         parent=brief.parent.id,
         title=title,
-        reasoning="\n".join(f"{name}: {LABEL.sub('  ', text)}" for name, text in parts.items() if text),
         passages=tuple(passage.id for passage in brief.passages),
+        predicted=proposed.predicted,
+        bottleneck=shortened(proposed.bottleneck, IDEA),
+        transformation=shortened(proposed.transformation, IDEA),
+        reasoning=shortened(proposed.reasoning, IDEA),
+        predicted_gain=shortened(proposed.predicted_gain, IDEA),
+        risk=shortened(proposed.risk, IDEA),
     )
 
 
 def _told(idea: Idea) -> str:
-    return f"{idea.title}\n{idea.reasoning}"
+    return f"{idea.title}\n{idea.account}"
 
 
 def _talk(brief: Brief, name: str, **asked: object) -> Talk:
