@@ -8,6 +8,7 @@ from collections.abc import Callable
 from kernel_agent import prompts
 from kernel_agent.errors import UsageError
 from kernel_agent.llm import call_site
+from kernel_agent.llm.call_site import CallSite
 from kernel_agent.llm.model import Model, NotRecorded, Role, Talk
 from kernel_agent.prompts.brief import facts, outcomes
 from kernel_agent.prompts.log_excerpt import excerpt, shortened
@@ -80,10 +81,10 @@ class ModelProposer:
         try:
             if self.helper:
                 talk = _talk(brief, "diagnose", **seen)
-                place = call_site.of_code(idea, trial.attempt, f"diagnosis {number}")
+                place = call_site.of_code(idea, trial.attempt, "diagnosis", number)
                 diagnosis = await self.model.ask(talk, _prose, "helper", place)
             talk = _talk(brief, REPAIRS[evaluation.status], **seen, diagnosis=diagnosis)
-            place = call_site.of_code(idea, trial.attempt, f"repair {number}")
+            place = call_site.of_code(idea, trial.attempt, "repair", number)
             return await self._mended(talk, brief, trial, "repair", place)
         except NotRecorded:
             return None
@@ -94,12 +95,12 @@ class ModelProposer:
             return None
         talk = _talk(brief, "escalate", **_seen(brief, idea, trial, evaluation), diagnosis="")
         try:
-            place = call_site.of_code(idea, trial.attempt, "last try")
+            place = call_site.of_code(idea, trial.attempt, "last try", None)
             return await self._mended(talk, brief, trial, "escalation", place)
         except NotRecorded:
             return None
 
-    async def _mended(self, talk: Talk, brief: Brief, trial: Trial, role: Role, place: str) -> str | None:
+    async def _mended(self, talk: Talk, brief: Brief, trial: Trial, role: Role, place: CallSite) -> str | None:
         source = await self.model.ask(talk, _reader(brief, trial), role, place)
         return None if source == trial.source else source
 

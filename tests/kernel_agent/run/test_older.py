@@ -108,7 +108,7 @@ async def test_a_run_of_before_that_was_stopped_asks_what_it_had_asked(recorded:
         rows.execute("DELETE FROM calls")
     answers = Recording({place: reply for place, (reply, _) in calls.items()})
     again = await go_on(recorded, answers)
-    late = {place for place in calls if (site := call_site.read(place)) and site.round >= kept}
+    late = {place for place in calls if (site := call_site.load(place)) and site.round >= kept}
     assert set(answers.asked) == late and len(late) > 8
     for place, talk in answers.asked.items():
         assert blocks(talk) == blocks(calls[place][1]), place
