@@ -17,11 +17,12 @@ from kernel_agent.errors import NotCovered, UsageError
 from kernel_agent.problem.from_python import taken
 from kernel_agent.problem.from_source import Given, Shapes, load_problem
 from kernel_agent.prompts.advice import rules
-from kernel_agent.run import tree
+from kernel_agent.proposers.seeded import Seeded
 from kernel_agent.run.events import Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.run.journal import Journal
+from kernel_agent.run.results import results
 from kernel_agent.run.spending import budget_of, spent
-from kernel_agent.run.types import Brief, Description, Evaluation, Idea, Interval, Problem, Trial
+from kernel_agent.run.types import Description, Problem
 from kernel_agent.settings import Settings, load_settings, provider_of, resumed
 
 if TYPE_CHECKING:
@@ -207,74 +208,6 @@ class KernelAgent:
         self._observe(Notice(message))
 
 
-def results(run: tree.Run, directory: Path) -> dict[str, Any]:
-    """What a run found, as JSON values. Times are microseconds, speed-ups ratios, intervals [low, high] at 95 %.
-
-    The numbers of an improvement are those of the second judgement; without one the original stands for itself.
-    """
-    winner = tree.winner(run)
-    evaluation = run.confirmations[winner.source_id] if winner.idea else run.evaluation(winner)
-    assert evaluation is not None and evaluation.timing is not None, "a winner has passed"
-    eager, compiled = evaluation.against("eager"), evaluation.compiled
-    times = {versus.baseline: versus.timing.median_us for versus in evaluation.versus}
-    time_us, idea = evaluation.timing.median_us, run.ideas[winner.idea] if winner.idea else None
-    return {
-        "status": "improved" if idea else "no_improvement",
-        "speedup": eager.median if eager else None,
-        "speedup_interval": _ends(eager),
-        "speedup_vs_compile": compiled.speedup.median if compiled else None,
-        "speedup_vs_compile_interval": _ends(compiled.speedup if compiled else None),
-        "compile_mode": compiled.baseline if compiled else None,
-        "optimization_idea": tree.title(run, winner) if idea else None,
-        "error": evaluation.error,
-        "time_us": time_us,
-        "reference_us": times.get("eager"),
-        "compile_us": compiled.timing.median_us if compiled else None,
-        "gbps": run.description.bytes / time_us / 1e3,
-        "tflops": run.description.flops / time_us / 1e6,
-        "run_directory": str(directory),
-        "target": run.problem.target,
-        "device": run.description.device.name,
-        "copy_gbps": run.description.device.copy_gbps,
-        "rounds": max((i.round for i in run.ideas.values()), default=0),
-        "trials": len(run.trials) - 1,
-        "unwritten": [
-            {"idea": run.ideas[one.idea].title, "attempt": one.attempt, "step": one.step, "reason": one.reason}
-            for one in run.unwritten.values()
-        ],
-        "lineage": _titles(run, winner),
-        "ranking": [_row(run, place, trial) for place, trial in enumerate(tree.ranking(run), 1)],
-    }
-
-
-def _row(run: tree.Run, rank: int, trial: Trial) -> dict[str, Any]:
-    evaluation = run.evaluation(trial)
-    assert evaluation is not None, "only what was judged is ranked"
-    confirmation = run.confirmations.get(trial.source_id)
-    return {
-        "rank": rank,
-        "trial": trial.id,
-        "round": tree.round_of(run, trial),
-        "idea": tree.title(run, trial),
-        "speedup": evaluation.speedup,
-        "speedup_interval": _ends(evaluation.against("eager")),
-        "error": evaluation.error,
-        "confirmed": tree.stands(run, trial) if confirmation else None,
-        "confirmed_speedup": confirmation.speedup if confirmation else None,
-        "confirmed_speedup_interval": _ends(confirmation.against("eager")) if confirmation else None,
-        "lineage": _titles(run, trial),
-    }
-
-
-def _titles(run: tree.Run, trial: Trial) -> list[str]:
-    titles = {t.idea: tree.title(run, t) for t in tree.lineage(run, trial) if t.idea}
-    return list(titles.values())
-
-
-def _ends(interval: Interval | None) -> list[float] | None:
-    return [interval.low, interval.high] if interval else None
-
-
 async def found_target(bench: BenchClient) -> str:
     """cuda where the server sees a device, else cpu."""
     targets = (await bench.environment()).targets
@@ -304,29 +237,6 @@ def _covered(description: Description) -> None:
         Templates(description)
     except NotCovered as fault:
         raise NotCovered(f"{fault} {nearest(description.graph)}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Seeded:
-    """The ideas of the seeding round come from templates, all later ones from the model."""
-
-    seed: Proposer
-    model: Proposer
-
-    async def ideas(self, brief: Brief, count: int) -> list[Idea]:
-        return await (self.seed if brief.round == tree.SEEDING else self.model).ideas(brief, count)
-
-    async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
-        return await self._of(idea).write(brief, idea, attempt)
-
-    async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
-        return await self._of(idea).repair(brief, idea, trial, evaluation)
-
-    async def escalate(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
-        return await self._of(idea).escalate(brief, idea, trial, evaluation)
-
-    def _of(self, idea: Idea) -> Proposer:
-        return self.model if idea.change is None else self.seed
 
 
 @contextmanager

@@ -96,7 +96,7 @@ def _experience(run: Run, idea: Idea, trial: Trial, shared: Mapping[str, Any]) -
         id=digest(shared["run"], trial.id),
         bottleneck=limited_by(run.description, run.profiles.get(parent.source_id)),
         title=_short(tree.own_title(idea, trial).removeprefix("seed: "), TITLE) or "without a title",
-        transformation=_short(idea.part("Transformation"), TOLD),
+        transformation=_short(idea.transformation, TOLD),
         predicted=idea.predicted,
         verdict=_verdict(run, parent, evaluation, gain) if gain else cast(Failure, str(evaluation.status)),
         baseline=_short(tree.title(run, parent).removeprefix("seed: "), TITLE) if parent.idea else EAGER,
@@ -151,8 +151,8 @@ def _why(run: Run, idea: Idea, trial: Trial, evaluation: Evaluation) -> Iterator
         said = next(iter(evaluation.log.strip().splitlines()), "the judge gave no reason")
         yield f"{said}{again}{repairs}"
         return
-    if reason := idea.part("Reasoning"):
-        yield _short(reason, TOLD)
+    if idea.change is None and idea.reasoning:
+        yield _short(idea.reasoning, TOLD)
     if (profile := run.profiles.get(trial.source_id)) is not None and profile.bound != "unknown":
         yield f"then bound by {profile.bound}: {next(iter(profile.findings), profile.why)}"
 

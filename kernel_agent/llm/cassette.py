@@ -17,13 +17,16 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from kernel_agent.errors import UsageError
+from kernel_agent.llm.call_site import CallSite, load
 from kernel_agent.llm.model import NotRecorded, Question, Reply
 from kernel_agent.run.journal import Journal
 from kernel_agent.run.types import JSON, Problem
 from rag import text_files
 from rag.experience.ledger import Experience
 
-FORMAT = 2
+FORMAT = 3
+"""In 1 the problem's text stood in the first line, until 3 places were words."""
+
 OWN = (
     "provider",
     "base_url",
@@ -45,7 +48,7 @@ class Call:
     """One reply: the hash of its question's words, its place in the run, who gave it and what it cost."""
 
     key: str
-    place: str
+    place: CallSite | None
     reply: str
     usage: JSON
 
@@ -95,7 +98,9 @@ class Replay:
         self._by_place = {call.place: call for call in recorded if call.place}
 
     async def answer(self, question: Question) -> Reply:
-        call = self._by_key.get(question.key) or self._by_place.get(question.place)
+        call = self._by_key.get(question.key)
+        if call is None and question.place is not None:
+            call = self._by_place.get(question.place)
         if call is None:
             where = f" ({question.place})" if question.place else ""
             raise NotRecorded(
@@ -116,13 +121,14 @@ def read(path: Path) -> Cassette:
     try:
         first, *rest = text_files.read(path).split("\n")
         head = json.loads(first)
-        if head.get("cassette") not in (1, FORMAT):
+        if head.get("cassette") not in range(1, FORMAT + 1):
             raise UsageError(f"{path} is a cassette of format {head.get('cassette')}, this version plays {FORMAT}.")
         about = head["problem"]
         if head["cassette"] == 1:  # it held the text itself
             about = about | {"sha256": fingerprint(about.pop("source"))}
         subject = TypeAdapter(Subject).validate_python(about)
-        rows = TypeAdapter(tuple[Call, ...]).validate_python([json.loads(row) for row in rest if row.strip()])
+        held = (json.loads(row) for row in rest if row.strip())
+        rows = TypeAdapter(tuple[Call, ...]).validate_python([{**row, "place": load(row["place"])} for row in held])
         told = TypeAdapter(tuple[Experience, ...]).validate_python(head.get("experiences", ()))
         return Cassette(subject, BEFORE | dict(head["settings"]), rows, told)
     except OSError as error:
@@ -137,7 +143,7 @@ def read(path: Path) -> Cassette:
 
 def of(journal: Journal) -> Cassette:
     """What a journal holds so far."""
-    calls = (Call(key, str(about.get("place", "")), reply, about) for key, reply, about in journal.calls())
+    calls = (Call(key, load(about.get("place")), reply, about) for key, reply, about in journal.calls())
     settings = journal.settings.keyless() | {"target": journal.problem.target}
     played = {name: value for name, value in settings.items() if name not in OWN and value is not None}
     recalled = journal.load().recalled if journal.described else None

@@ -8,9 +8,8 @@ from dataclasses import replace
 from math import log2
 from typing import Protocol
 
-from kernel_agent.llm import call_site
 from kernel_agent.llm.bandit import Pull, choice
-from kernel_agent.llm.call_site import CallSite
+from kernel_agent.llm.call_site import CallSite, load
 from kernel_agent.llm.metered import Metered
 from kernel_agent.llm.model import Calls, Question, Reply, Role
 from kernel_agent.llm.prices import Price
@@ -29,11 +28,11 @@ def pulled(
     known = {name: price for name, price in prices.items() if price is not None}
     asked: dict[tuple[str, CallSite], list[tuple[str, float]]] = {}
     for _, reply, about in calls:
-        place, model = call_site.read(str(about.get("place"))), str(about.get("arm"))
+        place, model = load(about.get("place")), str(about.get("arm"))
         if place and place.round < before and about.get("role") == role and model in prices:
             tokens = int(about["prompt_tokens"]), int(about["completion_tokens"])
             paid = known[model].of(*tokens) if len(known) == len(prices) else float(sum(tokens))
-            asked.setdefault((model, place), []).append((reply, paid))
+            asked.setdefault((model, replace(place, again=False)), []).append((reply, paid))
     for (model, place), found in asked.items():
         yield Pull(model, reward(run, place, [reply for reply, _ in found]), sum(paid for _, paid in found))
 
@@ -99,7 +98,7 @@ class Ensemble:
         return replace(await self._models[name].answer(question), arm=name)
 
     def _chosen(self, question: Question) -> str:
-        models, place = tuple(self._models), call_site.read(question.place)
+        models, place = tuple(self._models), question.place
         if place is None:
             return models[0]
         role = question.role
@@ -108,7 +107,7 @@ class Ensemble:
             pulls = pulled(run, self._past.calls(), role, place.round, self._prices)
             self._before[role] = place.round, run, tuple(pulls)
         _, run, known = self._before[role]
-        seed = f"{run.problem.id} {role} {place}"
+        seed = f"{run.problem.id} {role} {place!r}"
         return choice(models, known, turn(run, place, seed), seed)
 
     async def close(self) -> None:

@@ -7,8 +7,10 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from kernel_agent.errors import ProviderError, Waiting
+from kernel_agent.llm.call_site import load
 from kernel_agent.llm.model import Question, Reply
 from rag import text_files
 
@@ -51,10 +53,10 @@ class ManualModel:
             self._folder.mkdir(parents=True, exist_ok=True)
             asked = sorted(path for path in self._folder.glob("*.prompt.md") if path.name.split(".")[0].isdecimal())
             marks = {path: _mark(path) for path in asked}
-            for same in ("key", "place"):
-                told = getattr(question, same)
-                if found := next((path for path, mark in marks.items() if told and mark.get(same) == told), None):
-                    return found
+            same = (path for path, mark in marks.items() if mark.get("key") == question.key)
+            places = {load(mark.get("place")): path for path, mark in reversed(marks.items())}
+            if found := next(same, question.place and places.get(question.place)):
+                return found
             number = max((int(path.name.split(".")[0]) for path in asked), default=0) + 1
             path = self._folder / f"{number:03}.prompt.md"
             half = path.with_suffix(".half")  # whoever watches the folder sees whole prompts
@@ -69,12 +71,12 @@ class ManualModel:
 
 
 def _text(question: Question) -> str:
-    mark = json.dumps({"key": question.key, "role": question.role, "place": question.place})
+    mark = json.dumps({"key": question.key, "role": question.role, "place": question.place and question.place.row()})
     mark = mark.replace("--", "-\\u002d")  # which would end the comment
     return f"<!-- {mark} -->\n" + "".join(f"\n# {speaker}\n\n{said}\n" for speaker, said in question.talk)
 
 
-def _mark(prompt: Path) -> dict[str, str]:
+def _mark(prompt: Path) -> dict[str, Any]:
     with prompt.open(encoding="utf-8", errors="replace") as file:
         found = re.fullmatch(r"<!-- (\{.*\}) -->\n", file.readline())
     try:

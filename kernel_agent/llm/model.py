@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol, Self, TypeVar
 
 from kernel_agent.errors import ProviderError, Unusable
+from kernel_agent.llm.call_site import CallSite
 from kernel_agent.run.types import JSON, digest
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class Question:
 
     talk: Talk
     role: Role | None = None
-    place: str = ""
+    place: CallSite | None = None
     schema: JSON | None = None
 
     @property
@@ -128,7 +129,7 @@ class Model:
         self.usage = Usage()
         self._answers = answers
         self._calls = calls
-        self._places: Counter[str] = Counter()
+        self._places: Counter[CallSite] = Counter()
         self._slots = asyncio.Semaphore(at_once) if at_once else None
         self._under_way: set[asyncio.Task[Reply]] = set()
         self._refusal: ProviderError | None = None
@@ -139,7 +140,7 @@ class Model:
         talk: Talk,
         read: Callable[[str], T],
         role: Role | None = None,
-        place: str = "",
+        place: CallSite | None = None,
         schema: JSON | None = None,
     ) -> T:
         """The reply to `talk` as `read` understands it; where `read` raises Malformed, asked once more quoting why.
@@ -147,8 +148,10 @@ class Model:
         Raises Unusable when the second reply cannot be used either (who asks again later is answered anew), another
         ProviderError when the endpoint refuses.
         """
-        self._places[place] += 1
-        question = Question(talk, role, f"{place}, no. {self._places[place]}" if place else "", schema)
+        if place is not None:
+            self._places[place] += 1
+            place = place.numbered(self._places[place])
+        question = Question(talk, role, place, schema)
         text = self._calls.call(question.key)
         if text is None:
             text = (await self._asked(question)).text
@@ -156,7 +159,7 @@ class Model:
             return read(text)
         except Malformed as fault:
             complained = (*talk, ("assistant", text or "(nothing)"), ("user", COMPLAINT.format(fault=fault)))
-        question = replace(question, talk=complained, place=question.place and f"{question.place}, again")
+        question = replace(question, talk=complained, place=place and replace(place, again=True))
         with suppress(Malformed):
             if (known := self._calls.call(question.key)) is not None:
                 return read(known)
@@ -191,8 +194,8 @@ class Model:
         self.usage += spent
         text = reply.text.encode("utf-8", "replace").decode()  # JSON can hold half characters, storage cannot
         reply = replace(reply, text=text, usage=spent)
-        about = {"model": reply.model, "arm": reply.arm, "cut": reply.cut}
-        about |= {"role": question.role, "place": question.place}
+        about: dict[str, Any] = {"model": reply.model, "arm": reply.arm, "cut": reply.cut}
+        about |= {"role": question.role, "place": question.place and question.place.row()}
         self._calls.record_call(question.key, json.dumps(question.talk), reply.text, {**about, **asdict(reply.usage)})
         return reply
 

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from kernel_agent import prompts
 from kernel_agent.errors import UsageError
 from kernel_agent.llm import call_site
+from kernel_agent.llm.call_site import CallSite
 from kernel_agent.llm.model import Model, NotRecorded, Role, Talk
 from kernel_agent.prompts.brief import facts, outcomes
 from kernel_agent.prompts.log_excerpt import excerpt, shortened
 from kernel_agent.replies import SCHEMA, Proposed, read_ideas, read_module
-from kernel_agent.run.types import PARTS, Brief, Evaluation, Idea, Status, Trial, digest
+from kernel_agent.run.types import Brief, Evaluation, Idea, Status, Trial, digest
 
 LANGUAGES = {"cpu": "C++", "cuda": "CUDA C++", "triton": "Triton"}
 MEANINGS = {
@@ -32,9 +33,6 @@ REPAIRS = {
     Status.SUSPECT: "repair_rules",
     Status.REJECTED: "repair_rules",
 }
-LABEL = re.compile(rf"^(?=(?:{'|'.join(PARTS)}): )", re.MULTILINE)
-"""Where a line within a part would begin another one."""
-
 DIAGNOSIS = 2000
 """Characters of a helper's answer that are passed on."""
 
@@ -83,10 +81,10 @@ class ModelProposer:
         try:
             if self.helper:
                 talk = _talk(brief, "diagnose", **seen)
-                place = call_site.of_code(idea, trial.attempt, f"diagnosis {number}")
+                place = call_site.of_code(idea, trial.attempt, "diagnosis", number)
                 diagnosis = await self.model.ask(talk, _prose, "helper", place)
             talk = _talk(brief, REPAIRS[evaluation.status], **seen, diagnosis=diagnosis)
-            place = call_site.of_code(idea, trial.attempt, f"repair {number}")
+            place = call_site.of_code(idea, trial.attempt, "repair", number)
             return await self._mended(talk, brief, trial, "repair", place)
         except NotRecorded:
             return None
@@ -97,12 +95,12 @@ class ModelProposer:
             return None
         talk = _talk(brief, "escalate", **_seen(brief, idea, trial, evaluation), diagnosis="")
         try:
-            place = call_site.of_code(idea, trial.attempt, "last try")
+            place = call_site.of_code(idea, trial.attempt, "last try", None)
             return await self._mended(talk, brief, trial, "escalation", place)
         except NotRecorded:
             return None
 
-    async def _mended(self, talk: Talk, brief: Brief, trial: Trial, role: Role, place: str) -> str | None:
+    async def _mended(self, talk: Talk, brief: Brief, trial: Trial, role: Role, place: CallSite) -> str | None:
         source = await self.model.ask(talk, _reader(brief, trial), role, place)
         return None if source == trial.source else source
 
@@ -134,21 +132,24 @@ def _plain(title: str) -> str:
 
 
 def _idea(brief: Brief, proposed: Proposed) -> Idea:
-    told = (proposed.bottleneck, proposed.transformation, proposed.reasoning, proposed.predicted_gain, proposed.risk)
-    parts = {name: shortened(text, IDEA) for name, text in zip(PARTS, told, strict=True)}
     title = prompts.line(proposed.title, 100)
     return Idea(
         id=digest(brief.problem.id, brief.round, brief.parent.id, _plain(title)),
         round=brief.round,
         parent=brief.parent.id,
         title=title,
-        reasoning="\n".join(f"{name}: {LABEL.sub('  ', text)}" for name, text in parts.items() if text),
         passages=tuple(passage.id for passage in brief.passages),
+        predicted=proposed.predicted,
+        bottleneck=shortened(proposed.bottleneck, IDEA),
+        transformation=shortened(proposed.transformation, IDEA),
+        reasoning=shortened(proposed.reasoning, IDEA),
+        predicted_gain=shortened(proposed.predicted_gain, IDEA),
+        risk=shortened(proposed.risk, IDEA),
     )
 
 
 def _told(idea: Idea) -> str:
-    return f"{idea.title}\n{idea.reasoning}"
+    return f"{idea.title}\n{idea.account}"
 
 
 def _talk(brief: Brief, name: str, **asked: object) -> Talk:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from kernel_agent.llm.model import Malformed
 from kernel_agent.replies.relaxed_json import Fault, values
 from kernel_agent.replies.text import ENTITY, plain, spoken
+from kernel_agent.run.gain import factor
 from kernel_agent.text import clean
 
 ITEM = re.compile(r"^[ \t]*(?:\d+[.)]|[-*+])[ \t]+\S", re.MULTILINE)
@@ -40,6 +41,11 @@ class Proposed(BaseModel):
     reasoning: Words = ""
     predicted_gain: Words = ""
     risk: Words = ""
+
+    @property
+    def predicted(self) -> float | None:
+        """The factor over the parent that is promised; None where that is none."""
+        return factor(self.predicted_gain)
 
 
 SCHEMA = {

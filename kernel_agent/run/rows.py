@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
+from kernel_agent.run import older
 from kernel_agent.run.tree import (
     Confirmation,
     Delivered,
@@ -38,6 +39,9 @@ KINDS: Mapping[str, type[Record]] = {
     "diagnosis": Diagnosis,
     "recalled": Recalled,
 }
+OLDER: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"ideas": older.ideas}
+"""What brings a row of an earlier version into today's form, by kind."""
+
 MAPPED = 1 << 30
 """Bytes of a journal that SQLite reads in place."""
 
@@ -67,7 +71,10 @@ def grow(run: Run, rows: sqlite3.Connection) -> None:
     rows.execute(f"PRAGMA mmap_size={MAPPED}")
     with _nothing_collected():
         for kind, body in rows.execute("SELECT kind, body FROM records ORDER BY number"):
-            run.record(readers[kind].validate_json(body))
+            if kind in OLDER:
+                run.record(readers[kind].validate_python(OLDER[kind](json.loads(body))))
+            else:
+                run.record(readers[kind].validate_json(body))
 
 
 @contextmanager

@@ -182,56 +182,46 @@ class Profile:
     unit: str | None = None
 
 
-NUMBER = r"(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:e[+-]?\d+)?"
-GAIN = re.compile(
-    rf"(?P<minus>(?<![\w.])-\s?)?(?P<number>{NUMBER})(?:\s*(?:-|to)\s*{NUMBER})?"
-    r"(?:\s*-?(?:(?P<factor>x\b|fold\b|times\b)|(?P<share>%|per ?cent\b)))?",
-    re.IGNORECASE,
-)
-PLAIN = str.maketrans("×％٪٫−–—", "x%%.---")
-"""A promise in the many ways in which models write one."""
-
-PARTS = ("Bottleneck", "Transformation", "Reasoning", "Predicted gain", "Risk")
-"""What an idea's reasoning consists of where a model has it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Idea:
-    """One transformation of one parent. `change` holds a template's genes, or None where a model writes the code."""
+    """One transformation of one parent. `change` holds a template's genes, or None where a model writes the code.
+
+    `predicted_gain` is the promise as the model wrote it, `predicted` the factor over the parent that it comes to (see
+    kernel_agent.run.gain), None where it is none.
+    """
 
     id: str
     round: int
     parent: str
     title: str
-    reasoning: str
+    reasoning: str = ""
     change: JSON | None = None
     passages: tuple[str, ...] = ()
-    mate: str | None = None
+    second_parent: str | None = None
     """The trial that the parent is crossed with, where there is one."""
-
-    def part(self, name: str) -> str:
-        """What the reasoning says under one of PARTS, over as many lines as there are; empty where it does not."""
-        return _part(self.reasoning, name)
+    bottleneck: str = ""
+    transformation: str = ""
+    predicted_gain: str = ""
+    risk: str = ""
+    predicted: float | None = None
 
     @property
-    def predicted(self) -> float | None:
-        """The factor over the parent that the idea promised; a share in percent is one over what was.
+    def account(self) -> str:
+        """All but the title, for a prompt: each part of a model's idea under its name, a template's reasoning alone.
 
-        Of several numbers it is the first that says it is a factor, else a share; of a range the lower end.
+        A line within a part that begins as a name does is indented.
         """
-        told = [*GAIN.finditer(self.part("Predicted gain").translate(PLAIN))]
-        first = next((one for kind in ("factor", "share", "number") for one in told if one[kind]), None)
-        if first is None:
-            return None
-        value = float(first["number"].replace(",", "."))
-        value = 1 + value / 100 if first["share"] else value
-        return value if 0 < value < 1e6 and not first["minus"] else None
-
-
-@lru_cache(maxsize=1 << 16)
-def _part(reasoning: str, name: str) -> str:
-    told = re.search(rf"^{name}: (.*?)(?=\n(?:{'|'.join(PARTS)}): |\Z)", reasoning, re.MULTILINE | re.DOTALL)
-    return told[1] if told else ""
+        if not self.transformation:
+            return self.reasoning
+        parts = (
+            ("Bottleneck", self.bottleneck),
+            ("Transformation", self.transformation),
+            ("Reasoning", self.reasoning),
+            ("Predicted gain", self.predicted_gain),
+            ("Risk", self.risk),
+        )
+        begins = re.compile(rf"^(?=(?:{'|'.join(name for name, _ in parts)}): )", re.MULTILINE)
+        return "\n".join(f"{name}: {begins.sub('  ', text)}" for name, text in parts if text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ def outcome(run: Run, idea: Idea, seen: Mapping[str, Profile]) -> Outcome | None
         for trial in chain(run, idea, attempt)
         if (evaluation := run.evaluation(trial)) is not None
     ]
-    told = Outcome(idea.title, None, None, predicted=idea.predicted, gist=idea.part("Transformation"))
+    told = Outcome(idea.title, None, None, predicted=idea.predicted, gist=idea.transformation)
     if not judged:
         why = next((one.reason for one in run.unwritten.values() if one.idea == idea.id), None)
         return replace(told, status=Status.REJECTED, remark=f"no code came of it: {why}") if why else None

@@ -154,7 +154,7 @@ class Search:
             again = replace(brief, siblings=(*brief.siblings, *told))
             others = await self.proposed(again, count - len(fresh))
             fresh += (await self.new(parent, number, others, (*taken, *fresh)))[: count - len(fresh)]
-        return tuple(replace(idea, passages=idea.passages or _ids(brief), mate=crossed) for idea in fresh)
+        return tuple(replace(idea, passages=idea.passages or _ids(brief), second_parent=crossed) for idea in fresh)
 
     async def new(self, parent: Trial, number: int, proposed: list[Idea], taken: tuple[Idea, ...]) -> tuple[Idea, ...]:
         """Those of the proposed ideas that say something new."""
@@ -211,7 +211,7 @@ class Search:
         """What the proposer writes for an implementation's step."""
         log = failed[1].log if failed else ""
         known = partial(situation, idea=idea, attempt=attempt, log=log)
-        brief = await self.brief(self.run.trials[idea.parent], idea.round, known, mate=idea.mate)
+        brief = await self.brief(self.run.trials[idea.parent], idea.round, known, mate=idea.second_parent)
         if failed is None:
             return await self.proposer.write(brief, idea, attempt)
         brief = replace(brief, mends=briefing.mends(self.run, idea, failed[0]))

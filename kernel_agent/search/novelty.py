@@ -22,9 +22,8 @@ problems, two different ones of a problem came to 0.86 at most, and one that was
 
 
 def said(idea: Idea) -> str:
-    """What an idea would do: its title, and its transformation where its reasoning names one."""
-    told = idea.part("Transformation")
-    return f"{idea.title}. {told}" if told else idea.title
+    """What an idea would do: its title, and its transformation where it has one."""
+    return f"{idea.title}. {idea.transformation}" if idea.transformation else idea.title
 
 
 Likeness = Callable[[str, Sequence[str]], Sequence[float]]

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from kernel_agent import KernelAgent
-from kernel_agent.agent import Seeded
 from kernel_agent.errors import KernelAgentError, ServerError, Unavailable, UsageError
+from kernel_agent.proposers.seeded import Seeded
 from kernel_agent.run.events import Confirmed, Event, Notice, RunOpened, RunStarted, TrialJudged
 from kernel_agent.run.journal import FILE, Journal, begun, read
 from kernel_agent.run.tree import Run

@@ -131,7 +131,7 @@ async def test_a_refusal_is_the_exception_its_code_stands_for(
 
 async def test_an_answer_that_is_not_understood_says_where(tmp_path: Path) -> None:
     async with BenchClient(server(tmp_path, "--behave malformed"), tmp_path) as bench:
-        with pytest.raises(ServerError, match=r"description.*device\.name"):
+        with pytest.raises(ServerError, match=r"describeanswer.*device\.name"):
             await bench.describe(PROBLEM)
 
 

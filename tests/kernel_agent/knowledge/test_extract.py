@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kernel_agent.knowledge.extract import fits, fitting, learnt, question
 from kernel_agent.knowledge.render import BUDGET, line, told
+from kernel_agent.replies import Proposed
 from kernel_agent.run.tree import Confirmation, Diagnosis, EvaluationRecord, Ideas, Recalled, Run
 from kernel_agent.run.types import Evaluation, Idea, Interval, Profile, Status, Timing, Trial, Versus
 from kernel_agent.search import briefing
@@ -15,9 +17,14 @@ from rag.experience.ledger import EAGER, Experience, Gain, as_line, read_line
 from tests.support.experiences import ROW, experience
 from tests.support.scripted_run import DESCRIPTION, PROBLEM, small_settings
 
-REASONS = (
-    "Bottleneck: DRAM\nTransformation: keep the row in registers\nReasoning: one pass\nPredicted gain: 1.3\nRisk: none"
-)
+REASONS = {
+    "bottleneck": "DRAM",
+    "transformation": "keep the row in registers",
+    "reasoning": "one pass",
+    "predicted_gain": "1.3",
+    "predicted": 1.3,
+    "risk": "none",
+}
 
 
 def passed(speedup: float, *, width: float = 0.01, log: str = "") -> Evaluation:
@@ -38,8 +45,9 @@ class Play:
         self.run = Run(PROBLEM, small_settings(), DESCRIPTION)
         self.run.record(Recalled("relu-1", "2026-11-28"))
 
-    def idea(self, title: str, parent: Trial | None = None, reasoning: str = REASONS, round: int = 1) -> Idea:
-        idea = Idea(title, round, (parent or self.run.reference).id, title, reasoning)
+    def idea(self, title: str, parent: Trial | None = None, round: int = 1, **parts: Any) -> Idea:
+        parts = REASONS | parts
+        idea = Idea(title, round, (parent or self.run.reference).id, title, **parts)
         self.run.record(Ideas(round, (idea,)))
         return idea
 
@@ -153,17 +161,15 @@ def test_what_limits_is_what_was_seen_of_the_parent_and_then_of_the_kernel(play:
 
 
 def test_the_same_run_gives_the_same_records_and_longer_words_are_cut(play: Play) -> None:
-    play.tried(
-        play.idea("a" * 500, reasoning=f"Transformation: {'b ' * 5000}"), failed(Status.TIMEOUT, "\ud800" + "c" * 9000)
-    )
+    play.tried(play.idea("a" * 500, transformation="b " * 5000), failed(Status.TIMEOUT, "\ud800" + "c" * 9000))
     assert learnt(play.run) == learnt(play.run)
     one = read_line(as_line(play.one()))
     assert (len(one.title), len(one.transformation), len(one.why)) == (200, 600, 600)
 
 
 def test_a_transformation_of_several_lines_is_kept_whole(play: Play) -> None:
-    reasons = "Transformation: first the row,\nthen its sum\n\nReasoning: it is\nshort\nPredicted gain: 1.5x\nRisk: 9"
-    play.tried(play.idea("Rows", reasoning=reasons), passed(1.5))
+    parts = {"transformation": "first the row,\nthen its sum\n", "reasoning": "it is\nshort", "predicted": 1.5}
+    play.tried(play.idea("Rows", **parts), passed(1.5))
     assert play.one().transformation == "first the row, then its sum"
     assert (play.one().why, play.one().predicted) == ("it is short", 1.5)
 
@@ -208,9 +214,9 @@ def test_a_run_without_a_name_or_operators_leaves_nothing(play: Play) -> None:
     ],
 )
 def test_a_promise_is_read_as_a_factor(told: str, factor: float | None) -> None:
-    found = Idea("i", 1, "p", "t", f"Reasoning: 5 passes\nPredicted gain: {told}").predicted
+    found = Proposed(title="t", transformation="5 passes", predicted_gain=told).predicted
     assert found == (factor and pytest.approx(factor))
-    assert Idea("i", 1, "p", "t", "Reasoning: 5 passes").predicted is None
+    assert Proposed(title="t", transformation="5 passes").predicted is None
 
 
 def at(target: str = "cpu", arch: str = "x86_64", *families: str, run: str = "other") -> Experience:

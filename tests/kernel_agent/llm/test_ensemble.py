@@ -39,18 +39,26 @@ IDEA = Idea("i", 1, "p", "ideas of round 3, no. 1", "")
 
 
 @pytest.mark.parametrize(
-    ("words", "place"),
+    ("place", "words"),
     [
-        (places.of_ideas(2), CallSite(2, None, 0, 0, 4)),
-        (places.of_code(IDEA, 1), CallSite(1, IDEA.title, 1, 0, 4)),
-        (places.of_code(IDEA, 0, "repair 3"), CallSite(1, IDEA.title, 0, 3, 4)),
-        (places.of_code(IDEA, 0, "diagnosis 2"), CallSite(1, IDEA.title, 0, 2, 4)),
-        (places.of_code(IDEA, 2, "last try"), CallSite(1, IDEA.title, 2, None, 4)),
+        (places.of_ideas(2), "ideas of round 2"),
+        (places.of_code(IDEA, 1), "ideas of round 3, no. 1, round 1, attempt 1"),
+        (places.of_code(IDEA, 0, "repair", 3), "ideas of round 3, no. 1, round 1, attempt 0, repair 3"),
+        (places.of_code(IDEA, 0, "diagnosis", 2), "ideas of round 3, no. 1, round 1, attempt 0, diagnosis 2"),
+        (places.of_code(IDEA, 2, "last try", None), "ideas of round 3, no. 1, round 1, attempt 2, last try"),
     ],
 )
-def test_a_place_is_read_back_and_is_the_same_where_it_is_asked_again(words: str, place: CallSite) -> None:
-    assert places.read(f"{words}, no. 4") == places.read(f"{words}, no. 4, again") == place
-    assert places.read(words) is None and places.read("") is None
+def test_a_place_is_read_back_as_data_and_in_the_words_of_before(place: CallSite, words: str) -> None:
+    asked = place.numbered(4)
+    for one, said in ((asked, f"{words}, no. 4"), (replace(asked, again=True), f"{words}, no. 4, again")):
+        assert places.load(json.loads(json.dumps(one.row()))) == places.load(said) == one
+        assert str(one) == said
+    assert [places.load(none) for none in (words, "", None, {"poem": 1}, {})] == [None] * 5
+
+
+def test_what_seeds_a_choice_is_what_seeded_it_before() -> None:
+    place = replace(places.of_code(IDEA, 1, "repair", 2).numbered(4), again=True)
+    assert repr(place) == f"CallSite(round=1, title={IDEA.title!r}, attempt=1, step=2, number=4)"
 
 
 def grown() -> Run:
@@ -87,9 +95,9 @@ def grown() -> Run:
         (CallSite(1, 'A "tiled" loop', 1, None, 1), "", 1.5),
         (CallSite(2, "further", 0, 0, 1), "", 1.5),
         (CallSite(2, "further", 1, 0, 1), "", 1.0),
-        (CallSite(1, None, 0, 0, 1), json.dumps([{"title": 'A "tiled"  loop'}]), 1.5),
-        (CallSite(1, None, 0, 0, 1), json.dumps([{"title": "Wide loads"}]), 2.0),
-        (CallSite(1, None, 0, 0, 2), json.dumps([{"title": "refused"}]), 1.0),
+        (CallSite(1, None, 0, 0, 1, "ideas"), json.dumps([{"title": 'A "tiled"  loop'}]), 1.5),
+        (CallSite(1, None, 0, 0, 1, "ideas"), json.dumps([{"title": "Wide loads"}]), 2.0),
+        (CallSite(1, None, 0, 0, 2, "ideas"), json.dumps([{"title": "refused"}]), 1.0),
         (CallSite(1, "wide loads", 1, 0, 1), "", 1.0),
     ],
 )
@@ -153,7 +161,7 @@ PAIR |= {"max_repairs": 0, "num_rounds": 3, "stop_share": 2}
 
 def asked_by_place(directory: Path) -> dict[str, str | None]:
     with Journal.open(directory) as journal:
-        return {about["place"]: about["arm"] for _, _, about in journal.calls()}
+        return {str(places.load(about["place"])): about["arm"] for _, _, about in journal.calls()}
 
 
 async def test_each_model_is_tried_in_the_first_round_and_then_the_one_that_gains_is_asked(tmp_path: Path) -> None:
@@ -213,6 +221,6 @@ async def test_an_ensemble_may_serve_every_role_and_span_providers(
         await run(tmp_path, server, **given, helper_model="good, bad", openai_api_key="k")
     assert {body["model"] for body in other.requests} == {"bad"} and set(other.keys) == {"bearer k"}
     asked = asked_by_place(tmp_path / "run")
-    assert all(places.read(place) for place in asked)
+    assert all(places.load(place) for place in asked)
     kinds = {kind: {arm for place, arm in asked.items() if kind in place} for kind in ("ideas", "repair", "diagnosis")}
     assert kinds["ideas"] == kinds["repair"] == {"good", "openai:bad"} and kinds["diagnosis"] == {"good", "bad"}

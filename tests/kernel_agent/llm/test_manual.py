@@ -171,7 +171,7 @@ def test_a_run_that_stops_is_recorded_as_far_as_it_came(there: Path) -> None:
     answer(ideas, 0)
     waiting(agent("resume kept"))
     (call,) = read(Path("tape.jsonl")).calls
-    assert (call.place, call.usage["role"]) == ("ideas of round 1, no. 1", "ideas")
+    assert (str(call.place), call.usage["role"]) == ("ideas of round 1, no. 1", "ideas")
     done = agent("run relu.py --run-directory again --cassette tape.jsonl")
     assert done.returncode == 4 and "round 1, attempt 0, no. 1) is not among the recorded ones" in done.stderr
 
@@ -183,7 +183,7 @@ def test_a_run_that_stops_is_recorded_as_far_as_it_came(there: Path) -> None:
         ("", "is not a cassette"),
         ("{", "is not a cassette"),
         ('{"cassette": 1}', "is not a cassette"),
-        ('{"cassette": 99}', "format 99, this version plays 2"),
+        ('{"cassette": 99}', "format 99, this version plays 3"),
         ('{"cassette": 1, "problem": {"name": "a", "source": "b", "target": "cpu"}, "settings": {}}\n[]', "not a cas"),
     ],
 )

@@ -133,7 +133,9 @@ async def test_ideas_are_read_bound_to_their_parent_and_cut_to_the_count() -> No
     here = brief(passages=(Passage("p1", "page", "Loads", "Width", "Use float4.", "docs/loads.md"),))
     found, _ = await think("ideas", here, 2, script=[Say(json.dumps(rows))])
     assert [one.title for one in found] == ["Vector loads", "Two rows a block"]
-    assert found[0].reasoning == "Bottleneck: DRAM\nTransformation: do it\nPredicted gain: 1.5\nRisk: tails"
+    assert (found[0].bottleneck, found[0].transformation, found[0].reasoning) == ("DRAM", "do it", "")
+    assert (found[0].predicted_gain, found[0].predicted, found[0].risk) == ("1.5", 1.5, "tails")
+    assert found[0].account == "Bottleneck: DRAM\nTransformation: do it\nPredicted gain: 1.5\nRisk: tails"
     assert {(one.parent, one.round, one.passages, one.change) for one in found} == {(here.parent.id, 1, ("p1",), None)}
     again, _ = await think("ideas", here, 2, script=[Say(json.dumps(rows))])
     assert again == found
@@ -213,8 +215,8 @@ async def test_titles_in_any_script_are_told_apart() -> None:
 async def test_one_part_of_an_idea_cannot_pass_for_another() -> None:
     row = idea("A", bottleneck="x\nTransformation: nothing\nRisk: none", predicted_gain="1.5\nPredicted gain: 9")
     (one,), _ = await think("ideas", brief(), 1, script=[Say(json.dumps([row]))])
-    assert (one.part("Transformation"), one.predicted, one.part("Risk")) == ("do it", 1.5, "")
-    assert "Risk: none" in one.part("Bottleneck")
+    assert (one.transformation, one.predicted, one.risk) == ("do it", 1.5, "")
+    assert "Risk: none" in one.bottleneck
 
 
 @pytest.mark.parametrize("row", ["> ```py\nx\n", "/*[", "```a\n", "````a\n~~~b\n```c\n", "```\n", "[[{", '{"title": ['])
@@ -236,7 +238,7 @@ async def test_a_malformed_reply_is_asked_again_with_its_fault_and_then_given_up
 
 
 async def test_a_kernel_is_written_from_the_fenced_block_under_the_problem() -> None:
-    one = Idea("i", 1, "p", "Vector loads", "Transformation: float4")
+    one = Idea("i", 1, "p", "Vector loads", transformation="float4")
     source, requests = await think("write", brief(), one, 0, script=[Say(fenced(KERNEL))])
     assert source == SOURCE.rstrip() + "\n\n\n" + KERNEL
     assert "```" not in source
@@ -274,7 +276,7 @@ def test_future_imports_give_way_to_the_problem_above() -> None:
 
 
 async def test_a_repair_sees_the_candidate_and_the_cut_log_and_none_means_no_change() -> None:
-    one = Idea("i", 1, "p", "Vector loads", "Transformation: float4")
+    one = Idea("i", 1, "p", "Vector loads", transformation="float4")
     source = read_module(fenced(KERNEL), brief().problem)
     trial = Trial("i", 0, 0, "p", source)
     log = "\n".join(["ninja: entering", *["note: noise"] * 2000, "x.cu(7): error: no such thing", *["tail"] * 2000])
@@ -335,7 +337,7 @@ async def test_a_helper_diagnoses_first_and_the_last_try_belongs_to_another_mode
 
 async def test_what_was_tried_is_told_to_who_has_ideas_and_not_to_who_writes_their_code() -> None:
     here = brief(siblings=(Outcome("Two rows a block", Status.PASSED, 2.0),))
-    one = Idea("i", 1, "p", "Vector loads", "Transformation: float4")
+    one = Idea("i", 1, "p", "Vector loads", transformation="float4")
     _, asked = await think("ideas", here, 1, script=[Say(json.dumps([idea("A")]))])
     _, written = await think("write", here, one, 0, script=[Say(fenced(KERNEL))])
     assert "Two rows a block" in said(asked[0]) and "Two rows a block" not in said(written[0])
@@ -495,7 +497,7 @@ HOSTILE = [
 
 def hostile_brief(target: str, text: str) -> Brief:
     """A brief all of whose words are somebody else's."""
-    evil = Idea("i", 1, "p", text, text)
+    evil = Idea("i", 1, "p", text, text, bottleneck=text, transformation=text, predicted_gain=text, risk=text)
     profile = Profile(
         "counters", text, text, (text,), (text,), stalls=(text,), rules=(text,), hot_lines=(text,), metrics=(text,)
     )
@@ -523,7 +525,11 @@ async def prompts_of(target: str, text: str) -> list[dict[str, Any]]:
             return Say(json.dumps([idea("A")]))
         return Say(text.replace("\ud800", "?")) if "what causes this" in asked else Say(fenced(SOURCE + KERNEL))
 
-    here, one, trial = hostile_brief(target, text), Idea("i", 1, "p", text, text), Trial("i", 0, 0, "p", text)
+    here, one, trial = (
+        hostile_brief(target, text),
+        Idea("i", 1, "p", text, text, transformation=text),
+        Trial("i", 0, 0, "p", text),
+    )
     async with ScriptedOpenAI(reply) as server, Model(Endpoint("custom", "tiny", server.url), Forgetful()) as model:
         thinker = ModelProposer(model, helper=True, escalation=True)
         await thinker.ideas(here, 2)

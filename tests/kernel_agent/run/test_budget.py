@@ -134,7 +134,9 @@ async def test_models_of_several_providers_are_charged_to_the_cent_and_their_run
     spent = sum(calls * prices[model].of(100, 10) for model, calls in asked.items())
     assert results["spent"]["dollars"] == pytest.approx(spent, abs=1e-9) and results["spent"]["calls"] == asked.total()
     first = read(tmp_path / "run")
-    assert any(idea.mate for idea in first.ideas.values()) and any(trial.tuned for trial in first.trials.values())
+    assert any(idea.second_parent for idea in first.ideas.values()) and any(
+        trial.tuned for trial in first.trials.values()
+    )
     assert first.unwritten and {"repair", "escalation"} <= set(results["spent"]["models"])
     bench = f"python {ROOT / 'tests' / 'support' / 'scripted_bench.py'} --log {tmp_path / 'other.log'}"
     for number, tape in enumerate(("tape.jsonl", "again0", "tape1.jsonl")):

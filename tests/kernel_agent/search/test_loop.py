@@ -23,6 +23,7 @@ from kernel_agent.run.events import (
     TrialJudged,
     TrialStarted,
 )
+from kernel_agent.run.gain import factor
 from kernel_agent.run.journal import Journal, read
 from kernel_agent.run.types import Brief, Evaluation, Idea, Problem, Profile, Trial
 from kernel_agent.search import briefing, selection
@@ -260,13 +261,13 @@ async def test_one_idea_of_a_later_round_crosses_two_parents(journal: Journal) -
     play = search(journal, proposer, InProcessBench(), num_rounds=2, sweep_evaluations=0)
     await play.play()
     second = tree.ideas_of(play.run, 2)
-    crossed = [idea for idea in second if idea.mate]
+    crossed = [idea for idea in second if idea.second_parent]
     assert len(second) == 4 and len(crossed) == 1
     pair = selection.crossing(play.run, 2)
-    assert pair is not None and (crossed[0].parent, crossed[0].mate) == (pair[0].id, pair[1].id)
+    assert pair is not None and (crossed[0].parent, crossed[0].second_parent) == (pair[0].id, pair[1].id)
     told = [brief.mate for brief in proposer.asked if brief.mate]
-    assert {mate.trial.id for mate in told} == {crossed[0].mate} and len(told) >= 2, "asked for, then written"
-    assert play.run.trials[crossed[0].parent].idea != play.run.trials[crossed[0].mate or ""].idea
+    assert {mate.trial.id for mate in told} == {crossed[0].second_parent} and len(told) >= 2, "asked for, then written"
+    assert play.run.trials[crossed[0].parent].idea != play.run.trials[crossed[0].second_parent or ""].idea
     assert journal.load().ideas == play.run.ideas
 
 
@@ -278,7 +279,7 @@ async def test_kernels_that_differ_in_a_word_are_not_crossed(journal: Journal) -
     play = search(journal, Templates(), InProcessBench(), num_rounds=2, sweep_evaluations=0)
     await play.play()
     assert len(selection.select(play.run, 2)) > 1 and selection.crossing(play.run, 2) is None
-    assert not [idea for idea in tree.ideas_of(play.run, 2) if idea.mate]
+    assert not [idea for idea in tree.ideas_of(play.run, 2) if idea.second_parent]
 
 
 def test_a_kernel_that_needs_fewer_operations_than_were_counted_is_held_to_the_bytes() -> None:
@@ -444,8 +445,8 @@ async def test_what_disappointed_is_profiled_too_and_the_next_briefs_say_why_it_
     class Promises(Writes):
         async def ideas(self, brief: Brief, count: int) -> list[Idea]:
             self.asked.append(brief)
-            told = (f"Predicted gain: {gain}" if gain else "" for gain in promises.values())
-            return [Idea("", 0, "", *both) for both in zip(promises, told, strict=True)] if brief.round == 1 else []
+            told = {title: factor(str(gain)) for title, gain in promises.items()}
+            return [Idea("", 0, "", *one, predicted=gain) for *one, gain in told.items()] if brief.round == 1 else []
 
     bench, proposer = InProcessBench(), Promises()
     await search(journal, proposer, bench, num_rounds=2, branching_factor=8).play()

@@ -12,7 +12,7 @@ from kernel_agent.search.novelty import repeats, said
 
 
 def idea(title: str, transformation: str = "") -> Idea:
-    return Idea("i", 1, "p", title, f"Bottleneck: DRAM\nTransformation: {transformation}" if transformation else "")
+    return Idea("i", 1, "p", title, bottleneck="DRAM", transformation=transformation)
 
 
 SAME = [
