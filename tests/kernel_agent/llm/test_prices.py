@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from kernel_agent.llm.prices import GEMINI, PRICES, Price, price_of, read_prices
+from kernel_agent.llm.prices import Price, _stepped, price_of, read_prices
 from kernel_agent.llm.providers import PROVIDERS
 
 
@@ -16,11 +17,11 @@ from kernel_agent.llm.providers import PROVIDERS
         ("gpt-5", Price(1.25, 10)),
         ("gpt-5-2025-08-07", Price(1.25, 10)),
         ("openai/gpt-5-mini", Price(0.25, 2)),
-        ("anthropic/claude-sonnet-4.5", Price(3, 15)),
+        ("anthropic/claude-sonnet-4.5", Price(3, 15, 200_000, Price(6, 22.5))),
         ("claude-haiku-4-5-20251001", Price(1, 5)),
         ("gpt-5-turbo-max", None),
         ("claude-sonnet-4-20250514", None),
-        ("o4-mini", None),
+        ("o4-mini", Price(1.1, 4.4)),
         ("mine", Price(1, 2)),
     ],
 )
@@ -41,9 +42,23 @@ def test_the_model_that_a_provider_takes_by_itself_has_a_price(row: Any) -> None
 
 
 def test_a_long_prompt_costs_more_from_its_own_length_on() -> None:
-    price = GEMINI["gemini-2.5-pro"]
+    price = price_of("gemini-2.5-pro")
+    assert price and price.above == 200_000
     assert price.of(200_000, 1000) == pytest.approx(0.25 + 0.01)
     assert price.of(200_001, 1000) == pytest.approx(0.5000025 + 0.015)
-    for one in PRICES.values():
-        assert (one.above is None) is (one.then is None)
-        assert one.then is None or (one.then.prompt > one.prompt and one.then.reply > one.reply)
+
+
+@pytest.mark.parametrize("name", ["gemini-3.8-flash-mine", "gpt-5-mine", "whisper-1", "gemma-3", "llama3.1-8b"])
+def test_what_only_resembles_a_listed_model_or_is_not_paid_by_the_token_has_no_price(name: str) -> None:
+    assert price_of(name) is None
+
+
+def test_both_sides_of_a_price_change_where_either_does() -> None:
+    from genai_prices.types import Tier, TieredPrices
+
+    prompt = TieredPrices(Decimal(1), [Tier(100, Decimal(2)), Tier(300, Decimal(4))])
+    reply = TieredPrices(Decimal(10), [Tier(200, Decimal(20))])
+    paid = [_stepped(prompt, reply).of(tokens, 0) * 1e6 / tokens for tokens in (100, 101, 300, 301)]
+    assert paid == pytest.approx([1, 2, 2, 4])
+    assert [_stepped(prompt, reply).of(tokens, 10**6) for tokens in (200, 201)] == pytest.approx([10.0004, 20.000402])
+    assert _stepped(Decimal(1), Decimal(3)) == Price(1, 3)
