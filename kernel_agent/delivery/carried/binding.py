@@ -14,7 +14,13 @@ _KA_VIEW = r"""
 #include <type_traits>
 #include <utility>
 
+inline bool operator==(const DLDataType& a, const DLDataType& b) {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+inline bool operator!=(const DLDataType& a, const DLDataType& b) { return !(a == b); }
 namespace tvm { namespace ffi {
+using ::operator==;
+using ::operator!=;
 struct ShapeView {
   const int64_t* at;
   int64_t count;
@@ -71,7 +77,7 @@ struct Failure {
 #define TVM_FFI_ICHECK_GE(x, y) TVM_FFI_ICHECK((x) >= (y))
 
 struct KaValue {
-  enum Kind { tensor, integer, real } kind;
+  enum Kind { tensor, integer, real, flag, nothing } kind;
   tvm::ffi::TensorView view;
   int64_t whole;
   double number;
@@ -83,7 +89,7 @@ struct KaValue {
     } else {
       static_assert(std::is_arithmetic_v<Bare>, "a function takes tvm::ffi::TensorView, integers, floats and bool");
       if (kind == tensor) throw std::runtime_error("a number is expected here");
-      return kind == integer ? static_cast<Bare>(whole) : static_cast<Bare>(number);
+      return kind == real ? static_cast<Bare>(number) : static_cast<Bare>(whole);
     }
   }
 };
@@ -91,16 +97,32 @@ extern "C" void* ka_stream(int32_t device);
 inline void* TVMFFIEnvGetStream(int32_t, int32_t device) { return ka_stream(device); }
 
 template <class Result, class... Taken, std::size_t... At>
-void ka_apply(Result (*function)(Taken...), const KaValue* values, std::index_sequence<At...>) {
-  function(values[At].template as<std::decay_t<Taken>>()...);
+KaValue ka_apply(Result (*function)(Taken...), const KaValue* values, std::index_sequence<At...>) {
+  KaValue given{};
+  given.kind = KaValue::nothing;
+  if constexpr (std::is_void_v<Result>) {
+    function(values[At].template as<std::decay_t<Taken>>()...);
+  } else {
+    static_assert(std::is_arithmetic_v<std::decay_t<Result>>, "a function gives nothing, an integer, a float or bool");
+    const auto result = function(values[At].template as<std::decay_t<Taken>>()...);
+    if constexpr (std::is_floating_point_v<std::decay_t<Result>>) {
+      given.kind = KaValue::real;
+      given.number = result;
+    } else {
+      given.kind = std::is_same_v<std::decay_t<Result>, bool> ? KaValue::flag : KaValue::integer;
+      given.whole = result;
+    }
+  }
+  return given;
 }
 template <class Result, class... Taken>
-void ka_invoke(Result (*function)(Taken...), const KaValue* values, std::size_t count) {
+void ka_invoke(Result (*function)(Taken...), const KaValue* values, std::size_t count, KaValue* given) {
   if (count != sizeof...(Taken)) throw std::runtime_error("the number of arguments is wrong");
-  ka_apply(function, values, std::index_sequence_for<Taken...>{});
+  *given = ka_apply(function, values, std::index_sequence_for<Taken...>{});
 }
 """
-_KA_EXPORT = 'extern "C" void ka_call_%s(const KaValue* v, std::size_t n) { ka_invoke(&%s, v, n); }\n'
+_KA_ENTRY = 'extern "C" void ka_call_%s(const KaValue* v, std::size_t n, KaValue* given)'
+_KA_EXPORT = _KA_ENTRY + " { ka_invoke(&%s, v, n, given); }\n"
 _KA_TAKE = r"""
 static KaValue ka_value(pybind11::handle given, std::vector<at::Tensor>& held) {
   KaValue value{};
@@ -125,14 +147,19 @@ static KaValue ka_value(pybind11::handle given, std::vector<at::Tensor>& held) {
   }
   return value;
 }
-template <void (*call)(const KaValue*, std::size_t)>
-static void ka_function(pybind11::args given) {
+template <void (*call)(const KaValue*, std::size_t, KaValue*)>
+static pybind11::object ka_function(pybind11::args given) {
   std::vector<at::Tensor> held;
   std::vector<KaValue> values;
   held.reserve(given.size());
   values.reserve(given.size());
   for (auto one : given) values.push_back(ka_value(one, held));
-  call(values.data(), values.size());
+  KaValue out{};
+  call(values.data(), values.size(), &out);
+  if (out.kind == KaValue::real) return pybind11::float_(out.number);
+  if (out.kind == KaValue::flag) return pybind11::bool_(out.whole != 0);
+  if (out.kind == KaValue::integer) return pybind11::int_(out.whole);
+  return pybind11::none();
 }
 """
 _KA_CUDA_STREAM = """
@@ -147,6 +174,19 @@ def _ka_own(sources):
     """Sources without tvm_ffi's and DLPack's headers, for which the text above stands."""
     whole = "\n".join([sources] if isinstance(sources, str) else list(sources or ()))
     return _ka_re.sub(r"^[ \t]*#[ \t]*include[ \t]*[<\"](tvm|dlpack)/.*$", "", whole, flags=_ka_re.MULTILINE)
+
+
+class _ka_Module:
+    """A module that was built, whose functions are found in each of the ways that tvm_ffi's are."""
+
+    def __init__(self, built, names):
+        self.__dict__.update({name: getattr(built, name) for name in names})
+
+    def __getitem__(self, name):
+        return getattr(self, name)
+
+    def get_function(self, name, query_imports=False):
+        return getattr(self, name)
 
 
 class _ka_tvm_ffi:
@@ -172,7 +212,7 @@ class _ka_tvm_ffi:
             names = [functions] if isinstance(functions, str) else list(functions or ())
             exports = "".join(_KA_EXPORT % (one, one) for one in names)
             host, device = _ka_own(cpp_sources), _ka_own(cuda_sources)
-            entry = "".join(f'extern "C" void ka_call_{one}(const KaValue*, std::size_t);\n' for one in names)
+            entry = "".join(_KA_ENTRY % one + ";\n" for one in names)
             defines = "".join(f'  m.def("{one}", &ka_function<ka_call_{one}>);\n' for one in names)
             parts = [
                 "#include <torch/csrc/autograd/python_variable.h>\n#include <torch/csrc/utils/pybind.h>\n#include <vector>\n",
@@ -183,7 +223,7 @@ class _ka_tvm_ffi:
             parts.append(f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{defines}}}\n")
             undone = [f"-U__CUDA_NO_{one}__" for one in _KA_OPERATORS]
             text = "\n".join(parts)
-            return _ka_load_inline(
+            built = _ka_load_inline(
                 f"{name}_{_ka_hashlib.sha256((text + device).encode()).hexdigest()[:12]}",
                 cpp_sources=text,
                 cuda_sources="\n".join(["#include <cuda_runtime.h>", _KA_VIEW, device, exports]) if device else None,
@@ -193,3 +233,4 @@ class _ka_tvm_ffi:
                 extra_include_paths=list(extra_include_paths or ()),
                 no_implicit_headers=True,
             )
+            return _ka_Module(built, names)
