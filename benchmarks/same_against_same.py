@@ -21,8 +21,8 @@ from typing import Any
 from benchmarks.candidates import FAMILIES, candidate, problem
 from benchmarks.serving import ROOT, keep, machine, served, table
 from ncu_server.build.builds import Build
-from ncu_server.judge.benchmark import CANDIDATE, timed
-from ncu_server.judge.candidate import Attempt, EvaluateRequest, opened
+from ncu_server.judge.benchmark import CANDIDATE, time_candidate
+from ncu_server.judge.candidate import Attempt, EvaluateRequest, open_candidate
 from ncu_server.judge.problems import Workshop
 from ncu_server.wire import evaluation
 
@@ -92,8 +92,8 @@ async def against_itself(workshop: Workshop, target_name: str, text: str) -> eva
             with contextlib.closing(child):
                 built, stages = Build([], nothing_built, 0.0), evaluation.Stages()
                 attempt = Attempt(prepared, child, request, built, stages)
-                await opened(attempt)
-                raced = await timed(attempt)
+                await open_candidate(attempt)
+                raced = await time_candidate(attempt)
     return raced.runs[0].samples.versus("eager", CANDIDATE)
 
 

@@ -64,7 +64,7 @@ class Made:
     note: str | None = None
 
 
-async def compiled(machine: Machine, store: Store, request: CompileRequest, progress: Progress) -> CompileResult:
+async def compile_kernel(machine: Machine, store: Store, request: CompileRequest, progress: Progress) -> CompileResult:
     """Compile. Raises Refusal for what is not the source's fault: no compiler, no such flag or architecture."""
     nvcc.allowed(request.flags)
     compiler = _compiler()

@@ -19,7 +19,7 @@ TIMEOUT_S = 120.0
 MOST_LINES, MOST_CHARACTERS, MOST_OTHERS = 200, 5500, 12
 
 
-async def disassembled(
+async def disassemble(
     machine: Machine, store: Store, build_id: str, kernel: str | None, level: Level, first: int, count: int
 ) -> Listing:
     """Lines `first` to `first + count - 1`, counted from 1, of a kernel: by a part of its name, or the longest.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from ncu_server.judge.interleave import alternate, combined
+from ncu_server.judge.interleave import alternate, combine
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.trusted import ours
 from ncu_server.sandbox.child import ChildError
@@ -25,9 +25,7 @@ KERNELS_SHOWN = 12
 Rows = TypeAdapter(dict[str, evaluation.BaselineResult])
 
 
-async def measured(
-    prepared: PreparedProblem, names: Sequence[str]
-) -> tuple[list[evaluation.BaselineResult], list[str]]:
+async def measure(prepared: PreparedProblem, names: Sequence[str]) -> tuple[list[evaluation.BaselineResult], list[str]]:
     """The times of the named baselines, and notes: which do not run, what came from the cache. Raises Refusal."""
     kept = prepared.device.cache / "baselines" / f"{_key(prepared)}.json"
     known = _read(kept)
@@ -89,7 +87,7 @@ async def _measure(
             )
         except ChildError as error:
             raise ours(error) from error
-    samples = combined(taken)
+    samples = combine(taken)
     return {
         name: evaluation.BaselineResult(
             name=name,

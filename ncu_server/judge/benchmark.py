@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ncu_server.judge import peaks
-from ncu_server.judge.candidate import Attempt, Objection, blamed, compared, exhausted
+from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, exhausted
 from ncu_server.judge.input_set import InputSet
-from ncu_server.judge.interleave import MAX_PAIRS, MIN_PAIRS, Samples, alternate, longer_at_first, visited
+from ncu_server.judge.interleave import MAX_PAIRS, MIN_PAIRS, Samples, alternate, longer_at_first, time_visits
 from ncu_server.judge.problem import Sides
 from ncu_server.judge.roofline import floor_us, limit_us
 from ncu_server.judge.trusted import ours
@@ -48,7 +48,7 @@ class Timed:
     notes: list[str]
 
 
-async def timed(attempt: Attempt) -> Timed:
+async def time_candidate(attempt: Attempt) -> Timed:
     """Take turns with the baselines on each input shape; drop what cannot be believed."""
     prepared = attempt.prepared
     gauge = prepared.target.hardware.gauge(prepared.device.probe.uuid)
@@ -133,7 +133,7 @@ async def _visited(attempt: Attempt, sides: Sides, draws: list[Shared], group: i
     eager, timeout_s, fds = sides.children["eager"], attempt.request.timeout_s, [one.fd for one in draws]
     with blamed(attempt, "in a timed call"):
         await _both(attempt, eager, verbs.TakeUnseen([one.spec for one in draws]), fds, fds)
-        return await visited({"eager": eager, CANDIDATE: attempt.child}, len(draws), group, timeout_s)
+        return await time_visits({"eager": eager, CANDIDATE: attempt.child}, len(draws), group, timeout_s)
 
 
 def audits() -> frozenset[int]:
@@ -165,9 +165,7 @@ async def _held(attempt: Attempt, input_set: InputSet, eager: Child, window: flo
         right, spec = await _both(attempt, eager, verbs.Snapshot(window), [want.fd], [got.fd])
         want.seal(right)
         try:
-            await compared(
-                attempt, _as_timed(input_set, want), want, got, spec, comparison.BOUND + 1, "in a timed call"
-            )
+            await compare(attempt, _as_timed(input_set, want), want, got, spec, comparison.BOUND + 1, "in a timed call")
         except Objection as objection:
             if objection.error is None:
                 raise
@@ -181,7 +179,7 @@ async def _reconsidered(attempt: Attempt, input_set: InputSet, got: Shared, spec
     ):
         if window is not None:
             spec, got = await attempt.ask(verbs.Snapshot(last=False), [whole.fd]), whole
-        await compared(attempt, exact, exact.expected, got, spec, comparison.BOUND + 1, "in a timed call")
+        await compare(attempt, exact, exact.expected, got, spec, comparison.BOUND + 1, "in a timed call")
 
 
 async def _both(
@@ -210,7 +208,7 @@ def _as_timed(input_set: InputSet, want: Shared) -> InputSet:
 
 async def _counted(attempt: Attempt, input_set: InputSet) -> tuple[answers.Work, evaluation.Peaks]:
     try:
-        return await attempt.prepared.work(input_set), await peaks.measured(attempt.prepared)
+        return await attempt.prepared.work(input_set), await peaks.measure(attempt.prepared)
     except ChildError as fault:
         raise ours(fault) from fault
 
@@ -226,7 +224,7 @@ async def _believe(
     if median_us >= floor or samples.timing("eager").median_us < floor:
         return
     try:
-        floor = floor_us(work, await peaks.measured(attempt.prepared, anew=True), faster, cold)
+        floor = floor_us(work, await peaks.measure(attempt.prepared, anew=True), faster, cold)
     except ChildError as fault:
         raise ours(fault) from fault
     if median_us < floor:

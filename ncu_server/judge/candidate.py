@@ -91,7 +91,7 @@ def blamed(attempt: Attempt, where: str) -> Iterator[None]:
         raise Objection("run_error", f"{where}: {words}") from error
 
 
-async def opened(attempt: Attempt, child: Child | None = None) -> None:
+async def open_candidate(attempt: Attempt, child: Child | None = None) -> None:
     """Load the candidate in its child (or in another one), build `ModelNew`, and where a first call compiles let it
     make that call."""
     prepared, request, warm_up = attempt.prepared, attempt.request, attempt.prepared.warm_up
@@ -111,7 +111,7 @@ async def opened(attempt: Attempt, child: Child | None = None) -> None:
             await child.ask(verbs.Practise(warm_up.specs), warm_up.fds[1:], request.timeout_s)
 
 
-async def compared(
+async def compare(
     attempt: Attempt, input_set: InputSet, want: Shared, got: Shared, spec: Spec, bound: float, where: str
 ) -> float:
     replies.require_tree(attempt.child, spec, got)

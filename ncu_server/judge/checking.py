@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 
 from ncu_server.judge import replies
-from ncu_server.judge.candidate import Attempt, Objection, blamed, compared, opened
+from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, open_candidate
 from ncu_server.judge.input_set import InputSet
-from ncu_server.judge.parameters import explained
+from ncu_server.judge.parameters import explain
 from ncu_server.rules import comparison
 from ncu_server.sandbox.child import Child, ChildError, ChildFault
 from ncu_server.sandbox.shared_memory import Shared
@@ -18,7 +18,7 @@ FAULTS = {"UnacceptableOutput", "AcceleratorError", "OutOfMemoryError"}
 CALL = "a kernel may be made for one value alone, if it raises for others"
 
 
-async def checked(attempt: Attempt) -> float:
+async def check(attempt: Attempt) -> float:
     """Run the candidate once on each secret input set, compare with what is expected; the largest error."""
     error = max([await _checked_on(attempt, input_set) for input_set in attempt.prepared.input_sets])
     for input_set in attempt.prepared.input_sets:
@@ -37,7 +37,7 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> float:
             attempt.notes.append(f"the kernel refuses {input_set.change}: {fault.kind}: {' '.join(fault.text.split())}")
             return 0.0
         try:
-            error = await compared(
+            error = await compare(
                 attempt, input_set, input_set.expected, got, ran["seen"], comparison.BOUND, input_set.where
             )
         except Objection as objection:
@@ -45,7 +45,7 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> float:
                 raise Objection(objection.status, f"{objection.log}; {CALL}", objection.error) from None
             if objection.error is None:
                 raise
-            raise await explained(attempt, input_set, got, ran["seen"], objection) from None
+            raise await explain(attempt, input_set, got, ran["seen"], objection) from None
     if not ran["kept"]:
         raise Objection("wrong", f"{input_set.where}: the candidate changes its inputs", error)
     if input_set.fresh and not ran["fresh"]:
@@ -65,7 +65,7 @@ async def _reads(attempt: Attempt, input_set: InputSet, holed: Shared) -> None:
     child = await attempt.prepared.candidate(attempt.built.directory)
     with contextlib.closing(child), contextlib.closing(Shared("one")) as one, contextlib.closing(Shared("two")) as two:
         try:
-            await opened(attempt, child)
+            await open_candidate(attempt, child)
             seen = [
                 (await _check(child, attempt, inputs, got, input_set))["seen"]
                 for inputs, got in ((input_set.inputs, one), (holed, two))

@@ -46,13 +46,13 @@ async def _describe(
             work = await prepared.work(prepared.drawn)
             graph, operators, elementwise, error = await _graph(prepared)
             contract = await prepared.contract()
-            reached = await peaks.measured(prepared)
+            reached = await peaks.measure(prepared)
             features = await prepared.features()
         except ChildError as fault:
             raise ours(fault) from fault
         await progress("timing PyTorch eager and compiled")
         wanted = ["eager", *(n for n in names or device.target.baselines if n != "eager")]
-        measured, notes = await baselines.measured(prepared, wanted)
+        measured, notes = await baselines.measure(prepared, wanted)
     target, probe = device.target, device.probe
     identity = problem_id(problem, target.name)
     result = evaluation.DescribeResult(

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 from ncu_server.build.builds import Build, BuildFault, unbuildable
 from ncu_server.errors import Code, Refusal
-from ncu_server.judge.benchmark import CANDIDATE, ShapeRun, timed
-from ncu_server.judge.candidate import Attempt, EvaluateRequest, Objection, blamed, opened
-from ncu_server.judge.checking import checked
+from ncu_server.judge.benchmark import CANDIDATE, ShapeRun, time_candidate
+from ncu_server.judge.candidate import Attempt, EvaluateRequest, Objection, blamed, open_candidate
+from ncu_server.judge.checking import check
 from ncu_server.judge.input_set import InputSet
-from ncu_server.judge.interleave import Samples, combined
+from ncu_server.judge.interleave import Samples, combine
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine.device import Device
@@ -143,19 +143,19 @@ async def _tried(
 async def _run(attempt: Attempt, progress: Progress) -> evaluation.EvaluateResult:
     await progress("checking")
     with _clocked(attempt.stages, "open_s"):
-        await opened(attempt)
+        await open_candidate(attempt)
     with _clocked(attempt.stages, "check_s"):
-        error = await checked(attempt)
+        error = await check(attempt)
     await progress("timing")
     with _clocked(attempt.stages, "time_s"):
-        raced = await timed(attempt)
+        raced = await time_candidate(attempt)
     await progress("attributing")
     with _clocked(attempt.stages, "attribute_s"):
         author = await _attribute(attempt)
     if refusal := author.refusal(attempt.request.rules == "strict"):
         raise Objection("rejected", refusal, error, author.facts())
     shapes = [_shape(one) for one in raced.runs]
-    whole = combined([one.samples for one in raced.runs])
+    whole = combine([one.samples for one in raced.runs])
     return evaluation.EvaluateResult(
         status="passed",
         error=error,
@@ -248,7 +248,7 @@ def _ownership(source: str, built: Build) -> Ownership:
     """Raises Refusal where a library that was built is gone or is none."""
     paths = [Path(library["path"]) for library in built.libraries]
     try:
-        asked = [elf.asked(path).symbols for path in paths]
+        asked = [elf.read_symbols(path).symbols for path in paths]
         images = tuple(path.read_bytes() for path in paths)
     except (OSError, ValueError) as fault:
         raise Refusal(

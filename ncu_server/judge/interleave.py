@@ -100,7 +100,7 @@ class Samples:
         return stats.paired(self.blocks[baseline], self.blocks[side], self.resolution.apart_us)
 
 
-def combined(taken: Sequence[Samples]) -> Samples:
+def combine(taken: Sequence[Samples]) -> Samples:
     """The geometric mean over input shapes, block by block, of the sides that were timed on all of them."""
     sides = [name for name in taken[0].blocks if all(name in s.blocks for s in taken)]
     return Samples(
@@ -174,7 +174,7 @@ class Measured:
     overclaims: bool
 
 
-async def visited(sides: Mapping[str, Child], draws: int, group: int, timeout_s: float) -> dict[str, list[float]]:
+async def time_visits(sides: Mapping[str, Child], draws: int, group: int, timeout_s: float) -> dict[str, list[float]]:
     """Mean microseconds of a call at each of VISITS visits of the draws that the sides have taken, by side; `group`
     calls share a reading of the clock. Raises what Child.ask raises."""
     nonce, found, readings = secrets.randbits(48), {}, max(1, draws // group)

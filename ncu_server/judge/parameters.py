@@ -22,7 +22,7 @@ SEED = (
 )
 
 
-async def explained(attempt: Attempt, input_set: InputSet, got: Shared, seen: Spec, objection: Objection) -> Objection:
+async def explain(attempt: Attempt, input_set: InputSet, got: Shared, seen: Spec, objection: Objection) -> Objection:
     """The objection to wrong values, with the parameters first where they are the cause, or differ by name.
 
     Proof is that the reference gives what the candidate gave, once it has the candidate's parameters.

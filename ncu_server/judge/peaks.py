@@ -15,7 +15,7 @@ from ncu_server.wire.evaluation import Peaks
 FORMAT = "2"  # 1: a copy on the CPU was torch's alone
 
 
-async def measured(prepared: PreparedProblem, anew: bool = False) -> Peaks:
+async def measure(prepared: PreparedProblem, anew: bool = False) -> Peaks:
     """The device's peaks; `anew` measures again and keeps the better of both. Raises Refusal."""
     kept = _place(prepared.device)
     before = _read(kept)
@@ -29,7 +29,7 @@ async def measured(prepared: PreparedProblem, anew: bool = False) -> Peaks:
     return found
 
 
-def known(device: Device) -> Peaks | None:
+def load(device: Device) -> Peaks | None:
     """What was measured before, if anything was."""
     return _read(_place(device))
 

@@ -119,7 +119,7 @@ async def _draw_again(prepared: PreparedProblem, first: InputSet, told: Expected
 
 async def _draw_alike(prepared: PreparedProblem, first: InputSet, input_set: InputSet) -> None:
     """Inputs that differ in few elements from others that are made so: a sample of them does not tell which."""
-    asked = verbs.Vary(first.inputs.spec, first.effects["still"], secrets.randbits(48))
+    asked = verbs.Mutate(first.inputs.spec, first.effects["still"], secrets.randbits(48))
     input_set.inputs.seal(await trusted(prepared.eager, asked, [first.inputs.fd, input_set.inputs.fd]))
 
 

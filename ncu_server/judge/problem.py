@@ -140,7 +140,7 @@ class PreparedProblem:
         """A case of what the eager side's kept call was given, with what is expected of that; the caller closes it."""
         kept = InputSet(input_set.variant, input_set.how, Shared("inputs"), Shared("expected"))
         try:
-            kept.inputs.seal(await trusted(self.eager, verbs.Given(), [kept.inputs.fd]))
+            kept.inputs.seal(await trusted(self.eager, verbs.KeptInputs(), [kept.inputs.fd]))
             await self.expect(kept, effects=input_set.effects)
         except BaseException:
             kept.close()

@@ -17,9 +17,9 @@ T = TypeVar("T")
 STEPS: dict[type[Verb[Any]], str] = {
     verbs.OpenReference: "loading (module, get_init_inputs or Model's constructor)",
     verbs.Sharpen: "get_inputs",
-    verbs.Vary: "get_inputs",
+    verbs.Mutate: "get_inputs",
     verbs.Still: "Model.forward",
-    verbs.Given: "get_inputs",
+    verbs.KeptInputs: "get_inputs",
     verbs.Expect: "Model.forward",
 }
 UNJUDGEABLE = "Unjudgeable"  # the class in worker.tensors, whose words are a whole sentence

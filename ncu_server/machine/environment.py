@@ -78,7 +78,7 @@ def _walls() -> list[evaluation.WallResult]:
 
 def _around(device: str) -> list[policy.WallStatus]:
     """The walls of the run; those of the build as well where they differ in standing."""
-    run, build = policy.standing("run", device), policy.standing("build", device)
+    run, build = policy.wall_statuses("run", device), policy.wall_statuses("build", device)
     stands = {s.name: s.stands for s in run}
     apart = [replace(s, name=f"{s.name} (build)") for s in build if s.stands != stands.get(s.name)]
     return [*run, *apart]

@@ -50,7 +50,7 @@ class Lease:
             self._withdraw(alone, turn)
             raise
         try:
-            async with self._tickets.held(alone, progress) if self._tickets else contextlib.nullcontext():
+            async with self._tickets.hold(alone, progress) if self._tickets else contextlib.nullcontext():
                 yield
         finally:
             self._release(alone)

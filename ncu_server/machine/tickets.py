@@ -44,7 +44,7 @@ class Tickets:
             return fault.strerror or str(fault)
 
     @contextlib.asynccontextmanager
-    async def held(self, alone: bool, progress: Progress | None = None) -> AsyncIterator[None]:
+    async def hold(self, alone: bool, progress: Progress | None = None) -> AsyncIterator[None]:
         """Wait until no ticket before this one is in the way: any for `alone`, else those of holders that are alone.
 
         Where the queue cannot be used nobody is waited for, and `fault` says so.

@@ -89,7 +89,7 @@ async def collect(
     if not raw.exists():
         return Collected(None, [], None, heard, ended.code)
     try:
-        facts, writer = await reports.opened(raw)
+        facts, writer = await reports.open_report(raw)
     except Refusal as refusal:
         if refusal.code is Code.BAD_REPORT and ended.code:  # ncu fell with its target, and left what it had
             return Collected(None, [], None, heard, ended.code)

@@ -6,7 +6,7 @@ import math
 
 from ncu_server.profiler.digest import digest
 from ncu_server.profiler.facts import KernelFacts
-from ncu_server.profiler.metrics import found
+from ncu_server.profiler.metrics import value
 from ncu_server.wire.profiling import Change, ComparisonResult, KernelDigest, NcuRule
 
 MOST_CHANGES, MOST_RULES, LEAST_FACTOR = 12, 5, 1.1
@@ -84,7 +84,7 @@ def _changes(before: KernelFacts, after: KernelFacts) -> list[Change]:
     """The numbers that moved most, by their ratio."""
     moved = []
     for row, (what, unit) in NAMED.items():
-        a, b = found(before.metrics, row), found(after.metrics, row)
+        a, b = value(before.metrics, row), value(after.metrics, row)
         if a is not None and b is not None and (size := _size(a, b)) >= math.log(LEAST_FACTOR):
             moved.append((size, Change(what=what, before=float(f"{a:.4g}"), after=float(f"{b:.4g}"), unit=unit)))
     return [change for _, change in sorted(moved, key=lambda m: -m[0])[:MOST_CHANGES]]

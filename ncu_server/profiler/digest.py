@@ -6,7 +6,7 @@ import re
 
 from ncu_server.profiler import findings, metrics
 from ncu_server.profiler.facts import KernelFacts, LineFact, RuleFact
-from ncu_server.profiler.metrics import found, number
+from ncu_server.profiler.metrics import number, value
 from ncu_server.wire.profiling import (
     Bound,
     HotLine,
@@ -46,7 +46,7 @@ def digest(kernel: KernelFacts, copy_gbps: float | None = None, source: str | No
     return KernelDigest(
         name=kernel.name,
         duration_us=_rounded(duration_us(kernel)),
-        clock_ghz=_rounded(_scaled(found(known, "clock"), 1e-9)),
+        clock_ghz=_rounded(_scaled(value(known, "clock"), 1e-9)),
         bound=bound,
         why=why,
         findings=wrong,
@@ -55,9 +55,9 @@ def digest(kernel: KernelFacts, copy_gbps: float | None = None, source: str | No
         occupancy=_occupancy(known),
         stalls=_stalls(known),
         memory=memory,
-        tensor_pct=_rounded(found(known, "tensor_pct")),
-        fma_pct=_rounded(found(known, "fma_pct")),
-        issue_pct=_rounded(found(known, "issue_pct")),
+        tensor_pct=_rounded(value(known, "tensor_pct")),
+        fma_pct=_rounded(value(known, "fma_pct")),
+        issue_pct=_rounded(value(known, "issue_pct")),
         rules=_rules(kernel.rules),
         hot_lines=_hot_lines(kernel.lines, where),
         confidence="low" if doubts else "high",
@@ -91,7 +91,7 @@ def _speed_of_light(known: metrics.Metrics) -> SpeedOfLight:
     compute, memory = (metrics.ROWS[row][1][0] for row in ("compute_pct", "memory_pct"))
     rows = ("compute_pct", "memory_pct", "dram_pct", "l2_pct", "l1_pct")
     return SpeedOfLight(
-        **{row: _rounded(found(known, row)) for row in rows},
+        **{row: _rounded(value(known, row)) for row in rows},
         compute_unit=metrics.busiest(known, compute),
         memory_unit=metrics.busiest(known, memory),
     )
@@ -102,7 +102,7 @@ def _bound(known: metrics.Metrics, light: SpeedOfLight, wrong: set[str]) -> tupl
     compute, memory = light.compute_pct, light.memory_pct
     if compute is None or memory is None:
         return "unknown", "the report lacks the section SpeedOfLight"
-    blocks, sms, waves = (found(known, row) for row in ("blocks", "sms", "waves"))
+    blocks, sms, waves = (value(known, row) for row in ("blocks", "sms", "waves"))
     of_peak = f"compute {compute:.0f} %, memory {memory:.0f} % of peak"
     most = max(compute, memory)
     if blocks is not None and sms and blocks < findings.FILLED_SMS * sms and most < BUSY_PCT:
@@ -122,7 +122,7 @@ def _bound(known: metrics.Metrics, light: SpeedOfLight, wrong: set[str]) -> tupl
 
 def _roofline(known: metrics.Metrics, copy_gbps: float | None) -> Roofline:
     rate = findings.flops(known)
-    moved = found(known, "dram_bytes_per_second")
+    moved = value(known, "dram_bytes_per_second")
     gbps = moved / 1e9 if moved is not None else None
     peak_flops = _product(known, metrics.FLOP_PEAK, metrics.FLOP_PEAK_CLOCK)
     peak_bytes = _product(known, metrics.BYTE_PEAK, metrics.BYTE_PEAK_CLOCK)
@@ -143,17 +143,17 @@ def _product(known: metrics.Metrics, per_cycle: str, clock: str) -> float | None
 
 
 def _occupancy(known: metrics.Metrics) -> Occupancy:
-    shared = [found(known, row) for row in ("static_shared", "dynamic_shared")]
+    shared = [value(known, row) for row in ("static_shared", "dynamic_shared")]
     return Occupancy(
-        achieved_pct=_rounded(found(known, "occupancy_pct")),
-        possible_pct=_rounded(found(known, "possible_occupancy_pct")),
+        achieved_pct=_rounded(value(known, "occupancy_pct")),
+        possible_pct=_rounded(value(known, "possible_occupancy_pct")),
         limiter=findings.limiter(known),
-        registers_per_thread=found(known, "registers"),
+        registers_per_thread=value(known, "registers"),
         shared_bytes_per_block=None if None in shared else sum(s or 0 for s in shared),
-        threads_per_block=found(known, "threads"),
-        blocks=found(known, "blocks"),
-        waves=_rounded(found(known, "waves")),
-        sms=found(known, "sms"),
+        threads_per_block=value(known, "threads"),
+        blocks=value(known, "blocks"),
+        waves=_rounded(value(known, "waves")),
+        sms=value(known, "sms"),
     )
 
 
@@ -177,7 +177,7 @@ def _stalls(known: metrics.Metrics) -> list[Stall]:
 def _memory(known: metrics.Metrics) -> Memory:
     use = findings.use_of_memory(known)
     loads, stores = (
-        findings.ratio(found(known, f"{kind}_sectors"), found(known, f"{kind}_requests")) for kind in ("load", "store")
+        findings.ratio(value(known, f"{kind}_sectors"), value(known, f"{kind}_requests")) for kind in ("load", "store")
     )
     return Memory(
         load_sectors_per_request=_rounded(loads),
@@ -185,10 +185,10 @@ def _memory(known: metrics.Metrics) -> Memory:
         global_excess_pct=_rounded(use.global_excess_pct),
         shared_excess_pct=_rounded(use.shared_excess_pct),
         bank_conflict_ways=_rounded(use.ways),
-        l1_hit_pct=_rounded(found(known, "l1_hit_pct")),
-        l2_hit_pct=_rounded(found(known, "l2_hit_pct")),
-        dram_read_bytes=found(known, "dram_read"),
-        dram_written_bytes=found(known, "dram_written"),
+        l1_hit_pct=_rounded(value(known, "l1_hit_pct")),
+        l2_hit_pct=_rounded(value(known, "l2_hit_pct")),
+        dram_read_bytes=value(known, "dram_read"),
+        dram_written_bytes=value(known, "dram_written"),
         local_instructions=use.local_instructions,
     )
 
@@ -252,7 +252,7 @@ def _short(file: str | None) -> str | None:
 
 def _doubts(kernel: KernelFacts) -> list[str]:
     """Why little may be built on the digest."""
-    taken, lasted = found(kernel.metrics, "samples"), duration_us(kernel)
+    taken, lasted = value(kernel.metrics, "samples"), duration_us(kernel)
     doubts = []
     if taken is not None and taken < FEW_SAMPLES:
         doubts.append(f"only {taken:.0f} samples: the hot lines are a hint")
@@ -262,7 +262,7 @@ def _doubts(kernel: KernelFacts) -> list[str]:
 
 
 def _missing(known: metrics.Metrics) -> list[Missing]:
-    lost = [row for row in ASKED if found(known, row) is None]
+    lost = [row for row in ASKED if value(known, row) is None]
     return [
         Missing(metric=metrics.ROWS[row][1][0], reason=f"not in the report; section {metrics.ROWS[row][0]} collects it")
         for row in lost

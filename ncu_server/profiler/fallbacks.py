@@ -78,7 +78,7 @@ async def _traced(job: process.Job, place: Path, code: int) -> Profiled:
             f"torch's profiler (CUPTI) saw no kernel and said: {last}",
             "allow it access to the device",
         )
-    return Profiled(target=name, status="profiled", report=timed(launches))
+    return Profiled(target=name, status="profiled", report=timeline_report(launches))
 
 
 def launches_in(trace: str) -> list[Mapping[str, Any]]:
@@ -93,7 +93,7 @@ def launches_in(trace: str) -> list[Mapping[str, Any]]:
     return [e for e in kernels if isinstance(e.get("dur"), int | float) and isinstance(e.get("args"), dict)]
 
 
-def timed(launches: list[Mapping[str, Any]]) -> profiling.KernelReport:
+def timeline_report(launches: list[Mapping[str, Any]]) -> profiling.KernelReport:
     """A report of what a timeline says."""
     total = sum(e["dur"] for e in launches)
     rows = [

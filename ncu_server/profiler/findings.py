@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ncu_server.profiler import metrics
 from ncu_server.profiler.facts import KernelFacts, LineFact
-from ncu_server.profiler.metrics import Metrics, found, number
+from ncu_server.profiler.metrics import Metrics, number, value
 from ncu_server.wire.profiling import Finding, SourceLine
 
 WASTE_PCT, SPILL_PCT = 30.0, 1.0
@@ -35,12 +35,12 @@ class Use:
 
 def use_of_memory(known: Metrics) -> Use:
     """By the instructions' own counts where they were collected, else by the units'."""
-    sectors, ideal = found(known, "global_sectors"), found(known, "global_ideal")
-    turns, least = found(known, "shared_wavefronts"), found(known, "shared_ideal")
-    if turns is None and (conflicts := found(known, "bank_conflicts")) is not None:
-        turns = found(known, "bank_wavefronts")
+    sectors, ideal = value(known, "global_sectors"), value(known, "global_ideal")
+    turns, least = value(known, "shared_wavefronts"), value(known, "shared_ideal")
+    if turns is None and (conflicts := value(known, "bank_conflicts")) is not None:
+        turns = value(known, "bank_wavefronts")
         least = turns - conflicts if turns is not None else None
-    local = [found(known, row) for row in ("local_loads", "local_stores")]
+    local = [value(known, row) for row in ("local_loads", "local_stores")]
     return Use(
         _excess(sectors, ideal),
         _excess(turns, least),
@@ -82,8 +82,8 @@ def _place(line: LineFact | None, where: Where) -> SourceLine | None:
 def _counts(known: Metrics, busy: str, stalls: tuple[str, ...]) -> bool:
     """Whether waste matters: the unit is busy, or warps wait for it."""
     waits = [number(known, metrics.STALL + reason + metrics.PER_ISSUE) for reason in stalls]
-    share = ratio(sum(w or 0 for w in waits), found(known, "latency"))
-    used = found(known, busy)
+    share = ratio(sum(w or 0 for w in waits), value(known, "latency"))
+    used = value(known, busy)
     return (used is None and share is None) or (used or 0) >= BUSY_MEMORY_PCT or 100 * (share or 0) >= WAITING_PCT
 
 
@@ -93,7 +93,7 @@ def _worst(lines: list[LineFact], weight: Callable[[LineFact], int]) -> LineFact
 
 
 def _small_grid(known: Metrics, lines: list[LineFact], where: Where) -> Iterator[Finding]:
-    blocks, sms, waves = (found(known, row) for row in ("blocks", "sms", "waves"))
+    blocks, sms, waves = (value(known, row) for row in ("blocks", "sms", "waves"))
     if blocks is not None and sms and blocks < FILLED_SMS * sms:
         yield Finding(trouble="small_grid", words=f"{blocks:.0f} blocks leave {sms - blocks:.0f} of {sms:.0f} SMs idle")
     elif waves and waves < SMALL_WAVE:
@@ -104,11 +104,11 @@ def _small_grid(known: Metrics, lines: list[LineFact], where: Where) -> Iterator
 
 
 def _spills(known: Metrics, lines: list[LineFact], where: Where) -> Iterator[Finding]:
-    local, all_of = use_of_memory(known).local_instructions, found(known, "instructions")
+    local, all_of = use_of_memory(known).local_instructions, value(known, "instructions")
     share = ratio(local, all_of)
     if not local or (share is not None and 100 * share < SPILL_PCT):
         return
-    spilled, registers = found(known, "spill_instructions"), found(known, "registers")
+    spilled, registers = value(known, "spill_instructions"), value(known, "registers")
     what = "registers spilled to" if spilled else "spilled registers, or arrays indexed at run time, in"
     words = f"{local:.3g} loads and stores of {what} local memory"
     words += f", {100 * share:.0f} % of all instructions" if share is not None else ""
@@ -118,7 +118,7 @@ def _spills(known: Metrics, lines: list[LineFact], where: Where) -> Iterator[Fin
 
 def _uncoalesced(known: Metrics, lines: list[LineFact], where: Where) -> Iterator[Finding]:
     excess = use_of_memory(known).global_excess_pct
-    each = ratio(found(known, "load_sectors"), found(known, "load_requests"))
+    each = ratio(value(known, "load_sectors"), value(known, "load_requests"))
     if excess is None and each is not None and each > IDEAL_SECTORS:
         yield Finding(trouble="uncoalesced", words=f"a global load touches {each:.1f} sectors of {SECTOR} bytes")
     elif (
@@ -141,8 +141,8 @@ def _bank_conflicts(known: Metrics, lines: list[LineFact], where: Where) -> Iter
 
 
 def _low_occupancy(known: Metrics, lines: list[LineFact], where: Where) -> Iterator[Finding]:
-    possible, issue = found(known, "possible_occupancy_pct"), found(known, "issue_pct")
-    tensor, by = found(known, "tensor_pct") or 0.0, limiter(known)
+    possible, issue = value(known, "possible_occupancy_pct"), value(known, "issue_pct")
+    tensor, by = value(known, "tensor_pct") or 0.0, limiter(known)
     idle = (issue is None or issue < POOR_ISSUE_PCT) and tensor < POOR_ISSUE_PCT
     if possible is None or possible > LOW_PCT or not idle:
         return
@@ -151,16 +151,16 @@ def _low_occupancy(known: Metrics, lines: list[LineFact], where: Where) -> Itera
         "shared mem": ("dynamic_shared", "bytes of shared memory"),
     }
     row, unit = amount.get(by or "", ("threads", "threads a block"))
-    size = found(known, row)
+    size = value(known, row)
     if by == "shared mem":
-        size = (size or 0.0) + (found(known, "static_shared") or 0.0)
+        size = (size or 0.0) + (value(known, "static_shared") or 0.0)
     words = f"at most {possible:.0f} % occupancy, limited by {by or 'the launch'}"
     yield Finding(trouble="low_occupancy", words=words + (f" ({size:.0f} {unit})" if size else ""))
 
 
 def _tensor_idle(known: Metrics, lines: list[LineFact], where: Where) -> Iterator[Finding]:
     """Much multiply-add on data that is used again and again is what a matrix product looks like from here."""
-    tensor, fma = found(known, "tensor_pct"), found(known, "fma_pct")
+    tensor, fma = value(known, "tensor_pct"), value(known, "fma_pct")
     if tensor is None or fma is None or tensor >= IDLE_TENSOR_PCT:
         return
     share, reuse = fma_share(known), flops_per_byte(known)
@@ -180,7 +180,7 @@ def flops(known: Metrics) -> float | None:
 
 def flops_per_byte(known: Metrics) -> float | None:
     """Single precision operations for each byte of DRAM."""
-    return ratio(flops(known), found(known, "dram_bytes_per_second"))
+    return ratio(flops(known), value(known, "dram_bytes_per_second"))
 
 
 def fma_share(known: Metrics) -> float | None:
@@ -189,15 +189,15 @@ def fma_share(known: Metrics) -> float | None:
 
 
 def _divergence(known: Metrics, lines: list[LineFact], where: Where) -> Iterator[Finding]:
-    lanes = found(known, "active_lanes")
+    lanes = value(known, "active_lanes")
     if lanes is not None and lanes < FEW_LANES:
         words = f"on average {lanes:.0f} of {FULL_LANES} threads of a warp take part in an instruction"
         yield Finding(trouble="divergence", words=words)
 
 
 def _barriers(known: Metrics, lines: list[LineFact], where: Where) -> Iterator[Finding]:
-    waits, all_of = number(known, f"{metrics.STALL}barrier{metrics.PER_ISSUE}"), found(known, "latency")
-    share, fed = ratio(waits, all_of), (found(known, "tensor_pct") or 0.0) >= FED_PCT
+    waits, all_of = number(known, f"{metrics.STALL}barrier{metrics.PER_ISSUE}"), value(known, "latency")
+    share, fed = ratio(waits, all_of), (value(known, "tensor_pct") or 0.0) >= FED_PCT
     if share is not None and 100 * share >= BARRIER_PCT and not fed:
         worst = _worst(lines, lambda r: r.stalls.get("barrier", 0))
         words = f"warps wait {100 * share:.0f} % of their time for others at a barrier"

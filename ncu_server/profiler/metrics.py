@@ -166,7 +166,7 @@ def number(metrics: Metrics, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def found(metrics: Metrics, row: str) -> float | None:
+def value(metrics: Metrics, row: str) -> float | None:
     """The value of a row of ours under the first of its names that the report has."""
     return next((v for name in ROWS[row][1] if (v := number(metrics, name)) is not None), None)
 

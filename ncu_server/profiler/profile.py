@@ -101,7 +101,7 @@ async def command(
             raise got.nothing
         about = _about(device, got, selection, None)
         entry = await asyncio.to_thread(kept.add, got.raw, got.kernels, about, got.heard.log)
-        found = await asyncio.to_thread(render.told, entry)
+        found = await asyncio.to_thread(render.report, entry)
         seconds = {"profile_s": round(time.monotonic() - began, 2)}
     done = Profiled(target=" ".join(line)[:120], status="profiled", report=found)
     result = ProfileResult(profiles=[done], seconds=seconds, notes=device.lease.notes)
@@ -247,12 +247,12 @@ async def _part(
     about = _about(batch.device, got, batch.request.selection, job.source)
     about.notes = notes
     entry = await asyncio.to_thread(batch.kept.add, got.raw, mine, about, got.heard.log)
-    found = await asyncio.to_thread(render.told, entry)
+    found = await asyncio.to_thread(render.report, entry)
     return Profiled(target=name, status="profiled", report=found)
 
 
 def _about(device: Device, got: collect.Collected, selection: ncu.Selection, source: str | None) -> reports.About:
-    probe, reached = device.probe, peaks.known(device)
+    probe, reached = device.probe, peaks.load(device)
     passes = max((count for _, count in got.heard.kernels), default=0)
     return reports.About(
         writer=got.writer,

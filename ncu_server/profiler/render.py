@@ -23,7 +23,7 @@ PARTS = {"metrics": ("metrics", "units"), "rules": ("rules",), "source": ("lines
 Result = TypeVar("Result", bound=BaseModel)
 
 
-def told(entry: Entry, kernel: int | None = None) -> KernelReport:
+def report(entry: Entry, kernel: int | None = None) -> KernelReport:
     """A kept report, launch `kernel` (by default the longest) in full. Raises Refusal where there is none."""
     kernels, about = entry.kernels, entry.about
     chosen = longest(kernels) if kernel is None else kernel

@@ -149,7 +149,7 @@ def _unknown(identity: str) -> Refusal:
     return Refusal(Code.UNKNOWN_REPORT, reason, "profile again, or read_report a file")
 
 
-async def opened(path: Path) -> tuple[ReportFacts, str | None]:
+async def open_report(path: Path) -> tuple[ReportFacts, str | None]:
     """The facts of a report file, and the version of ncu that wrote it.
 
     Raises Refusal BAD_REPORT, READER_TOO_OLD or NO_READER.
@@ -217,9 +217,9 @@ def _version(text: str) -> Version | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-async def kept(store: Reports, path: Path, about: About) -> Entry:
+async def keep(store: Reports, path: Path, about: About) -> Entry:
     """Open a report file and keep all of it."""
-    facts, writer = await opened(path)
+    facts, writer = await open_report(path)
     told = about.model_copy(update=_device(facts.kernels[0]) | {"writer": writer})
     return await asyncio.to_thread(store.add, path, facts.kernels, told)
 

@@ -22,7 +22,7 @@ class Asked:
     symbols: tuple[str, ...] = ()
 
 
-def asked(path: Path) -> Asked:
+def read_symbols(path: Path) -> Asked:
     """Read `path`. Raises ValueError where it is not such a file or is cut short; OSError where it cannot be read."""
     data = path.read_bytes()
     if data[:6] != b"\x7fELF\x02\x01":

@@ -112,7 +112,7 @@ def summary(found: list[WallStatus]) -> str:
     return (", ".join(up) or "none") + (f"; not: {', '.join(down)}" if down else "")
 
 
-def standing(kind: Kind, device: str = "cpu") -> list[WallStatus]:
+def wall_statuses(kind: Kind, device: str = "cpu") -> list[WallStatus]:
     """The walls that a child of this kind gets here, found by raising them in a process of its own."""
     program = "import sys, ncu_server.sandbox.policy as w; w.report(*sys.argv[1:])"
     with tempfile.TemporaryDirectory() as directory:

@@ -21,7 +21,7 @@ PATIENCE_S = 3.0  # what a dead candidate left behind is killed soon after, not 
 
 
 class Canaries:
-    """For the time of one case: `told` puts into its source where everything is, `touched` says what it did."""
+    """For the time of one case: `fill` puts into its source where everything is, `touched` says what it did."""
 
     def __init__(self) -> None:
         self.mark = f"canary-{secrets.token_hex(8)}"
@@ -54,7 +54,7 @@ class Canaries:
         self._victim.communicate()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def told(self, source: str) -> str:
+    def fill(self, source: str) -> str:
         """The source with the places filled in."""
         places = {
             "@DIRECTORY@": str(self._directory),

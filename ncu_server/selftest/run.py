@@ -93,7 +93,7 @@ async def judged(workshop: Workshop, case: SelftestCase, rules: evaluation.Rules
     """One case before the judge, with canaries where it tries for them."""
     began = time.monotonic()
     with Canaries() if case.effects else contextlib.nullcontext() as canaries:
-        source = canaries.told(case.candidate) if canaries else case.candidate
+        source = canaries.fill(case.candidate) if canaries else case.candidate
         request = EvaluateRequest(source, case.problem, case.target, ("eager",), False, case.timeout_s, rules)
         said, log, told, speedup = await _verdict(workshop, request)
         effects = await canaries.touched(told) if canaries else ()

@@ -54,7 +54,7 @@ def add(mcp: Surface) -> None:
         """Compile CUDA without running it, and without a GPU: errors by line, registers, shared memory, spills."""
         async with served(ctx, None) as progress:
             request = _request(candidate, source, arch, flags, lineinfo, timeout_s)
-            return await compile.compiled(state(ctx).workshop.machine, state(ctx).kept, request, progress)
+            return await compile.compile_kernel(state(ctx).workshop.machine, state(ctx).kept, request, progress)
 
     @mcp.resource("ncu://build/{build_id}/{part}", mime_type="text/plain", title="Code of a build")
     async def code(build_id: str, part: str, ctx: ToolContext) -> str:

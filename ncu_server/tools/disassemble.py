@@ -40,9 +40,9 @@ def add(mcp: Surface) -> None:
                 if candidate is None:
                     raise Refusal(Code.BAD_ARGUMENT, "give either `candidate` or `build_id`")
                 request = compile.CompileRequest(candidate, True, arch, timeout_s=timeout_s)
-                result = await compile.compiled(machine, kept, request, progress)
+                result = await compile.compile_kernel(machine, kept, request, progress)
                 if result.build_id is None:
                     said = "; ".join(d.text for d in result.diagnostics[:3]) or result.log
                     raise Refusal(Code.BAD_ARGUMENT, f"the candidate does not compile ({result.status}): {said[:300]}")
                 build_id = result.build_id
-            return await disassemble.disassembled(machine, kept, build_id, kernel, level, first_line, line_count)
+            return await disassemble.disassemble(machine, kept, build_id, kernel, level, first_line, line_count)

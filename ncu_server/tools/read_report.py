@@ -43,14 +43,14 @@ def add(mcp: Surface) -> None:
             if reports.is_id(report):
                 entry = store.get(report)
             else:
-                entry = await reports.kept(store, Path(report).expanduser(), reports.About())
-            found = await asyncio.to_thread(render.told, entry, kernel)
+                entry = await reports.keep(store, Path(report).expanduser(), reports.About())
+            found = await asyncio.to_thread(render.report, entry, kernel)
             return render.fitted(found, [found.digest] if found.digest else [])
 
     @mcp.resource("ncu://report/{report_id}", mime_type="application/json", title="Digest of a report")
     def report(report_id: str, ctx: ToolContext) -> str:
         """The digest of the longest launch, whole."""
-        return _entry(ctx, report_id, lambda entry: render.told(entry).model_dump_json())
+        return _entry(ctx, report_id, lambda entry: render.report(entry).model_dump_json())
 
     @mcp.resource("ncu://report/{report_id}/raw", mime_type="application/octet-stream", title="The .ncu-rep file")
     def raw(report_id: str, ctx: ToolContext) -> bytes:

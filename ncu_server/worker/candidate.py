@@ -15,14 +15,14 @@ from ncu_server.sandbox.shared_memory import Spec, TensorLayout
 from ncu_server.worker.answers import CallProfile, Checked, Effects, Library, Profiled, Staged
 from ncu_server.worker.authorship.ctypes_audit import Opened
 from ncu_server.worker.authorship.instrument import Watch
-from ncu_server.worker.authorship.profile import concealed, dependence, joined, profiled
+from ncu_server.worker.authorship.profile import dependence, find_concealed, join, profile_calls
 from ncu_server.worker.authorship.tamper import Blinds, Intact
 from ncu_server.worker.building import triton_cache
 from ncu_server.worker.building.load_inline import Libraries
 from ncu_server.worker.building.modules import build, load
 from ncu_server.worker.calls import Call, called
-from ncu_server.worker.checking.effects import changed, restore, seen, state
-from ncu_server.worker.checking.parameters import held
+from ncu_server.worker.checking.effects import changed, restore, state, visible
+from ncu_server.worker.checking.parameters import tensors_of
 from ncu_server.worker.tensors import UnacceptableOutput, arrived, flatten, placed, read, unflatten, write
 from ncu_server.worker.timing.devices import DEVICES, Device
 from ncu_server.worker.timing.side import TimedSide
@@ -106,20 +106,20 @@ class Candidate(TimedSide):
         try:
             with torch.no_grad():
                 out = called(self._model, arguments)
-            self._intact.held()
+            self._intact.check()
             self._device.settle()
         finally:
             self._device.poison(False)
         if lacking := set(effects["buffers"]) - {name for name, _ in self._model.named_buffers()}:
             raise UnacceptableOutput(f"the model has no buffer {min(lacking)}, which the reference changes")
-        told = seen(out, arguments, self._model, effects["inputs"], effects["buffers"])
+        told = visible(out, arguments, self._model, effects["inputs"], effects["buffers"])
         spec = write(fds[1], told, strict=True)
         kept = set(changed(before, flatten(arguments)[1])) <= set(effects["inputs"])
         return {"seen": spec, "kept": kept, "fresh": self._fresh(out, arguments, ready)}
 
     def parameters(self, fds: list[int]) -> Spec:
-        """Write what the model holds; see worker.parameters.held."""
-        return write(fds[0], held(self._model))
+        """Write what the model holds; see worker.checking.parameters.tensors_of."""
+        return write(fds[0], tensors_of(self._model))
 
     def _laid(self, fd: int, inputs: Spec) -> list[torch.Tensor]:
         """The inputs on the device, in the memory of those before where they are of the same layout: an address does
@@ -172,7 +172,7 @@ class Candidate(TimedSide):
         self._device.release()
         changing = state(self._model, self._buffers, effects)
         base, still = read(fds[0], inputs), effects["still"]
-        self._stage = Stage(self._model, self._device, base, inputs, changing, still, self._intact.held)
+        self._stage = Stage(self._model, self._device, base, inputs, changing, still, self._intact.check)
         return self._stage.rotation
 
     def profile(self, fds: list[int], inputs: Spec, effects: Effects) -> Profiled:
@@ -183,13 +183,13 @@ class Candidate(TimedSide):
         """
         cuda = self._device.torch_device == "cuda"
         call, ready = self._profilable(fds[0], inputs, effects)
-        unaware = profiled(call, self._device.settle, Watch(), cuda, ready)
+        unaware = profile_calls(call, self._device.settle, Watch(), cuda, ready)
         self._watch = Watch()
         self._watch.over(self._loaded.values(), self._module, self._model)
-        seen = profiled(call, self._device.settle, self._watch, cuda, ready)
+        seen = profile_calls(call, self._device.settle, self._watch, cuda, ready)
         unordered = max(seen["unordered_us"], unaware["unordered_us"] * seen["calls"] / unaware["calls"])
-        self._concealed = concealed(unaware, seen)
-        self._seen = {**joined(unaware, seen), "unordered_us": unordered}
+        self._concealed = find_concealed(unaware, seen)
+        self._seen = {**join(unaware, seen), "unordered_us": unordered}
         return {**self._seen, "concealed": self._concealed, **self._opened.found(self._built)}
 
     def profile_anew(self, fds: list[int], inputs: Spec, effects: Effects) -> Profiled:
@@ -199,11 +199,11 @@ class Candidate(TimedSide):
         self._module, self._model = self._make()
         self._watch.over(self._loaded.values(), self._module, self._model)
         call, ready = self._profilable(fds[0], inputs, effects)
-        seen = profiled(call, self._device.settle, self._watch, self._device.torch_device == "cuda", ready)
+        seen = profile_calls(call, self._device.settle, self._watch, self._device.torch_device == "cuda", ready)
         # What the first one had for functions of its own: the time outside torch, without that for Python.
         spent = max(0.0, self._seen["outside_us"] - seen["outside_us"]) * seen["calls"]
-        both: CallProfile = {**joined(self._seen, seen), "own_us": min(seen["own_us"], spent)}
-        hidden = self._concealed | concealed(self._seen, seen)
+        both: CallProfile = {**join(self._seen, seen), "own_us": min(seen["own_us"], spent)}
+        hidden = self._concealed | find_concealed(self._seen, seen)
         return {**both, "concealed": hidden, **self._opened.found(self._built)}
 
     def remake(self, fds: list[int], inputs: Spec) -> bool:

@@ -97,7 +97,7 @@ class InputMaker(ProblemModel):
         made = far(read(fds[0], inputs), still)
         return write(fds[1], unflatten(inputs["structure"], made)) if made else None
 
-    def vary(self, fds: list[int], inputs: Spec, still: list[int], nonce: int) -> Spec:
+    def mutate(self, fds: list[int], inputs: Spec, still: list[int], nonce: int) -> Spec:
         """Write a set made of the first memfd's to the second, one of those that are alike; see draws.Draw.fill."""
         given = read(fds[0], inputs)
         draw = Draw(given, inputs, "cpu", still, kept=False)

@@ -153,7 +153,7 @@ def take(path: str) -> Any:
     return _found(path)
 
 
-def taken(path: str) -> Any | None:
+def take_if_imported(path: str) -> Any | None:
     """The part at `path` where something has imported its package already, else None."""
     return take(path) if LISTED[path].package in sys.modules else None
 

@@ -44,7 +44,7 @@ def label(kind: type) -> str:
     return str(name) if home in OURS else f"{home}:{name}"
 
 
-def made(form: str, label: str, fields: Parts) -> Any:
+def make(form: str, label: str, fields: Parts) -> Any:
     """A record of a class that is loaded here, or of a stand-in with the same name and parts."""
     kind, names, short = _class(label), [name for name, _ in fields], re.split(r"[.:]", label)[-1]
     if form == "enum":

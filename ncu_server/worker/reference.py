@@ -18,9 +18,9 @@ from ncu_server.worker.answers import (
     Staged,
 )
 from ncu_server.worker.calls import Call
-from ncu_server.worker.checking.effects import changed, restore, same, seen, state
+from ncu_server.worker.checking.effects import changed, restore, same, state, visible
 from ncu_server.worker.checking.float64 import SINGLE_TO_DOUBLE, Recast
-from ncu_server.worker.checking.parameters import differences, held, take
+from ncu_server.worker.checking.parameters import differences, take, tensors_of
 from ncu_server.worker.checking.tolerance import alike, degenerate, stored, truth, units
 from ncu_server.worker.dense import named
 from ncu_server.worker.input_maker import UNFIT, InputMaker, all_finite
@@ -54,7 +54,7 @@ class Reference(InputMaker, TimedSide):
                 raise TypeError("the reference returns no tensor")
         self._repeats(out, fds[0], inputs)
         effects = effects or self._effects(before, arguments, model)
-        structure, tensors = flatten(seen(out, arguments, model, effects["inputs"], effects["buffers"]))
+        structure, tensors = flatten(visible(out, arguments, model, effects["inputs"], effects["buffers"]))
         exact, note = self._exact(fds[0], inputs, effects)
         expected, allowed = [], []
         for got in map(real, tensors):
@@ -78,7 +78,7 @@ class Reference(InputMaker, TimedSide):
         change. See worker.parameters."""
         restore(self._model, self._buffers, self._buffers)
         tree = unflatten(theirs["structure"], read(fds[0], theirs))
-        return differences(held(self._model)["own"], tree["own"], tree["kept"], but)
+        return differences(tensors_of(self._model)["own"], tree["own"], tree["kept"], but)
 
     def expect_with(
         self,
@@ -107,9 +107,9 @@ class Reference(InputMaker, TimedSide):
         self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, changing, effects["still"])
         return self._stage.rotation
 
-    def given(self, fds: list[int]) -> Spec:
-        """Write what the kept call was given; see Stage.given."""
-        return self._stage.given(fds[0])
+    def kept_inputs(self, fds: list[int]) -> Spec:
+        """Write what the kept call was given; see Stage.kept_inputs."""
+        return self._stage.kept_inputs(fds[0])
 
     def _repeats(self, out: Any, fd: int, inputs: Spec) -> None:
         """Raises ValueError for a model whose second call, on fresh memory that holds a pattern, says something else:
@@ -158,7 +158,7 @@ class Reference(InputMaker, TimedSide):
         held = [*flatten(given)[1], *self._model.parameters(), *self._model.buffers()]
         with Recast(answers, held) if answers else contextlib.nullcontext():
             out, own = self._run(model, arguments)
-        tensors = flatten(seen(out, arguments, own, effects["inputs"], effects["buffers"]))[1]
+        tensors = flatten(visible(out, arguments, own, effects["inputs"], effects["buffers"]))[1]
         return [real(wide(t)) for t in tensors]
 
 

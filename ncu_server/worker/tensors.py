@@ -116,7 +116,7 @@ def unflatten(structure: Any, tensors: list[torch.Tensor]) -> Any:
             return {k: unflatten(v, tensors) for k, v in body}
         case "record":
             form, label, fields = body
-            return records.made(form, label, [(name, unflatten(part, tensors)) for name, part in fields])
+            return records.make(form, label, [(name, unflatten(part, tensors)) for name, part in fields])
         case "dtype":
             return getattr(torch, body)
         case "complex":

@@ -86,7 +86,7 @@ class Stretch(Verb[Spec | None]):
 
 
 @dataclass(frozen=True)
-class Vary(Verb[Spec]):
+class Mutate(Verb[Spec]):
     """A set that differs in few elements from others made so. Memory: the inputs, what is made of them."""
 
     inputs: Spec
@@ -168,7 +168,7 @@ class ExpectWith(Verb[Expected]):
 
 
 @dataclass(frozen=True)
-class Given(Verb[Spec]):
+class KeptInputs(Verb[Spec]):
     """What the kept call was given. Memory: for it."""
 
 

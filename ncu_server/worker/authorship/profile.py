@@ -67,7 +67,7 @@ LIBRARIES = {schema.name.partition("::")[0] for schema in private.take("torch._C
 }
 
 
-def profiled(
+def profile_calls(
     run: Callable[[], Any],
     settle: Callable[[], None],
     watch: Watch,
@@ -85,7 +85,7 @@ def profiled(
     calls.
     """
     watch.started = watch.done = 0
-    run = framed(run) if cuda else run
+    run = frame(run) if cuda else run
     began = time.perf_counter()
     events = _collect(run, settle, watch, cuda, 1, ready)
     took = time.perf_counter() - began
@@ -98,7 +98,7 @@ def profiled(
     return _summed(events, watch)
 
 
-def framed(run: Callable[[], Any]) -> Callable[[], Any]:
+def frame(run: Callable[[], Any]) -> Callable[[], Any]:
     """`run` between two kernels of ours on the caller's stream: what it launches belongs behind the first and before
     the second. The first spins for so long that what does not wait for it starts at once."""
 
@@ -244,7 +244,7 @@ def _self_times(events: list[Any]) -> list[tuple[str, float, bool, int]]:
     return [(name, max(0.0, us), launches, start) for name, us, launches, start in out]
 
 
-def joined(first: CallProfile, seen: CallProfile) -> CallProfile:
+def join(first: CallProfile, seen: CallProfile) -> CallProfile:
     """What two profiles show together: of kernels, or where there are none of operators, the more, and of functions of
     its own no more than what the first had outside torch. A candidate may know when it is watched, or made anew.
 
@@ -261,7 +261,7 @@ def joined(first: CallProfile, seen: CallProfile) -> CallProfile:
     return {**seen, "ops": ops, "kernels": more(first["kernels"], seen["kernels"]), "own_us": own_us}
 
 
-def concealed(unaware: CallProfile, seen: CallProfile) -> dict[str, float]:
+def find_concealed(unaware: CallProfile, seen: CallProfile) -> dict[str, float]:
     """Operators and kernels that took several times as long before the candidate's functions were wrapped: microseconds
     of one call. A candidate that knows whether it is watched computes otherwise then."""
     found: dict[str, float] = {}
@@ -320,7 +320,7 @@ def _rows(tensor: torch.Tensor) -> torch.Tensor:
 @contextlib.contextmanager
 def _silence(watch: Watch) -> Iterator[None]:
     """Nothing of the candidate's own runs inside, Triton's launches included."""
-    jitted = private.taken("triton.runtime.jit.JITFunction")
+    jitted = private.take_if_imported("triton.runtime.jit.JITFunction")
     with contextlib.ExitStack() as stack:
         if jitted is not None:
             stack.enter_context(patch.object(jitted, "run", lambda *_, **__: None))

@@ -40,7 +40,7 @@ class Intact:
     def __init__(self) -> None:
         self._operators, self._handlers = _operators(), _handlers()
 
-    def held(self, whole: bool = True) -> None:
+    def check(self, whole: bool = True) -> None:
         """Raises UnacceptableOutput where, just after a call, code of the candidate's would run later than it; not the
         `whole` is looked at where that takes too long."""
         if mode := next(_modes(), None):

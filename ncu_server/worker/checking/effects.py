@@ -23,7 +23,7 @@ def changed(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> li
     return [i for i, (b, a) in enumerate(zip(before, after, strict=True)) if not same(b, a)]
 
 
-def seen(out: Any, arguments: Any, model: torch.nn.Module, inputs: Sequence[int], buffers: Sequence[str]) -> Any:
+def visible(out: Any, arguments: Any, model: torch.nn.Module, inputs: Sequence[int], buffers: Sequence[str]) -> Any:
     """The tree that is compared: outputs, then the inputs and buffers that the reference changes.
 
     Raises KeyError where the model lacks such a buffer.
@@ -59,7 +59,7 @@ class State:
 
     def seen(self, out: Any, arguments: Any) -> Any:
         """The tree that is compared; see `seen`."""
-        return seen(out, arguments, self.module, self.inputs, list(self.buffers))
+        return visible(out, arguments, self.module, self.inputs, list(self.buffers))
 
 
 def state(module: torch.nn.Module, first: Mapping[str, torch.Tensor], effects: Mapping[str, Any]) -> State:

@@ -15,7 +15,7 @@ Named = Mapping[str, torch.Tensor]
 MOST = 1 << 26  # values of a model that are looked up among another's
 
 
-def held(model: torch.nn.Module) -> dict[str, dict[str, torch.Tensor]]:
+def tensors_of(model: torch.nn.Module) -> dict[str, dict[str, torch.Tensor]]:
     """The dense tensors of a model: its parameters and buffers by name, and what else its modules keep."""
     own = {name: t.detach() for name, t in (*model.named_parameters(), *model.named_buffers()) if not unlike(t)}
     kept = {}

@@ -82,7 +82,7 @@ class Stage:
 
         What calls change, of which `state` tells, is put back, untimed: a set of inputs before it is used again,
         buffers before each call. `still` are the inputs that stay as they are. `looks` is
-        called after each call of a candidate (see Intact.held), of which outputs are flattened strictly.
+        called after each call of a candidate (see Intact.check), of which outputs are flattened strictly.
         """
         self._model, self._device, self._state = model, device, state
         self._still, self._looks, self._strict = still, looks, looks is not None
@@ -191,7 +191,7 @@ class Stage:
             self._kept = None
         return spec
 
-    def given(self, fd: int) -> Spec:
+    def kept_inputs(self, fd: int) -> Spec:
         """Write what the kept call was given, before it changed any of it."""
         draw, nonce, alike = self._given
         draw.lay(self._held[0])

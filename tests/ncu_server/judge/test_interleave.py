@@ -15,7 +15,7 @@ from ncu_server.judge.interleave import (
     Pace,
     Rotation,
     Samples,
-    combined,
+    combine,
     computes_untold,
     longer_at_first,
 )
@@ -254,7 +254,7 @@ def test_shapes_are_combined_by_geometric_means_of_the_sides_that_ran_on_all() -
     one = Samples(Resolution(0.01), {"eager": [10.0, 20.0], "compile": [1.0, 1.0], "candidate": [1.0, 2.0]})
     other = Samples(Resolution(0.01), {"eager": [40.0, 20.0, 5.0], "candidate": [4.0, 2.0, 5.0]}, cache="resident")
     one.warm, other.warm = ({name: [1.0] for name in ("eager", "compile", "candidate")} for _ in range(2))
-    whole = combined([one, other])
+    whole = combine([one, other])
     assert {n: pytest.approx(b) for n, b in whole.blocks.items()} == {"eager": [20, 20], "candidate": [2, 2]}
     assert whole.cache == "resident"
 

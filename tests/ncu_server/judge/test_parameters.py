@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from ncu_server.worker.checking.parameters import Difference, differences, held, take
+from ncu_server.worker.checking.parameters import Difference, differences, take, tensors_of
 
 
 def layers() -> torch.nn.Sequential:
@@ -13,7 +13,7 @@ def layers() -> torch.nn.Sequential:
     return torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 8, bias=False))
 
 
-REFERENCE = held(layers())["own"]
+REFERENCE = tensors_of(layers())["own"]
 W, B, V = REFERENCE.values()
 
 
@@ -62,4 +62,4 @@ def test_a_model_takes_the_values_that_differ_and_a_number_for_what_is_missing()
 def test_tensors_that_a_module_only_keeps_are_held_too() -> None:
     model = layers()
     model[1].packed = W.t()
-    assert list(held(model)["kept"]) == ["1.packed"]
+    assert list(tensors_of(model)["kept"]) == ["1.packed"]

@@ -22,7 +22,7 @@ HOLD = """
 import asyncio, sys
 from ncu_server.machine.tickets import Tickets
 async def main():
-    async with Tickets("device").held(sys.argv[1] == "alone"):
+    async with Tickets("device").hold(sys.argv[1] == "alone"):
         print("held", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
 asyncio.run(main())
@@ -58,7 +58,7 @@ async def wait(alone: bool, said: list[str]) -> None:
     async def report(message: str) -> None:
         said.append(message)
 
-    async with Tickets("device").held(alone, report):
+    async with Tickets("device").hold(alone, report):
         said.append("held")
 
 
@@ -163,7 +163,7 @@ async def test_where_there_is_no_place_for_a_queue_nobody_is_waited_for_and_it_s
         place.mkdir()
         (place / "device").symlink_to(tmp_path)
     tickets = Tickets("device")
-    async with tickets.held(True):
+    async with tickets.hold(True):
         assert tickets.fault is not None and str(place) in tickets.fault
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from ncu_server.build.occupancy import own_shared, possible_pct
 from ncu_server.build.sass import mix_of_sass
-from ncu_server.profiler.fallbacks import launches_in, timed
-from ncu_server.profiler.metrics import found
+from ncu_server.profiler.fallbacks import launches_in, timeline_report
+from ncu_server.profiler.metrics import value
 from ncu_server.profiler.static_cuda import mixes_in, static_kernel, usage_in
 from tests.support.nsight import LAUNCHES
 
@@ -34,12 +34,12 @@ SASS = """
 @pytest.mark.parametrize("which", LAUNCHES)
 def test_the_arithmetic_agrees_with_ncu(which: str) -> None:
     known = LAUNCHES[which]
-    says = found(known, "possible_occupancy_pct")
+    says = value(known, "possible_occupancy_pct")
     if says is None:
         pytest.skip("the section was not collected")
     major, minor = (known[f"device__attribute_compute_capability_{part}"] for part in ("major", "minor"))
     registers, threads, static, dynamic = (
-        found(known, row) or 0 for row in ("registers", "threads", "static_shared", "dynamic_shared")
+        value(known, row) or 0 for row in ("registers", "threads", "static_shared", "dynamic_shared")
     )
     own = possible_pct(f"sm_{major:.0f}{minor:.0f}", int(registers), int(threads), int(static + dynamic))
     assert own == pytest.approx(says, abs=0.1)
@@ -95,7 +95,7 @@ def test_a_timeline_tells_times_and_launches_and_claims_no_more() -> None:
         {"ph": "X", "cat": "kernel", "name": "b", "ts": 9, "dur": 1.5, "args": {}},
         {"cat": "kernel", "name": "odd", "dur": "long"},
     ]
-    found = timed(launches_in(json.dumps({"traceEvents": events})))
+    found = timeline_report(launches_in(json.dumps({"traceEvents": events})))
     assert found.rung == "timeline" and found.digest and found.digest.bound == "unknown"
     assert [(row.name, row.share_pct) for row in found.kernels] == [("a", 78.6), ("b", 21.4)]
     assert (found.digest.occupancy.threads_per_block, found.digest.occupancy.blocks) == (256, 8)

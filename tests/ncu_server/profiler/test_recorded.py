@@ -9,7 +9,7 @@ import pytest
 from benchmarks.diseases import DISEASES, Disease
 from ncu_server.profiler.digest import digest
 from ncu_server.profiler.render import longest
-from ncu_server.profiler.reports import opened
+from ncu_server.profiler.reports import open_report
 from tests.support.paths import NSIGHT
 
 RECORDED = NSIGHT / "recorded"
@@ -20,7 +20,7 @@ RECORDED = NSIGHT / "recorded"
 async def test_a_recorded_report_names_the_disease_and_the_line(disease: Disease, tmp_path: Path) -> None:
     report = tmp_path / "report.ncu-rep"
     report.write_bytes(lzma.decompress((RECORDED / f"{disease.name}.ncu-rep.xz").read_bytes()))
-    facts, writer = await opened(report)
+    facts, writer = await open_report(report)
     found = digest(facts.kernels[longest(facts.kernels)], source=disease.candidate)
     troubles = {finding.trouble: finding for finding in found.findings}
     assert writer and found.bound in disease.bounds

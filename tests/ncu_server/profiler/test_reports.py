@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ncu_server.errors import Code, Refusal
-from ncu_server.profiler import compare
+from ncu_server.profiler import compare, render
 from ncu_server.profiler.digest import digest
 from ncu_server.profiler.facts import KernelFacts
-from ncu_server.profiler.render import counters, told
+from ncu_server.profiler.render import counters
 from ncu_server.profiler.reports import About, Reports
 from tests.support.nsight import launch
 
@@ -56,13 +56,13 @@ def test_the_longest_launch_is_told_in_full_and_the_others_in_a_line(tmp_path: P
     store = Reports(tmp_path / "s")
     short, long = launch("small_grid_sm_100"), launch("spills_sm_86")
     entry = store.get(kept(store, tmp_path, "x", short, long))
-    report = told(entry)
+    report = render.report(entry)
     assert report.digest and report.digest.name == "spills_sm_86"
     assert [(row.index, row.name) for row in report.kernels] == [(1, "spills_sm_86"), (0, "small_grid_sm_100")]
-    other = told(entry, 0).digest
+    other = render.report(entry, 0).digest
     assert other and other.name == "small_grid_sm_100"
     with pytest.raises(Refusal):
-        told(entry, 2)
+        render.report(entry, 2)
 
 
 def test_counters_are_found_by_part_and_by_pattern_a_page_at_a_time(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import torch
 from ncu_server.rules.authorship import Ownership, attribute, settle, unsettled, vendors
 from ncu_server.targets import TARGETS
 from ncu_server.worker.authorship.instrument import Own, Watch
-from ncu_server.worker.authorship.profile import dependence, joined
+from ncu_server.worker.authorship.profile import dependence, join
 
 CPU, CUDA = (TARGETS[name].hardware.evidence for name in ("cpu", "cuda"))
 OWN = Ownership("", images=(b"..\0_ZN2my4gemmEPKf\0_Z4k_mmPKfS0_\0plain\0",))
@@ -105,10 +105,10 @@ def test_what_is_left_as_it_was_is_nobodys_work_where_others_only_move_data() ->
 def test_two_profiles_show_the_more_that_others_do_and_no_more_of_its_own_than_either_has_time_for() -> None:
     first = seen(calls=4, ops={"aten::mm": 800.0}, outside_us=5.0)
     anew = seen(calls=2, ops={"aten::mm": 90.0, "aten::mul": 1.0}, own_us=900.0, own_started=2, own_done=2)
-    both = joined(first, anew)
+    both = join(first, anew)
     assert both["ops"] == {"aten::mm": 400.0, "aten::mul": 1.0}
     assert (both["own_us"], both["calls"]) == (10.0, 2)
-    device = joined(first | {"kernels": {"gemm": 8.0, "k": 2.0}}, anew | {"kernels": {"k": 9.0}})
+    device = join(first | {"kernels": {"gemm": 8.0, "k": 2.0}}, anew | {"kernels": {"k": 9.0}})
     assert (device["kernels"], device["ops"]) == ({"gemm": 4.0, "k": 9.0}, anew["ops"])
 
 

@@ -78,17 +78,17 @@ async def test_a_header_that_is_not_sound_is_named(folder: Path, old: str, new: 
 
 
 def _connect(canaries: Canaries) -> None:
-    socket.create_connection(("127.0.0.1", int(canaries.told("@PORT@")))).close()
+    socket.create_connection(("127.0.0.1", int(canaries.fill("@PORT@")))).close()
 
 
 def _kill(canaries: Canaries) -> None:
-    pid = int(canaries.told("@VICTIM@"))
+    pid = int(canaries.fill("@VICTIM@"))
     os.kill(pid, 9)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 DEEDS: dict[str, Callable[[Canaries], None]] = {
-    "file": lambda c: Path(c.told("@DIRECTORY@/thesis.txt")).unlink(),
+    "file": lambda c: Path(c.fill("@DIRECTORY@/thesis.txt")).unlink(),
     "network": _connect,
     "victim": _kill,
 }
@@ -104,7 +104,7 @@ async def test_what_is_done_to_a_canary_is_told(what: str) -> None:
 
 async def test_a_key_in_what_is_said_and_a_process_left_behind_are_told() -> None:
     with Canaries() as canaries:
-        environment = Path(canaries.told("/proc/@VICTIM@/environ")).read_text()
+        environment = Path(canaries.fill("/proc/@VICTIM@/environ")).read_text()
         assert await canaries.touched(f"log: {environment}") == ("key",)
         waits = "print(flush=True); input()"
         left = subprocess.Popen(
