@@ -8,13 +8,14 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dotenv import dotenv_values
 from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from kernel_agent.errors import MistypedSetting, UsageError, meant, nearest
+from kernel_agent.providers import NAMES, PROVIDERS
 from rag import text_files
 
 PREFIX = "KERNEL_AGENT_"
@@ -28,19 +29,10 @@ OTHERS = (
 )
 """Variables that the library reads."""
 
-Provider = Literal[
-    "auto",
-    "templates",
-    "openai",
-    "gemini",
-    "anthropic",
-    "openrouter",
-    "ollama",
-    "vllm",
-    "custom",
-    "manual",
-    "replay",
-]
+if TYPE_CHECKING:
+    ProviderName = str
+else:
+    ProviderName = Literal[NAMES]
 
 
 def _key(variable: str, sentence: str, *also: str) -> Any:
@@ -79,7 +71,7 @@ class Settings(BaseSettings):
         protected_namespaces=(),
     )
 
-    provider: Provider = Field(
+    provider: ProviderName = Field(
         default="auto",
         description="Who proposes kernels: a model's provider, or `templates` (no key, no network); "
         "`auto` takes the first provider whose key is set, else templates.",
@@ -296,19 +288,15 @@ def mistyped(variables: Iterable[str]) -> Iterator[str]:
             yield f"{variable} is no setting and is ignored{meant}"
 
 
-KEYED = ("openai", "gemini", "anthropic", "openrouter")
-"""Providers that `auto` tries, in this order."""
-
-
 def provider_of(settings: Settings) -> str:
     """The provider that the settings name or, by `auto`, the first whose key is set; templates where none is."""
     if settings.provider != "auto":
         return settings.provider
     if settings.cassette is not None:
         return "replay"
-    for name in KEYED:
-        if getattr(settings, f"{name}_api_key") is not None:
-            return name
+    for row in PROVIDERS.values():
+        if row.needs_key and getattr(settings, row.keys[0]) is not None:
+            return row.name
     return "custom" if settings.base_url else "templates"
 
 
@@ -325,8 +313,7 @@ def resumed(kept: Settings, given: dict[str, Any]) -> tuple[Settings, tuple[str,
     settings = load_settings(**(before | given))
     if provider_of(settings) == provider_of(kept):
         return settings, ()
-    providers = set(get_args(Provider))
-    left = [name for name in OF_A_PROVIDER if {one.partition(":")[0] for one in models_of(before[name])} - providers]
+    left = [name for name in OF_A_PROVIDER if {one.partition(":")[0] for one in models_of(before[name])} - {*NAMES}]
     settings = load_settings(**(before | dict.fromkeys(left) | given))
     return settings, tuple(name for name in left if name not in given)
 
@@ -337,7 +324,7 @@ def _sentence(error: ValidationError) -> str:
     name = next((n for n in Settings.model_fields if place.casefold() in _names(n)), place)
     got = "" if is_key(name) else f", not {first['input']!r}"
     message = first["msg"]
-    known = get_args(Provider) if name == "provider" else ()
+    known = NAMES if name == "provider" else ()
     question = meant(str(first["input"]), known)
     return f"The setting `{name}` cannot be used: {message[:1].lower()}{message[1:]}{got}.{question}"
 

@@ -106,7 +106,7 @@ def _folders(settings: Settings) -> Iterator[DoctorLine]:
 
 
 def _proposer(settings: Settings) -> DoctorLine:
-    from kernel_agent.llm.providers import PROVIDERS
+    from kernel_agent.providers import PROVIDERS
     from kernel_agent.settings import provider_of
 
     name = provider_of(settings)

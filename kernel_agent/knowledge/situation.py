@@ -88,7 +88,7 @@ def situation(brief: Brief, idea: Idea | None = None, attempt: int = 0, log: str
         signals=seen.findings if seen else (),
         stalls=seen.stalls if seen else (),
         errors=log,
-        tried=() if idea else tuple(outcome.title for outcome in (*brief.lessons, *brief.siblings)),
+        tried=() if idea else tuple(outcome.title for outcome in (*brief.ancestors, *brief.siblings)),
         idea=f"{idea.title} {idea.account}" if idea else "",
         served=brief.served,
         turn=attempt,

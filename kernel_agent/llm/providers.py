@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,51 +13,13 @@ from kernel_agent.llm.manual import ManualModel
 from kernel_agent.llm.metered import Metered, counted, metered, most_reply
 from kernel_agent.llm.model import Answers, Model, Question, Reply, Role
 from kernel_agent.llm.openai_compatible import Endpoint, Extras
+from kernel_agent.providers import PROVIDERS, Provider
 from kernel_agent.run.budget import Budget
 from kernel_agent.run.journal import MANUAL
 from kernel_agent.settings import Settings, models_of, variable_of
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
-
-GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai/"
-
-
-@dataclass(frozen=True, slots=True)
-class Provider:
-    """Who can be the model: its OpenAI-compatible address, the settings with its key, the model where none is named.
-
-    No address: --base-url must give it. `limit_name` is what it calls the most tokens of a reply.
-    """
-
-    name: str
-    base_url: str | None = None
-    keys: tuple[str, ...] = ()
-    model: str | None = None
-    needs_key: bool = True
-    limit_name: str = "max_tokens"
-
-
-PROVIDERS: Mapping[str, Provider] = {
-    row.name: row
-    for row in (
-        Provider(
-            "openai",
-            "https://api.openai.com/v1",
-            ("openai_api_key",),
-            "gpt-6.1-sol",
-            limit_name="max_completion_tokens",
-        ),
-        Provider("gemini", GEMINI_URL, ("gemini_api_key",), "gemini-3.8-flash"),
-        Provider("anthropic", "https://api.anthropic.com/v1/", ("anthropic_api_key",), "claude-sonnet-5-5"),
-        Provider("openrouter", "https://openrouter.ai/api/v1", ("openrouter_api_key",)),
-        Provider("ollama", "http://localhost:11434/v1", needs_key=False),
-        Provider("vllm", "http://localhost:8000/v1", ("gateway_api_key",), needs_key=False),
-        Provider("custom", None, ("gateway_api_key", "openai_api_key"), needs_key=False),
-        Provider("manual", needs_key=False),
-        Provider("replay", needs_key=False),
-    )
-}
 
 
 def open_model(

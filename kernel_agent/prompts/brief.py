@@ -58,11 +58,11 @@ def facts(brief: Brief) -> dict[str, object]:
         "parent_time": _parent_time(brief),
         "parent_measured": _measured(evaluation, known) if evaluation else "nothing yet",
         "parent_profile": "\n".join(_profile(brief.parent_profile, _left(brief))) if brief.parent_profile else "",
-        "mate": brief.mate
+        "second_parent": brief.second_parent
         and {
-            "title": brief.mate.idea.title,
-            **_beside(brief.mate.trial.source, brief.parent.source),
-            "measured": _measured(brief.mate.evaluation, known),
+            "title": brief.second_parent.idea.title,
+            **_beside(brief.second_parent.trial.source, brief.parent.source),
+            "measured": _measured(brief.second_parent.evaluation, known),
         },
         "outcomes": _outcomes(brief),
         "promises": _promises(brief),
@@ -177,10 +177,10 @@ def _outcomes(brief: Brief) -> str:
     This round's own ideas come first, as none may repeat them, then what led to the parent and what was fastest, then
     the latest; it is told in the order in which it was tried.
     """
-    tried = [(one, "led to the parent") for one in brief.lessons]
+    tried = [(one, "led to the parent") for one in brief.ancestors]
     tried += [(one, "tried beside it") for one in brief.siblings]
     fastest = sorted(range(len(tried)), key=lambda at: -(tried[at][0].speedup or 0.0))[:FASTEST]
-    telling = {*range(len(brief.lessons)), *fastest}
+    telling = {*range(len(brief.ancestors)), *fastest}
     told: dict[int, str] = {}
     left = TRIED
     for at in sorted(range(len(tried)), key=lambda at: (tried[at][0].status is not None, at not in telling, -at)):
@@ -215,7 +215,7 @@ def _outcome(one: Outcome) -> str:
 
 def _promises(brief: Brief) -> str:
     """How the gains over a kernel that were predicted in this run compare with those that were measured."""
-    told = ((one.predicted, one.gain) for one in (*brief.lessons, *brief.siblings))
+    told = ((one.predicted, one.gain) for one in (*brief.ancestors, *brief.siblings))
     checked = [(promise, gain) for promise, gain in told if promise and gain]
     if not checked:
         return ""

@@ -52,7 +52,7 @@ class ModelProposer:
 
     async def ideas(self, brief: Brief, count: int) -> list[Idea]:
         """At most `count` new ideas for the parent; fewer where the model repeats what was tried."""
-        tried = {_plain(outcome.title) for outcome in (*brief.siblings, *brief.lessons)}
+        tried = {_plain(outcome.title) for outcome in (*brief.siblings, *brief.ancestors)}
         if brief.parent_idea:
             tried.add(_plain(brief.parent_idea.title))
         talk, place = _talk(brief, "ideas", count=count, idea_limit=IDEA), call_site.of_ideas(brief.round)
@@ -118,7 +118,7 @@ def _seen(brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> dic
         "status": evaluation.status.replace("_", " "),
         "meaning": MEANINGS[evaluation.status],
         "log": excerpt(prompts.clean(evaluation.log), trial.source) or "(nothing)",
-        "mends": outcomes(brief.mends),
+        "repair_history": outcomes(brief.repair_history),
     }
 
 

@@ -321,8 +321,8 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Mate:
-    """The second parent of a crossing: a passed trial of another idea."""
+class SecondParent:
+    """What a parent is crossed with: a passed trial of another idea."""
 
     trial: Trial
     idea: Idea
@@ -340,13 +340,13 @@ class Brief:
     parent_idea: Idea | None
     parent_evaluation: Evaluation | None
     siblings: tuple[Outcome, ...] = ()
-    lessons: tuple[Outcome, ...] = ()
+    ancestors: tuple[Outcome, ...] = ()
     passages: tuple[Passage, ...] = ()
     retrieval_mode: str = "none"
     parent_profile: Profile | None = None
     served: tuple[str, ...] = ()
-    mate: Mate | None = None
-    mends: tuple[Outcome, ...] = ()
+    second_parent: SecondParent | None = None
+    repair_history: tuple[Outcome, ...] = ()
     """For a repair: what became of the earlier versions of the same implementation."""
     advice: tuple[str, ...] = ()
     """What rules say of the problem's operators."""

@@ -1,24 +1,34 @@
-"""What may be told of a run to whoever proposes its next kernels: from earlier rounds alone."""
+"""The briefs of a run: what whoever proposes its next kernels may know, for ideas, for code and for repairs.
+
+Of the run it is what earlier rounds found, so that a resumed round asks the same.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from kernel_agent.run.tree import Run, chain, lineage, values
-from kernel_agent.run.types import Brief, Evaluation, Idea, Mate, Outcome, Profile, Status, Trial
+from kernel_agent.interfaces import Library
+from kernel_agent.knowledge.extract import fitting
+from kernel_agent.knowledge.situation import operators_of, situation
+from kernel_agent.prompts.advice import chosen, rules
+from kernel_agent.run.tree import SEEDING, Run, chain, lineage, values
+from kernel_agent.run.types import Brief, Evaluation, Idea, Outcome, Profile, SecondParent, Status, Trial
+from kernel_agent.search.selection import profiled
+from rag import Situation
 
 
-def _mate(run: Run, trial: Trial) -> Mate:
+def _second_parent(run: Run, trial: Trial) -> SecondParent:
     evaluation = run.evaluation(trial)
     assert trial.idea is not None and evaluation is not None, "parents have passed"
-    return Mate(trial, run.ideas[trial.idea], evaluation)
+    return SecondParent(trial, run.ideas[trial.idea], evaluation)
 
 
-def outcome(run: Run, idea: Idea, seen: Mapping[str, Profile]) -> Outcome | None:
+def outcome(run: Run, idea: Idea, profiles: Mapping[str, Profile]) -> Outcome | None:
     """What became of an idea: its fastest trial, or how its last one failed, or that no code came; None before that.
 
-    `seen` are the profiles that may be told, by source.
+    `profiles` are those that may be told, by source.
     """
     judged = [
         (trial, evaluation)
@@ -37,27 +47,32 @@ def outcome(run: Run, idea: Idea, seen: Mapping[str, Profile]) -> Outcome | None
     parent = run.trials[idea.parent]
     gain = speedup / (run.speedup(parent) or 1.0) if parent.idea else None
     others = [f"{values(one)} {found:.2f}x" for found, one in passed if one.tuned and one is not trial]
-    return replace(told, status=Status.PASSED, speedup=speedup, gain=gain, remark=_seen(trial, others, seen))
+    return replace(told, status=Status.PASSED, speedup=speedup, gain=gain, remark=_limit(trial, others, profiles))
 
 
-def _seen(trial: Trial, others: Sequence[str], seen: Mapping[str, Profile]) -> str:
+def _limit(trial: Trial, others: Sequence[str], profiles: Mapping[str, Profile]) -> str:
     """The values that a sweep chose for a trial, the `others` that it tried, and what a profiler saw limit it."""
     parts = [f"with {values(trial)}"] if trial.tuned else []
     parts += [f"swept to no gain: {', '.join(others)}"] if others else []
-    if (profile := seen.get(trial.source_id)) and profile.bound != "unknown":
+    if (profile := profiles.get(trial.source_id)) and profile.bound != "unknown":
         parts.append(f"bound by {profile.bound}: {[*profile.findings, profile.why][0]}")
     return "; ".join(parts)
 
 
 def brief(
-    run: Run, parent: Trial, round: int, mate: str | None = None, seen: Mapping[str, Profile] | None = None
+    run: Run,
+    parent: Trial,
+    round: int,
+    second_parent: str | None = None,
+    profiles: Mapping[str, Profile] | None = None,
+    advice: tuple[str, ...] = (),
 ) -> Brief:
     """What may be known of a parent in a round, from earlier rounds alone, so that a resumed round asks the same.
 
-    Lessons are the ideas that led to the parent, siblings all other ideas of the run; `mate` is a second parent's id,
-    `seen` the profiles of earlier rounds by source, all where it is None.
+    Ancestors are the ideas that led to the parent, siblings all other ideas of the run; `second_parent` is a trial's
+    id, `profiles` those of earlier rounds by source, all where it is None.
     """
-    seen = run.profiles if seen is None else seen
+    profiles = run.profiles if profiles is None else profiles
     path = lineage(run, parent)
     own = list(dict.fromkeys(trial.idea for trial in path if trial.idea))
     others = [i for i in run.ideas.values() if i.round < round and i.id not in own]
@@ -68,14 +83,87 @@ def brief(
         parent=parent,
         parent_idea=run.ideas[parent.idea] if parent.idea else None,
         parent_evaluation=run.evaluation(parent),
-        siblings=_outcomes(run, others, seen),
-        lessons=_outcomes(run, (run.ideas[idea] for idea in own), seen),
-        parent_profile=seen.get(parent.source_id),
-        mate=_mate(run, run.trials[mate]) if mate else None,
+        siblings=_outcomes(run, others, profiles),
+        ancestors=_outcomes(run, (run.ideas[idea] for idea in own), profiles),
+        parent_profile=profiles.get(parent.source_id),
+        second_parent=_second_parent(run, run.trials[second_parent]) if second_parent else None,
+        advice=advice,
     )
 
 
-def mends(run: Run, idea: Idea, failed: Trial) -> tuple[Outcome, ...]:
+REFUSED = "says what another says; say something that differs in mechanism"
+
+
+@dataclass(slots=True)
+class Briefs:
+    """Makes the briefs of a run. What the tree says of a parent is the same for a whole round, so it is kept.
+
+    Without a `library` there are no passages.
+    """
+
+    run: Run
+    library: Library | None = None
+    _advice: tuple[str, ...] = field(init=False)
+    _kept: dict[tuple[int, str, str | None], Brief] = field(default_factory=dict)
+    _profiles: dict[int, dict[str, Profile]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises UsageError where the user's rules cannot be read."""
+        run = self.run
+        operators = operators_of(run.problem, run.description)
+        self._advice = chosen(rules(run.settings.prompt_rules), operators, run.problem.target)
+
+    async def for_ideas(
+        self, parent: Trial, round: int, before: Sequence[Idea] = (), second_parent: str | None = None
+    ) -> Brief:
+        """For new ideas on a parent; `before` are this round's ideas so far."""
+        brief = self._of_parent(parent, round, second_parent)
+        if before:
+            tried = (Outcome(one.title, None, None) for one in before)
+            served = tuple(dict.fromkeys(passage for one in before for passage in one.passages))
+            brief = replace(brief, siblings=(*brief.siblings, *tried), served=served)
+        brief = await self._with_passages(brief, situation(brief))
+        return replace(brief, experiences=fitting(self.run, brief))
+
+    async def for_code(self, idea: Idea, attempt: int, log: str = "") -> Brief:
+        """For an implementation of an idea; `log` is what the judge said of an earlier version."""
+        brief = self._of_parent(self.run.trials[idea.parent], idea.round, idea.second_parent)
+        return await self._with_passages(brief, situation(brief, idea, attempt, log))
+
+    async def for_repair(self, idea: Idea, failed: Trial, evaluation: Evaluation) -> Brief:
+        """For another version of a trial that failed."""
+        brief = await self.for_code(idea, failed.attempt, evaluation.log)
+        return replace(brief, repair_history=repair_history(self.run, idea, failed))
+
+    def _of_parent(self, parent: Trial, round: int, second_parent: str | None) -> Brief:
+        key = round, parent.id, second_parent
+        if key not in self._kept:
+            profiles = self._profiles_before(round)
+            self._kept[key] = brief(self.run, parent, round, second_parent, profiles, self._advice)
+        return self._kept[key]
+
+    async def _with_passages(self, brief: Brief, situation: Situation) -> Brief:
+        if self.library is None:
+            return brief
+        answer = await asyncio.to_thread(self.library.consult, situation)
+        return replace(brief, passages=answer.passages, retrieval_mode=answer.mode)
+
+    def _profiles_before(self, round: int) -> dict[str, Profile]:
+        """The profiles, by source, that were taken before a round."""
+        known = max((earlier for earlier in self._profiles if earlier <= round), default=SEEDING)
+        for later in range(known, round):
+            self._profiles[later + 1] = self._profiles.get(later, {}) | profiled(self.run, later)
+        return self._profiles.get(round, {})
+
+
+def asked_again(brief: Brief, proposed: Iterable[Idea], fresh: Iterable[Idea]) -> Brief:
+    """The same brief where some of the proposed ideas repeat what was tried: those that are not fresh are refused."""
+    titles = {idea.title for idea in fresh}
+    told = (Outcome(one.title, None, None, "" if one.title in titles else REFUSED) for one in proposed)
+    return replace(brief, siblings=(*brief.siblings, *told))
+
+
+def repair_history(run: Run, idea: Idea, failed: Trial) -> tuple[Outcome, ...]:
     """What became of the versions of an implementation before the one that failed last."""
     found = []
     for trial in chain(run, idea, failed.attempt):
@@ -90,6 +178,6 @@ def _remark(evaluation: Evaluation) -> str:
     return next(iter(evaluation.log.strip().splitlines()), "")
 
 
-def _outcomes(run: Run, ideas: Iterable[Idea], seen: Mapping[str, Profile]) -> tuple[Outcome, ...]:
-    found = (outcome(run, idea, seen) for idea in ideas)
+def _outcomes(run: Run, ideas: Iterable[Idea], profiles: Mapping[str, Profile]) -> tuple[Outcome, ...]:
+    found = (outcome(run, idea, profiles) for idea in ideas)
     return tuple(o for o in found if o is not None)

@@ -10,14 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from kernel_agent.delivery import delivered
 from kernel_agent.errors import BudgetSpent, Unprofiled, Unusable
 from kernel_agent.interfaces import Bench, Library, Proposer
-from kernel_agent.knowledge.extract import fitting
-from kernel_agent.knowledge.situation import operators_of, situation
-from kernel_agent.prompts.advice import Advice, chosen, rules
 from kernel_agent.run import tree
 from kernel_agent.run.budget import Budget
 from kernel_agent.run.events import (
@@ -38,13 +34,11 @@ from kernel_agent.run.events import (
 )
 from kernel_agent.run.journal import Journal
 from kernel_agent.run.tree import Confirmation, Delivered, Diagnosis, EvaluationRecord, Ideas, Record, Run, Unwritten
-from kernel_agent.run.types import Brief, Delivery, Evaluation, Idea, Outcome, Profile, Status, Trial
-from kernel_agent.search import briefing, novelty, selection, tuning
+from kernel_agent.run.types import Brief, Delivery, Evaluation, Idea, Status, Trial
+from kernel_agent.search import novelty, selection, tuning
+from kernel_agent.search.briefing import Briefs, asked_again
 from kernel_agent.search.concurrency import together
 from kernel_agent.search.tuning import Tunable
-from rag import Situation
-
-REFUSED = "says what another says; say something that differs in mechanism"
 
 
 @dataclass(slots=True)
@@ -65,15 +59,13 @@ class Search:
     stopped: str | None = None
     _spent: BudgetSpent | None = None
     _unusable: Unusable | None = None
-    _briefs: dict[tuple[int, str, str | None], Brief] = field(default_factory=dict)
-    _seen: dict[int, dict[str, Profile]] = field(default_factory=dict)
+    _briefs: Briefs = field(init=False)
     _kept: frozenset[str] = field(init=False)
-    _rules: tuple[Advice, ...] = field(init=False)
     _profiled: bool = True
     _locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     def __post_init__(self) -> None:
-        self._rules = rules(self.run.settings.prompt_rules)
+        self._briefs = Briefs(self.run, self.library)
         for evaluation in self.run.evaluations.values():
             self.budget.reserve(evaluation.stages)
         self._kept = frozenset(t.id for t in self.run.trials.values() if t.source_id in self.run.evaluations)
@@ -140,26 +132,22 @@ class Search:
         return ideas
 
     async def ideas(
-        self, parent: Trial, count: int, number: int, taken: tuple[Idea, ...], mate: Trial | None = None
+        self, parent: Trial, count: int, number: int, before: tuple[Idea, ...], other: Trial | None = None
     ) -> tuple[Idea, ...]:
         """New ideas on a parent; where some repeat what was tried, others are asked for in their place, once."""
-        crossed = mate.id if mate else None
-        brief = await self.brief(parent, number, taken=taken, mate=crossed)
-        brief = replace(brief, experiences=fitting(self.run, brief))
+        crossed = other.id if other else None
+        brief = await self._briefs.for_ideas(parent, number, before, crossed)
         proposed = await self.proposed(brief, count)
-        fresh = (await self.new(parent, number, proposed, taken))[:count]
+        fresh = (await self.new(parent, number, proposed, before))[:count]
         if len(fresh) < min(count, len(proposed)):
-            kept = {idea.title for idea in fresh}
-            told = (Outcome(one.title, None, None, "" if one.title in kept else REFUSED) for one in proposed)
-            again = replace(brief, siblings=(*brief.siblings, *told))
-            others = await self.proposed(again, count - len(fresh))
-            fresh += (await self.new(parent, number, others, (*taken, *fresh)))[: count - len(fresh)]
+            others = await self.proposed(asked_again(brief, proposed, fresh), count - len(fresh))
+            fresh += (await self.new(parent, number, others, (*before, *fresh)))[: count - len(fresh)]
         return tuple(replace(idea, passages=idea.passages or _ids(brief), second_parent=crossed) for idea in fresh)
 
-    async def new(self, parent: Trial, number: int, proposed: list[Idea], taken: tuple[Idea, ...]) -> tuple[Idea, ...]:
+    async def new(self, parent: Trial, number: int, proposed: list[Idea], before: tuple[Idea, ...]) -> tuple[Idea, ...]:
         """Those of the proposed ideas that say something new."""
         likeness = self.library.likeness if self.library else novelty.unknown
-        return await asyncio.to_thread(novelty.new_ideas, self.run, parent, number, proposed, taken, likeness)
+        return await asyncio.to_thread(novelty.new_ideas, self.run, parent, number, proposed, before, likeness)
 
     async def proposed(self, brief: Brief, count: int) -> list[Idea]:
         """The proposer's ideas; where its replies are of no use that is said, and there are none."""
@@ -209,12 +197,9 @@ class Search:
 
     async def source(self, idea: Idea, attempt: int, step: int, failed: tuple[Trial, Evaluation] | None) -> str | None:
         """What the proposer writes for an implementation's step."""
-        log = failed[1].log if failed else ""
-        known = partial(situation, idea=idea, attempt=attempt, log=log)
-        brief = await self.brief(self.run.trials[idea.parent], idea.round, known, mate=idea.second_parent)
         if failed is None:
-            return await self.proposer.write(brief, idea, attempt)
-        brief = replace(brief, mends=briefing.mends(self.run, idea, failed[0]))
+            return await self.proposer.write(await self._briefs.for_code(idea, attempt), idea, attempt)
+        brief = await self._briefs.for_repair(idea, *failed)
         spent = step > self.run.settings.max_repairs
         mend = self.proposer.escalate if spent else self.proposer.repair
         return await mend(brief, idea, *failed)
@@ -333,42 +318,6 @@ class Search:
     def delivered(self, trial: Trial) -> str:
         """The file that a trial would be delivered as."""
         return delivered(trial.source, self.run.problem, self.run.description, self.run.settings.bind)
-
-    async def brief(
-        self,
-        parent: Trial,
-        number: int,
-        known: Callable[[Brief], Situation] = situation,
-        taken: tuple[Idea, ...] = (),
-        mate: str | None = None,
-    ) -> Brief:
-        """What the tree says of a parent, with the passages that the library finds for what is known of it.
-
-        The tree's word is the same for a whole round, so it is kept; `taken` are this round's ideas so far, `mate` is a
-        second parent's id.
-        """
-        key = number, parent.id, mate
-        if key not in self._briefs:
-            advice = chosen(self._rules, operators_of(self.run.problem, self.run.description), self.run.problem.target)
-            self._briefs[key] = replace(
-                briefing.brief(self.run, parent, number, mate, self.seen(number)), advice=advice
-            )
-        brief = self._briefs[key]
-        if taken:
-            tried = (Outcome(one.title, None, None) for one in taken)
-            served = tuple(dict.fromkeys(passage for one in taken for passage in one.passages))
-            brief = replace(brief, siblings=(*brief.siblings, *tried), served=served)
-        if self.library is None:
-            return brief
-        answer = await asyncio.to_thread(self.library.consult, known(brief))
-        return replace(brief, passages=answer.passages, retrieval_mode=answer.mode)
-
-    def seen(self, number: int) -> dict[str, Profile]:
-        """The profiles, by source, that the briefs of a round may tell."""
-        known = max((earlier for earlier in self._seen if earlier <= number), default=tree.SEEDING)
-        for later in range(known, number):
-            self._seen[later + 1] = self._seen.get(later, {}) | selection.profiled(self.run, later)
-        return self._seen.get(number, {})
 
     def record(self, record: Record) -> None:
         """First on disk, then in memory: what the run holds is never lost."""

@@ -82,7 +82,8 @@ class ScriptedProposer:
 
     async def ideas(self, brief: Brief, count: int) -> list[Idea]:
         self.asked.append(brief)
-        marks = [digest(number, brief.round, brief.parent.id, brief.mate).translate(LETTERS) for number in range(count)]
+        other = brief.second_parent.trial.id if brief.second_parent else None
+        marks = [digest(number, brief.round, brief.parent.id, other).translate(LETTERS) for number in range(count)]
         titles = [f"{mark} differs" for mark in marks]
         return [Idea("", 0, "", title, "because") for title in titles]
 

@@ -70,9 +70,9 @@ class Templates:
 
     def _joined(self, brief: Brief, parent: Genes) -> Iterator[Genes]:
         """The untried crosses with a second parent, where there is one."""
-        if brief.mate and brief.mate.idea.change and self._space.fits(brief.mate.idea.change):
-            tried = {outcome.title for outcome in (*brief.siblings, *brief.lessons)}
-            crossed = _crossed(parent, [dict(brief.mate.idea.change)])
+        if (other := brief.second_parent) and other.idea.change and self._space.fits(other.idea.change):
+            tried = {outcome.title for outcome in (*brief.siblings, *brief.ancestors)}
+            crossed = _crossed(parent, [dict(other.idea.change)])
             yield from (genes for genes in crossed if self._space.title(genes) not in tried)
 
     def _apart(self, options: Iterable[Genes]) -> Iterator[Genes]:
@@ -106,7 +106,7 @@ class Templates:
         """Untried changes of one or two genes and crosses with siblings, by what each value has been worth so far."""
         space = self._space
         by_title = {space.title(genes): genes for genes in space.every()}
-        outcomes = [o for o in (*brief.siblings, *brief.lessons) if o.title in by_title]
+        outcomes = [o for o in (*brief.siblings, *brief.ancestors) if o.title in by_title]
         judged = [(by_title[o.title], o) for o in outcomes if o.status is not None]
         waiting = Counter(item for o in outcomes if o.status is None for item in by_title[o.title].items())
         tried = self._attempts(self._genes(brief.parent_idea)) if brief.parent_idea else set[str]()

@@ -28,7 +28,7 @@ def test_what_could_not_be_traced_is_read_off_the_source() -> None:
 
 
 def test_ideas_leave_out_what_was_tried_and_served_and_code_asks_for_the_idea_itself() -> None:
-    known = replace(brief("cuda"), lessons=(Outcome("Fuse", Status.PASSED, 1.2),), served=("p1",))
+    known = replace(brief("cuda"), ancestors=(Outcome("Fuse", Status.PASSED, 1.2),), served=("p1",))
     assert (situation(known).tried, situation(known).served, situation(known).idea) == (("Fuse",), ("p1",), "")
     written = situation(known, Idea("i", 1, "p", "Tile", "reuse"), attempt=1)
     assert (written.tried, written.idea, written.turn) == ((), "Tile reuse", 1)

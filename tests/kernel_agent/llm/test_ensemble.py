@@ -16,7 +16,7 @@ from kernel_agent.llm import call_site as places
 from kernel_agent.llm.call_site import CallSite
 from kernel_agent.llm.ensemble import Pull, pulled, reward, turn
 from kernel_agent.llm.prices import Price
-from kernel_agent.llm.providers import PROVIDERS
+from kernel_agent.providers import PROVIDERS
 from kernel_agent.run.journal import Journal
 from kernel_agent.run.tree import EvaluationRecord, Ideas, Run
 from kernel_agent.run.types import Idea, Trial, digest
@@ -217,7 +217,7 @@ async def test_an_ensemble_may_serve_every_role_and_span_providers(
 ) -> None:
     given = PAIR | {"code_model": None, "model_name": "good,openai:bad", "num_rounds": 2, "max_repairs": 1}
     async with ScriptedOpenAI(Pair()) as server, ScriptedOpenAI(Pair()) as other:
-        monkeypatch.setitem(PROVIDERS, "openai", replace(PROVIDERS["openai"], base_url=other.url))  # type: ignore
+        monkeypatch.setitem(PROVIDERS, "openai", replace(PROVIDERS["openai"], base_url=other.url))
         await run(tmp_path, server, **given, helper_model="good, bad", openai_api_key="k")
     assert {body["model"] for body in other.requests} == {"bad"} and set(other.keys) == {"bearer k"}
     asked = asked_by_place(tmp_path / "run")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kernel_agent.llm.prices import Price, _stepped, price_of, read_prices
-from kernel_agent.llm.providers import PROVIDERS
+from kernel_agent.providers import PROVIDERS
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,10 @@ from kernel_agent.run.types import (
     Evaluation,
     Idea,
     Interval,
-    Mate,
     Outcome,
     Problem,
     Profile,
+    SecondParent,
     Status,
     Timing,
     Trial,
@@ -144,7 +144,7 @@ async def test_ideas_are_read_bound_to_their_parent_and_cut_to_the_count() -> No
 async def test_titles_that_the_lineage_tried_are_dropped_and_so_are_repeats() -> None:
     here = brief(
         siblings=(Outcome("Vector loads", Status.PASSED, 1.2),),
-        lessons=(Outcome("Two rows a block", Status.WRONG, None),),
+        ancestors=(Outcome("Two rows a block", Status.WRONG, None),),
         parent_idea=Idea("i", 1, "p", "Warp shuffles", ""),
     )
     rows = ["vector-loads!", "Two  Rows a Block", "warp shuffles", "Async copy", "ASYNC COPY"]
@@ -313,7 +313,7 @@ async def test_each_kind_of_failure_has_its_own_prompt_and_only_its_own() -> Non
 async def test_a_helper_diagnoses_first_and_the_last_try_belongs_to_another_model() -> None:
     one, trial = Idea("i", 1, "p", "Vector loads", ""), Trial("i", 0, 2, "p", "# candidate")
     wrong = Evaluation(Status.WRONG, "output 0: all of them lie in [0 to 3, 960 to 999]")
-    here = brief(mends=(Outcome("first version", Status.BUILD_ERROR, None, "expected a ;"),))
+    here = brief(repair_history=(Outcome("first version", Status.BUILD_ERROR, None, "expected a ;"),))
     answers = {
         "cheap": Say("The tail is skipped. ```python\nrm -rf\n```"),
         "tiny": Say(fenced(SOURCE + KERNEL)),
@@ -349,8 +349,10 @@ async def test_of_a_second_parent_that_is_much_like_the_first_its_differences_ar
     first, came_of = Trial("i", 0, 0, None, "\n".join(rows)), Idea("i", 1, "p", "Another line", "")
 
     async def told(source: str) -> str:
-        mate = Mate(Trial("m", 0, 0, "p", source), came_of, Evaluation(Status.WRONG, "off"))
-        _, requests = await think("ideas", brief(parent=first, mate=mate), 2, script=[Say(json.dumps([idea("A")]))])
+        other = SecondParent(Trial("m", 0, 0, "p", source), came_of, Evaluation(Status.WRONG, "off"))
+        _, requests = await think(
+            "ideas", brief(parent=first, second_parent=other), 2, script=[Say(json.dumps([idea("A")]))]
+        )
         return said(requests[0]).partition("## The other parent")[2]
 
     assert "-step_20 = 20\n+step_20 = 'faster'" in (like := await told(other)) and "step_30" not in like
@@ -368,7 +370,7 @@ async def test_the_brief_is_told_in_numbers() -> None:
             Outcome("Two rows a block", Status.BUILD_ERROR, None, "no such type"),
             Outcome("Split", Status.PASSED, 2.0, "bound by latency: one wave", 0.5, 1.5, "two blocks a row\nthen one"),
         ),
-        lessons=(Outcome("Warp shuffles", Status.PASSED, 4.0, "", 4.0, 3.0),),
+        ancestors=(Outcome("Warp shuffles", Status.PASSED, 4.0, "", 4.0, 3.0),),
         passages=(Passage("p1", "page", "Loads", "Width", "Use float4.", "docs/loads.md"),),
         retrieval_mode="lexical",
         parent_profile=Profile(
@@ -447,9 +449,9 @@ def tried(count: int, status: Status | None = Status.PASSED) -> tuple[Outcome, .
 
 
 def test_what_a_long_run_tried_is_told_within_bounds_and_what_tells_most_is_told_whole() -> None:
-    lessons = tuple(Outcome(f"step {number}", Status.PASSED, 0.5, gist="as a whole") for number in range(6))
+    ancestors = tuple(Outcome(f"step {number}", Status.PASSED, 0.5, gist="as a whole") for number in range(6))
     new = tried(32, None)
-    text = str(facts(brief(siblings=(*tried(640), *new), lessons=lessons))["outcomes"])
+    text = str(facts(brief(siblings=(*tried(640), *new), ancestors=ancestors))["outcomes"])
     rows = text.split("\n")
     assert len(text) <= TRIED + 100 and rows[-1] == f"... and {678 - len(rows) + 1} more"
     assert all(any(one.title in row for row in rows) for one in new)
@@ -505,12 +507,12 @@ def hostile_brief(target: str, text: str) -> Brief:
         problem=Problem("p", f"# {text}\n{SOURCE}", target),
         passages=(Passage("p1", text, text, text, text, text),),
         siblings=(Outcome(text, Status.WRONG, None, text), Outcome(text, None, None, text)),
-        lessons=(Outcome(text, Status.PASSED, 1.5, text),),
-        mends=(Outcome(text, Status.BUILD_ERROR, None, text),),
+        ancestors=(Outcome(text, Status.PASSED, 1.5, text),),
+        repair_history=(Outcome(text, Status.BUILD_ERROR, None, text),),
         parent=Trial("i", 0, 0, None, text),
         parent_idea=evil,
         parent_profile=profile,
-        mate=Mate(Trial("m", 0, 0, "p", text), evil, Evaluation(Status.WRONG, text)),
+        second_parent=SecondParent(Trial("m", 0, 0, "p", text), evil, Evaluation(Status.WRONG, text)),
         experiences=(experience(title=text, verdict="wrong", why=text, device=text, torch=text),),
         description=replace(brief(target).description, notes=(text,), graph=None, graph_error=text),
     )

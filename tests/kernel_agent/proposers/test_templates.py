@@ -172,7 +172,7 @@ async def test_ideas_are_distinct_and_the_same_each_time(name: str, device: Devi
 async def test_later_ideas_depart_from_the_parent_and_from_what_was_tried(device: Device) -> None:
     brief, templates = later_brief(device)
     ideas = await templates.ideas(brief, 6)
-    tried = {outcome.title for outcome in (*brief.siblings, *brief.lessons)}
+    tried = {outcome.title for outcome in (*brief.siblings, *brief.ancestors)}
     assert len(ideas) == 6
     assert not tried & {idea.title for idea in ideas}
     assert brief.parent.source not in [await templates.write(brief, idea, 0) for idea in ideas]
@@ -193,7 +193,7 @@ def later_brief(device: Device) -> tuple[Brief, Templates]:
     failed = tuple(Outcome(idea.title, Status.BUILD_ERROR, None) for idea in ideas[2:])
     parent = Trial(ideas[0].id, 1, 0, first.parent.id, "")
     brief = replace(first, round=2, parent=parent, parent_idea=ideas[0])
-    return replace(brief, siblings=outcomes[1:] + failed, lessons=outcomes[:1]), templates
+    return replace(brief, siblings=outcomes[1:] + failed, ancestors=outcomes[:1]), templates
 
 
 async def test_what_made_siblings_faster_is_tried_first() -> None:

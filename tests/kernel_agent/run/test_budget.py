@@ -18,7 +18,7 @@ from kernel_agent import KernelAgent
 from kernel_agent.errors import BudgetSpent, ProviderError, UsageError
 from kernel_agent.llm import cassette
 from kernel_agent.llm.prices import Price
-from kernel_agent.llm.providers import PROVIDERS
+from kernel_agent.providers import PROVIDERS
 from kernel_agent.run.budget import Budget, Charge, Clock, Limits
 from kernel_agent.run.events import Confirmed, Event, Stopped
 from kernel_agent.run.journal import Journal, read
@@ -126,7 +126,7 @@ async def test_models_of_several_providers_are_charged_to_the_cent_and_their_run
 ) -> None:
     async with ScriptedOpenAI(Crew()) as server, ScriptedOpenAI(Crew()) as others:
         for name in ("anthropic", "gemini"):
-            monkeypatch.setitem(PROVIDERS, name, replace(PROVIDERS[name], base_url=others.url))  # type: ignore[arg-type]
+            monkeypatch.setitem(PROVIDERS, name, replace(PROVIDERS[name], base_url=others.url))
         results = await run(tmp_path, server, record=tmp_path / "tape.jsonl", **CREW)
     asked = Counter(body["model"] for body in (*server.requests, *others.requests))
     prices = {"tiny": Price(2, 30), "claude-haiku-4-5": Price(1, 5), "gemini-3.5-flash": Price(1.5, 9)}

@@ -241,7 +241,7 @@ def test_a_brief_tells_the_lineage_s_lessons_apart_from_other_tries() -> None:
         run.record(trial := Trial(one.id, 0, 0, run.reference.id, source))
         run.record(EvaluationRecord(trial.source_id, evaluation_of(source, "eager")))
     brief = briefing.brief(run, tree.best(run), 2)
-    assert [(o.title, o.status, o.speedup) for o in brief.lessons] == [("good", Status.PASSED, 2.0)]
+    assert [(o.title, o.status, o.speedup) for o in brief.ancestors] == [("good", Status.PASSED, 2.0)]
     assert [(o.title, o.status, o.remark) for o in brief.siblings] == [("bad", Status.WRONG, "scripted wrong")]
     assert brief.parent_idea == good and brief.parent_evaluation == run.evaluation(brief.parent)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel_agent import interfaces
 from kernel_agent.errors import BudgetSpent, ServerError
 from kernel_agent.knowledge.situation import situation
 from kernel_agent.run import tree
@@ -65,10 +66,16 @@ class Writes(ScriptedProposer):
         return self.repairs.pop(0) if self.repairs else None
 
 
-def search(journal: Journal, proposer: ScriptedProposer, bench: InProcessBench, **settings: object) -> Search:
+def search(
+    journal: Journal,
+    proposer: ScriptedProposer,
+    bench: InProcessBench,
+    library: interfaces.Library | None = None,
+    **settings: object,
+) -> Search:
     run = journal.load()
     run.settings = small_settings(**settings)
-    return Search(run, journal, proposer, bench)
+    return Search(run, journal, proposer, bench, library)
 
 
 async def test_a_run_plays_its_rounds_judges_each_source_once_and_keeps_everything(journal: Journal) -> None:
@@ -83,7 +90,8 @@ async def test_a_run_plays_its_rounds_judges_each_source_once_and_keeps_everythi
     judged = [event for event in events if isinstance(event, TrialJudged)]
     assert {event.trial.id for event in judged} == set(play.run.trials) - {play.run.reference.id}
     assert sum(not event.shared for event in judged) == len(bench.judged)
-    assert [event for event in events if isinstance(event, Confirmed)][-1].trial == winner == tree.winner(play.run)
+    accepted = [event.trial for event in events if isinstance(event, Confirmed) and event.accepted]
+    assert winner in accepted and winner == tree.winner(play.run)
     assert journal.load() == read(journal.directory) and journal.load().trials == play.run.trials
 
 
@@ -135,7 +143,7 @@ async def test_when_repairs_are_spent_or_give_nothing_new_one_last_try_escalates
     steps = tree.chain(play.run, next(iter(play.run.ideas.values())), 0)
     assert [(step.step, step.source) for step in steps] == [(0, wrong), (1, again), (5, "# speed: 2")]
     assert proposer.repairs == ["never asked for"], "a repair that gives an earlier version again ends the repairs"
-    assert [(one.title, one.status) for one in proposer.asked[0].mends] == [("first version", "wrong")]
+    assert [(one.title, one.status) for one in proposer.asked[0].repair_history] == [("first version", "wrong")]
     assert winner == steps[2] and bench.judged == [wrong, again, "# speed: 2"]
 
 
@@ -225,7 +233,7 @@ async def test_later_briefs_tell_what_a_sweep_tried_to_no_gain(journal: Journal)
             return await super().ideas(brief, count)
 
     await search(journal, Remembers(), Tuning(), num_rounds=2, branching_factor=1, implementations_per_idea=1).play()
-    remarks = [one.remark for one in (*asked[-1].lessons, *asked[-1].siblings)]
+    remarks = [one.remark for one in (*asked[-1].ancestors, *asked[-1].siblings)]
     assert any("swept to no gain: " in remark and remark.startswith("with ") for remark in remarks), remarks
 
 
@@ -265,7 +273,7 @@ async def test_one_idea_of_a_later_round_crosses_two_parents(journal: Journal) -
     assert len(second) == 4 and len(crossed) == 1
     pair = selection.crossing(play.run, 2)
     assert pair is not None and (crossed[0].parent, crossed[0].second_parent) == (pair[0].id, pair[1].id)
-    told = [brief.mate for brief in proposer.asked if brief.mate]
+    told = [brief.second_parent for brief in proposer.asked if brief.second_parent]
     assert {mate.trial.id for mate in told} == {crossed[0].second_parent} and len(told) >= 2, "asked for, then written"
     assert play.run.trials[crossed[0].parent].idea != play.run.trials[crossed[0].second_parent or ""].idea
     assert journal.load().ideas == play.run.ideas
@@ -452,7 +460,7 @@ async def test_what_disappointed_is_profiled_too_and_the_next_briefs_say_why_it_
     await search(journal, proposer, bench, num_rounds=2, branching_factor=8).play()
     parents = {"# speed: 3.0", "# speed: 2.9", "# speed: 0.9"}
     assert set(bench.profiled[0]) == parents | {"# speed: 0.5", "# speed: 0.7"}
-    told = {one.title: one for one in (*proposer.asked[-1].siblings, *proposer.asked[-1].lessons)}
+    told = {one.title: one for one in (*proposer.asked[-1].siblings, *proposer.asked[-1].ancestors)}
     assert (told["# speed: 0.5"].speedup, told["# speed: 0.5"].predicted) == (0.5, 4.0)
     assert told["# speed: 0.5"].remark.startswith("bound by") and told["# speed: 0.6"].remark == ""
 
@@ -550,8 +558,7 @@ async def test_passages_reach_the_briefs_and_the_ideas(journal: Journal) -> None
             return ()
 
     proposer, shelf = ScriptedProposer(), Shelf()
-    play = search(journal, proposer, InProcessBench(), num_rounds=1)
-    play.library = shelf
+    play = search(journal, proposer, InProcessBench(), shelf, num_rounds=1)
     await play.play()
     assert all(brief.passages and brief.retrieval_mode == "lexical" for brief in proposer.asked)
     assert all(idea.passages == ("p1",) for idea in play.run.ideas.values())
@@ -581,8 +588,8 @@ async def test_an_idea_that_means_the_same_to_the_library_s_vectors_is_refused_t
             return f"# {idea.title}"
 
     proposer = Repeats()
-    play = search(journal, proposer, InProcessBench(), num_rounds=1, branching_factor=3, implementations_per_idea=1)
-    play.library = Shelf()
+    few = {"num_rounds": 1, "branching_factor": 3, "implementations_per_idea": 1}
+    play = search(journal, proposer, InProcessBench(), Shelf(), **few)
     await play.play()
     assert [idea.title for idea in play.run.ideas.values()] == ["Ring of tiles", "Online softmax", "Wide loads"]
 
