@@ -23,6 +23,7 @@ from kernel_agent.run.tree import Run
 from kernel_agent.run.types import Brief, Idea
 from kernel_agent.search.briefing import brief
 from kernel_agent.settings import load_settings, provider_of, rows
+from tests.support.edits import edit
 from tests.support.scripted_openai import Say, ScriptedOpenAI
 from tests.support.scripted_run import DESCRIPTION, PROBLEM, ROOT, ScriptedProposer, small_settings
 from tests.support.scripted_run import MODEL as CODE
@@ -156,7 +157,7 @@ async def test_a_server_that_dies_twice_stops_the_run_and_the_next_one_finishes_
 
 
 async def test_a_single_module_with_shapes_is_enough(tmp_path: Path) -> None:
-    code = CODE.partition("def get_inputs")[0].replace("Model", "ModelNew")
+    code = edit(CODE.partition("def get_inputs")[0], "Model", "ModelNew")
     kernel, _ = await agent(tmp_path).generate_kernel(code, input_shapes=[(64, 64)])
     assert "\nModel = ModelNew\n" in kernel and "class ModelNew(Model):" in kernel
 

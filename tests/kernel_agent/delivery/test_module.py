@@ -18,6 +18,7 @@ from kernel_agent.delivery.contract import Contract, contract_of
 from kernel_agent.delivery.module import carried, delivered
 from kernel_agent.errors import UsageError
 from kernel_agent.run.types import Description, Device, Problem
+from tests.support.edits import edit
 from tests.support.scripted_run import DESCRIPTION
 
 PROBLEM = """from __future__ import annotations
@@ -190,7 +191,7 @@ def test_a_file_alone_in_a_folder_with_an_odd_name_is_right_and_refuses_in_one_s
 
 def test_a_module_of_another_name_whose_file_reads_the_command_line_is_delivered_too(tmp_path: Path) -> None:
     reads = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--width')\nparser.parse_args()\n"
-    source = (reads + PROBLEM.replace("from __future__ import annotations\n", "")).replace("Model", "Scaled", 1)
+    source = (reads + edit(PROBLEM, "from __future__ import annotations\n", "")).replace("Model", "Scaled", 1)
     source += "\n\nModel = Scaled\n"
     text = delivered(source + KERNEL, Problem("own", source, "cpu"), description(), "tvm_ffi")
     said = used(tmp_path, text, "--their", "own")

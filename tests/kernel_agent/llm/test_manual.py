@@ -16,6 +16,7 @@ import pytest
 from kernel_agent.errors import UsageError
 from kernel_agent.llm.cassette import fingerprint, read
 from kernel_agent.settings import rows
+from tests.support.edits import edit
 from tests.support.scripted_run import BENCH, MODEL, ROOT
 
 SMALL = "--target cpu --no-seeds --ideas 2 --rounds 2 --implementations 1 --retrieval lexical"
@@ -156,7 +157,7 @@ def test_a_recorded_run_is_played_again_without_a_key_or_the_first_directory(the
 
 
 def test_a_recording_is_played_on_a_judge_that_finds_otherwise(there: Path, recorded: Path) -> None:
-    head, *calls = (recorded / "tape.jsonl").read_text().replace("# speed: 9.0", "# verdict: wrong").splitlines()
+    head, *calls = edit((recorded / "tape.jsonl").read_text(), "# speed: 9.0", "# verdict: wrong").splitlines()
     changed = [json.dumps({**json.loads(row), "key": "of other words"}) for row in calls]
     Path("tape.jsonl").write_text("\n".join([head, *changed]) + "\n")
     done = agent("run relu.py --run-directory again --cassette tape.jsonl", log="again.log")
@@ -198,7 +199,7 @@ def test_what_is_not_a_cassette_is_said_in_one_sentence(tmp_path: Path, text: st
 
 def test_a_cassette_of_another_problem_is_refused(there: Path, recorded: Path) -> None:
     tape = recorded / "tape.jsonl"
-    Path("other.py").write_text(MODEL.replace("relu", "tanh"))
+    Path("other.py").write_text(edit(MODEL, "relu", "tanh"))
     for command, words in (
         (f"run other.py --run-directory again --cassette {tape}", "was recorded for another source"),
         (f"run relu.py --run-directory again --cassette {tape} --target cuda", "give --target cpu"),

@@ -46,6 +46,7 @@ from kernel_agent.run.types import (
 )
 from kernel_agent.settings import load_settings
 from rag import Passage
+from tests.support.edits import edit
 from tests.support.experiences import experience
 from tests.support.scripted_openai import Say, ScriptedOpenAI, Step
 
@@ -279,7 +280,7 @@ async def test_a_repair_sees_the_candidate_and_the_cut_log_and_none_means_no_cha
     trial = Trial("i", 0, 0, "p", source)
     log = "\n".join(["ninja: entering", *["note: noise"] * 2000, "x.cu(7): error: no such thing", *["tail"] * 2000])
     evaluation = Evaluation(Status.BUILD_ERROR, log)
-    fixed = fenced(KERNEL.replace("pass", "x = 1"))
+    fixed = fenced(edit(KERNEL, "pass", "x = 1"))
     repaired, requests = await think("repair", brief(), one, trial, evaluation, script=[Say(fixed)])
     assert "x = 1" in repaired
     prompt = said(requests[0])
@@ -631,7 +632,7 @@ def test_the_cpu_example_compiles_and_is_right(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_the_cuda_example_compiles(tmp_path: Path) -> None:
-    run(tmp_path, example("cuda").replace("tvm_ffi.cpp.load_inline(", "tvm_ffi.cpp.build_inline("))
+    run(tmp_path, edit(example("cuda"), "tvm_ffi.cpp.load_inline(", "tvm_ffi.cpp.build_inline("))
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")

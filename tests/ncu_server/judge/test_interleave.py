@@ -28,6 +28,7 @@ from ncu_server.worker.tensors import read, write
 from ncu_server.worker.timing.devices import Cpu
 from ncu_server.worker.timing.stage import Stage
 from ncu_server.worker.tracing.graph import work
+from tests.support.edits import edit
 from tests.support.measuring import HONEST, SCALE_ADD, Server
 
 served = pytest.mark.asyncio(loop_scope="session")
@@ -274,10 +275,12 @@ def test_a_load_that_leaves_no_core_for_timing_is_told(monkeypatch: pytest.Monke
 
 @served
 async def test_a_kernel_that_is_faster_than_its_inputs_can_be_read_is_suspect(server: Server) -> None:
-    idle = SCALE_ADD.replace("return x * self.scale", "return 0 * x.sum() + y * self.scale").replace(
-        "return [torch.randn(64, 256)", "return [torch.randn(65536, 256)"
+    idle = edit(
+        edit(SCALE_ADD, "return x * self.scale", "return 0 * x.sum() + y * self.scale"),
+        "return [torch.randn(64, 256)",
+        "return [torch.randn(65536, 256)",
     )
-    skipping = HONEST.replace("kernel.run(x, y", "kernel.run(y, y").replace("empty_like(x)", "empty_like(y)")
+    skipping = edit(edit(HONEST, "kernel.run(x, y", "kernel.run(y, y"), "empty_like(x)", "empty_like(y)")
     result = await server.evaluate(skipping, problem=idle)
     assert (result["status"], result["timing"]) == ("suspect", None), result
     assert "reading its inputs alone takes" in result["log"]
@@ -294,7 +297,7 @@ async def test_every_input_shape_is_checked_and_timed(server: Server) -> None:
 
 @served
 async def test_a_kernel_that_is_right_on_the_first_shape_only_is_wrong(server: Server) -> None:
-    narrow = HONEST.replace("i < x.numel()", "i < (x.numel() < 64 * 256 ? x.numel() : 64 * 256)")
+    narrow = edit(HONEST, "i < x.numel()", "i < (x.numel() < 64 * 256 ? x.numel() : 64 * 256)")
     result = await server.evaluate(narrow, problem=SHAPES)
     assert (result["status"], "get_inputs_tall" in result["log"]) == ("wrong", True), result["log"]
 

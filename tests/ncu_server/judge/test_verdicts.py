@@ -11,6 +11,7 @@ from ncu_server.errors import Refusal
 from ncu_server.judge.candidate import EvaluateRequest
 from ncu_server.judge.evaluate import evaluate
 from ncu_server.judge.problems import Workshop
+from tests.support.edits import edit
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -182,7 +183,7 @@ async def test_the_parameter_that_makes_a_kernel_wrong_is_named_before_the_units
 async def test_parameters_that_are_only_packed_are_not_blamed_for_a_wrong_kernel(workshop: Workshop) -> None:
     init = "fc = nn.Linear(256, 64); self.w = fc.weight.detach().t().contiguous(); self.b = fc.bias.detach().clone()"
     forward = MULTIPLY.format("self.w.t().contiguous()", " + self.b")
-    found = await said(workshop, LINEAR, candidate(PRODUCT.replace("s += ", "s += 1.01f * "), forward, init=init))
+    found = await said(workshop, LINEAR, candidate(edit(PRODUCT, "s += ", "s += 1.01f * "), forward, init=init))
     assert (found.status, "parameters" in found.log) == ("wrong", False), found.log
 
 
