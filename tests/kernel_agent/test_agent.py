@@ -77,7 +77,7 @@ async def test_a_finished_run_resumed_gives_the_same_and_more_rounds_can_be_aske
 
 
 @pytest.mark.long
-async def test_settings_given_on_resuming_are_kept_and_the_target_cannot_be_one_of_them(tmp_path: Path) -> None:
+async def test_settings_at_a_resume_are_kept_and_the_target_cannot_be_one(tmp_path: Path) -> None:
     await agent(tmp_path, num_rounds=1).generate_kernel(CODE, run_directory=tmp_path / "run")
     with pytest.raises(UsageError, match=r"is for cpu and stays so: start a new run for cuda\.$"):
         await agent(tmp_path, target="cuda").resume(tmp_path / "run")
@@ -110,9 +110,7 @@ async def test_the_ranking_is_by_first_judgements_and_the_second_stands_beside(t
 
 
 @pytest.mark.parametrize("file", [pytest.param("best_kernel.py", marks=pytest.mark.long), "results.json"])
-async def test_results_that_cannot_be_written_are_one_sentence_and_come_when_there_is_room(
-    tmp_path: Path, file: str
-) -> None:
+async def test_results_that_cannot_be_written_are_a_sentence_and_come_with_room(tmp_path: Path, file: str) -> None:
     run = tmp_path / "run"
     (run / f"{file}.half").mkdir(parents=True)
     with pytest.raises(Unavailable, match=rf"{file} cannot be written .*journal safe: .* resume {run}\.$"):

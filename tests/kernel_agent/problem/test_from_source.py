@@ -178,7 +178,7 @@ def test_a_source_ends_where_it_ends_the_program(end: str) -> None:
     assert "sys.exit(0)" in load_problem(guarded, "x", "cpu").source
 
 
-def test_keyword_only_inputs_get_the_last_shapes_and_constructors_their_keywords() -> None:
+def test_keyword_only_inputs_get_the_last_shapes_and_constructors_keywords() -> None:
     code = "class B(nn.Module):\n    def __init__(self, n): ...\n    def forward(self, x, *, mask): ...\n"
     source = load_problem(code, "x", "cpu", [(2, 3), (3,)], {"n": 4}).source
     assert "return [[torch.randn((2, 3))], {'mask': torch.randn((3,))}]" in source and "return {'n': 4}" in source

@@ -323,7 +323,7 @@ UNITS: dict[str, tuple[Callable[[float], float], float, float, int]] = {
 }
 
 
-def test_elementary_functions_keep_to_the_units_in_the_last_place_that_they_state(tmp_path: Path) -> None:
+def test_elementary_functions_keep_to_the_ulps_that_they_state(tmp_path: Path) -> None:
     source = (KERNELS / "math" / "level_01.cpp").read_text()
     functions = source[source.index("//@begin k_bits") : source.index("//@begin k_rsqrt")]
     loops = "".join(

@@ -61,7 +61,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("source", ODD, ids=range(len(ODD)))
-def test_whatever_is_declared_can_be_written_into_the_source_and_a_journal_and_read_back(source: str) -> None:
+def test_whatever_is_declared_is_written_to_source_and_journal_and_read_back(source: str) -> None:
     declared = tunables(source)
     for values in product(*(tunable.choices for tunable in declared)):
         written = with_values(source, declared, values)

@@ -263,7 +263,7 @@ async def test_a_flag_that_one_draw_in_five_sets_is_not_overlooked(server: Serve
     assert (await verdict(server, given, honest))["status"] == "passed"
 
 
-async def test_an_input_that_the_reference_cannot_take_changed_stays_as_drawn_and_that_is_said(server: Server) -> None:
+async def test_an_input_that_may_not_change_stays_as_drawn_and_that_is_said(server: Server) -> None:
     # Of which the lower triangle is read, so that it need not be symmetric.
     drawn = "[(lambda a: a @ a.mT / 48 + 0.05 * torch.eye(48) + a.triu(1))(torch.randn(64, 48, 48))]"
     given = problem("pass", "return torch.linalg.cholesky(x)[:, 0, 0]", drawn)

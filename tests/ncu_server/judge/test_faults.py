@@ -139,7 +139,7 @@ def _is_server(pid: int) -> bool:
 
 
 @pytest.mark.long
-async def test_a_full_disk_is_no_fault_of_the_candidate_and_the_next_passes_once_there_is_room(
+async def test_a_full_disk_is_no_candidate_s_fault_and_with_room_the_next_passes(
     cramped: tuple[Server, Path],
 ) -> None:
     server, disk = cramped

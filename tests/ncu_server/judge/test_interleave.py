@@ -179,7 +179,7 @@ def test_what_was_drawn_anew_and_takes_longer_than_what_is_known_was_remembered(
 
 
 @pytest.mark.parametrize(("calls", "spare", "untold"), [(128, 25.0, False), (1, 3000.0, False), (100, 800.0, True)])
-def test_a_candidate_of_few_calls_answers_for_no_more_than_a_reference_does_in_a_block(
+def test_a_candidate_of_few_calls_answers_for_no_more_than_a_reference_s_block(
     calls: int, spare: float, untold: bool
 ) -> None:
     pace, spares = {"eager": Pace(168, 1), "candidate": Pace(calls, 1)}, {"eager": [14.0] * 3, "candidate": [spare] * 3}
@@ -245,7 +245,7 @@ def test_the_limit_is_the_larger_of_moving_and_multiplying() -> None:
     assert limit_us(counted | {"flops": 4e9, "narrow": True}, PEAKS) == pytest.approx(500.0)
 
 
-def test_the_floor_leaves_out_what_a_cache_can_hold_and_what_an_algebraic_rewrite_can_spare() -> None:
+def test_the_floor_leaves_out_what_a_cache_holds_and_a_rewrite_can_spare() -> None:
     counted = {"argument_bytes": 6e6, "written_bytes": 4e6, "flops": 4e12, "narrow": False}
     assert floor_us(counted, PEAKS, "cuda", cold=True) == pytest.approx(90.0 / 1.15)
     assert floor_us(counted, PEAKS, "cuda", cold=False) == 0.0

@@ -84,7 +84,7 @@ async def test_a_broken_session_stays_whole_for_those_who_still_wait_with_it(wor
 
 
 @pytest.mark.asyncio
-async def test_a_build_that_is_cancelled_takes_nothing_from_another_of_the_same_source(workshop: Workshop) -> None:
+async def test_a_cancelled_build_takes_nothing_from_another_of_the_same_source(workshop: Workshop) -> None:
     device = workshop.machine.device("cpu")
     begun = asyncio.Event()
 

@@ -155,7 +155,7 @@ async def test_another_user_waits_in_the_same_queue(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("place_is", ["a file", "a link"])
-async def test_where_there_is_no_place_for_a_queue_nobody_is_waited_for_and_it_says_why(
+async def test_where_a_queue_has_no_place_nobody_is_waited_for_and_it_says_why(
     place: Path, tmp_path: Path, place_is: str
 ) -> None:
     if place_is == "a file":

@@ -282,7 +282,7 @@ class ModelNew(torch.nn.Module):
 """
 
 
-async def test_a_candidate_that_a_profiler_started_names_its_threads_and_reaches_no_file_outside(
+async def test_a_candidate_under_a_profiler_names_its_threads_and_reaches_no_file(
     tmp_path: Path,
 ) -> None:
     place, outside = tmp_path / "run", tmp_path / "outside"

@@ -58,7 +58,7 @@ def test_a_fallback_in_a_class_under_a_condition_is_a_lead() -> None:
     "deep",
     ["a" + ".b" * 1500, "-" * 20000 + "1", "1" + "+1" * 1000, "1" + "+1" * 200_000, "a" + "()" * 3000],
 )
-def test_a_source_that_is_nested_too_deeply_is_a_fault_of_its_own_in_one_sentence(deep: str) -> None:
+def test_a_source_nested_too_deeply_is_a_fault_of_its_own_in_one_sentence(deep: str) -> None:
     assert read(f"{HONEST}\nx = {deep}\n").syntax == (
         "the module cannot be read: its expressions or blocks are nested too deeply"
     )
@@ -201,7 +201,7 @@ def test_libraries_that_compute_unseen_are_named() -> None:
 @pytest.mark.parametrize(
     "use", ["globals()['n' + 'p']", "vars(M)", "sys.modules", "eval", "M.np", "__builtins__", "'np'"]
 )
-def test_a_library_that_is_imported_alone_computes_nothing_unless_its_name_may_be_hidden(use: str) -> None:
+def test_a_library_only_imported_computes_nothing_unless_its_name_may_hide(use: str) -> None:
     assert read("import numpy as np\n" + HONEST).numeric == ()
     assert read(f"import numpy as np\nimport sys\nX = lambda: {use}\n" + HONEST).numeric == ("numpy",)
     assert read("from numpy import *\n" + HONEST).numeric == ("numpy",)

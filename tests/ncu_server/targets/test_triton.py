@@ -121,7 +121,7 @@ def last_is_best(call, quantiles):
 
 @pytest.mark.gpu
 @pytest.mark.asyncio(loop_scope="session")
-async def test_what_other_configurations_wrote_while_tuning_does_not_pass_for_the_chosen_ones_output(
+async def test_what_others_wrote_while_tuning_is_not_the_chosen_one_s_output(
     server: Server,
 ) -> None:
     source = edit(edit(TUNED, "for b in (256, 1024)", "for b in (1024, 256)"), "meta['BLOCK'])", "1024)")

@@ -65,7 +65,7 @@ async def test_every_tool_declares_what_it_takes_returns_and_does(server: Server
         assert all("description" in p for p in tool.input_schema["properties"].values())
 
 
-async def test_the_tools_are_shown_in_the_order_of_their_table_and_a_further_one_after_them() -> None:
+async def test_tools_are_shown_in_the_order_of_their_table_and_a_further_one_last() -> None:
     mcp = make_server()
 
     @mcp.tool(title="A further one", annotations=READ_ONLY)

@@ -24,7 +24,7 @@ def drawn(dtype: str) -> "torch.Tensor":
 
 
 @pytest.mark.parametrize("dtype", [*NARROW, *COMPLEX, "bfloat16"])
-def test_floats_of_every_width_and_complex_numbers_are_sharpened_within_their_range(dtype: str) -> None:
+def test_floats_of_every_width_and_complex_are_sharpened_in_their_range(dtype: str) -> None:
     before = drawn(dtype)
     (after,) = input_sets.sharper([before], torch.Generator().manual_seed(2))
     was, now = (tensors.real(t).float() for t in (before, after))

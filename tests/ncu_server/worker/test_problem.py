@@ -76,7 +76,7 @@ def test_of_several_that_nobody_uses_the_last_is_taken_and_that_is_said() -> Non
         "import inspect",
     ],
 )
-def test_what_runs_at_import_sees_a_bare_program_and_leaves_the_judge_s_settings(line: str) -> None:
+def test_code_at_import_sees_a_bare_program_and_leaves_the_judge_s_settings(line: str) -> None:
     threads = torch.get_num_threads()
     problem = LoadedProblem(f"{HEAD}{line}\n{module('Net')}{INPUTS}")
     assert torch.get_num_threads() == threads
@@ -130,7 +130,7 @@ def test_draws_are_of_the_secret_seed_whatever_seed_the_problem_sets() -> None:
         ("[[1, 2], {}]", "return x * self.sizes * self.names", 1, 2),
     ],
 )
-def test_of_two_readings_of_the_constructor_s_arguments_the_one_that_runs_is_taken(
+def test_of_two_readings_of_constructor_arguments_the_one_that_runs_counts(
     given: str, forward: str, sizes: Any, names: Any
 ) -> None:
     init = "self.sizes, self.names = sizes, names"
@@ -243,7 +243,7 @@ class ModelNew""",
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a_container_that_computes_when_it_is_put_together_again_is_not_believed(server: Server) -> None:
+async def test_a_container_that_computes_when_rebuilt_is_not_believed(server: Server) -> None:
     result = await server.evaluate(LATE, problem=HARD)
     assert result["status"] in ("wrong", "run_error"), result["log"]
 
