@@ -175,3 +175,13 @@ def test_importing_the_command_line_is_quick() -> None:
     code = "import time; t = time.process_time(); import kernel_agent.cli.main; print(time.process_time() - t)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert float(done.stdout) < 1.0
+
+
+def test_names_of_tests_are_short() -> None:
+    names = [
+        node.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    ]
+    assert len(names) > 1000 and not [name for name in names if len(name) > 75]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
+from tests.support.edits import edit
 from tests.support.paths import ROOT
 
 SHIPPED = {"kernel_agent": "kernel_agent", "ncu_server": "ncu_server", "rag": "rag", "corpus": "rag/corpus"}
@@ -143,7 +144,7 @@ def odd(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("command", [["kernel-agent"], ["python", "-m", "kernel_agent"]])
 def test_what_lies_in_the_folder_is_not_taken_for_ours(commands: Path, odd: Path, command: list[str]) -> None:
     (problem := odd / "chain.py").write_text(PROBLEM)
-    (kernel := odd / "kernel.py").write_text(PROBLEM.replace("class Model(", "class ModelNew("))
+    (kernel := odd / "kernel.py").write_text(edit(PROBLEM, "class Model(", "class ModelNew("))
     judge = ["evaluate", str(kernel), "--problem", str(problem), "--target", "cpu", "--baselines", "eager", "--json"]
     done = run(commands, odd, *command, *judge)
     assert "own" not in done.stderr, done.stderr

@@ -89,9 +89,7 @@ def test_a_gpu_that_the_driver_sees_gets_the_build_of_the_index(
 
 
 @pytest.mark.long
-def test_where_there_is_no_cpu_build_it_is_said_what_is_large_and_how_to_name_an_index(
-    set_up: SetUp, offered: Path
-) -> None:
+def test_without_a_cpu_build_it_says_what_is_large_and_how_to_name_an_index(set_up: SetUp, offered: Path) -> None:
     for path in offered.glob("*+cpu*"):
         path.unlink()
     large, hint = set_up().stdout.splitlines()

@@ -23,6 +23,7 @@ from kernel_agent.run.tree import Run
 from kernel_agent.run.types import Brief, Idea
 from kernel_agent.search.briefing import brief
 from kernel_agent.settings import load_settings, provider_of, rows
+from tests.support.edits import edit
 from tests.support.scripted_openai import Say, ScriptedOpenAI
 from tests.support.scripted_run import DESCRIPTION, PROBLEM, ROOT, ScriptedProposer, small_settings
 from tests.support.scripted_run import MODEL as CODE
@@ -76,7 +77,7 @@ async def test_a_finished_run_resumed_gives_the_same_and_more_rounds_can_be_aske
 
 
 @pytest.mark.long
-async def test_settings_given_on_resuming_are_kept_and_the_target_cannot_be_one_of_them(tmp_path: Path) -> None:
+async def test_settings_at_a_resume_are_kept_and_the_target_cannot_be_one(tmp_path: Path) -> None:
     await agent(tmp_path, num_rounds=1).generate_kernel(CODE, run_directory=tmp_path / "run")
     with pytest.raises(UsageError, match=r"is for cpu and stays so: start a new run for cuda\.$"):
         await agent(tmp_path, target="cuda").resume(tmp_path / "run")
@@ -109,9 +110,7 @@ async def test_the_ranking_is_by_first_judgements_and_the_second_stands_beside(t
 
 
 @pytest.mark.parametrize("file", [pytest.param("best_kernel.py", marks=pytest.mark.long), "results.json"])
-async def test_results_that_cannot_be_written_are_one_sentence_and_come_when_there_is_room(
-    tmp_path: Path, file: str
-) -> None:
+async def test_results_that_cannot_be_written_are_a_sentence_and_come_with_room(tmp_path: Path, file: str) -> None:
     run = tmp_path / "run"
     (run / f"{file}.half").mkdir(parents=True)
     with pytest.raises(Unavailable, match=rf"{file} cannot be written .*journal safe: .* resume {run}\.$"):
@@ -156,7 +155,7 @@ async def test_a_server_that_dies_twice_stops_the_run_and_the_next_one_finishes_
 
 
 async def test_a_single_module_with_shapes_is_enough(tmp_path: Path) -> None:
-    code = CODE.partition("def get_inputs")[0].replace("Model", "ModelNew")
+    code = edit(CODE.partition("def get_inputs")[0], "Model", "ModelNew")
     kernel, _ = await agent(tmp_path).generate_kernel(code, input_shapes=[(64, 64)])
     assert "\nModel = ModelNew\n" in kernel and "class ModelNew(Model):" in kernel
 

@@ -20,7 +20,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(PREFIX + row.name.upper(), raising=False)
 
 
-def test_arguments_win_over_the_environment_which_wins_over_dotenv_which_wins_over_defaults(
+def test_arguments_win_over_environment_over_dotenv_over_defaults(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / ".env").write_text("KERNEL_AGENT_NUM_ROUNDS=5\nKERNEL_AGENT_BRANCHING_FACTOR=5\n")
@@ -98,7 +98,7 @@ GONE_ON = {
 }
 
 
-def test_another_provider_leaves_the_address_and_models_of_the_one_before_behind() -> None:
+def test_another_provider_leaves_the_former_s_address_and_models_behind() -> None:
     kept = load_settings(**GONE_ON)
     settings, left = resumed(kept, {"provider": "openai", "openai_api_key": "sk"})
     assert left == ("base_url", "model_name", "helper_model")
@@ -119,7 +119,7 @@ def test_several_models_of_a_setting_stand_apart_by_commas() -> None:
     assert models_of(None) == models_of(" , ") == ()
 
 
-def test_another_provider_leaves_several_models_behind_unless_each_names_its_own() -> None:
+def test_another_provider_leaves_models_behind_unless_each_names_its_own() -> None:
     kept = load_settings(provider="custom", code_model="openai:a, gemini:b", ideas_model="openai:a, b")
     settings, left = resumed(kept, {"provider": "anthropic"})
     assert left == ("ideas_model",) and settings.code_model == "openai:a, gemini:b"

@@ -16,6 +16,7 @@ import pytest
 
 from ncu_server import places
 from ncu_server.errors import Refusal
+from tests.support.edits import edit
 from tests.support.measuring import QUICK, ROOT, SCALE_ADD, opened, server_parameters
 
 ODD = [
@@ -214,7 +215,7 @@ async def test_a_kernel_is_built_and_torch_compiles_whatever_the_folders_are_cal
         "PYTHONPATH": f"{odd}/site:{odd}/checkout",
     }
     async with opened(parameters) as server:
-        answer = await server.evaluate(QUICK.replace("* (float)s", "* 9"), baselines=["eager", "compile"])
+        answer = await server.evaluate(edit(QUICK, "* (float)s", "* 9"), baselines=["eager", "compile"])
         described = await server.call("describe_problem", problem=SCALE_ADD, target="cpu", baselines=["compile"])
         environment = (await server.call("check_environment")).structured_content or {}
     assert answer["status"] == "wrong", answer["log"]

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
+from tests.support.edits import edit
 from tests.support.measuring import QUICK as HONEST
 from tests.support.measuring import SCALE_ADD, Server, command, descendants, server_parameters
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-ENDLESS = HONEST.replace("return out", "import time; time.sleep(1000)")
+ENDLESS = edit(HONEST, "return out", "import time; time.sleep(1000)")
 
 
 async def test_the_environment_says_what_is_here_and_how_to_get_the_rest(server: Server) -> None:
@@ -44,7 +45,7 @@ async def test_a_description_counts_the_work_and_times_pytorch(server: Server) -
 
 
 async def test_a_module_that_cannot_be_traced_is_described_with_the_reason(server: Server) -> None:
-    problem = SCALE_ADD.replace("return x * self", "if x.sum() > 0:\n            y = y + 1\n        return x * self")
+    problem = edit(SCALE_ADD, "return x * self", "if x.sum() > 0:\n            y = y + 1\n        return x * self")
     answer = await server.call("describe_problem", problem=problem, target="cpu", baselines=["eager"])
     assert answer.structured_content is not None
     assert answer.structured_content["graph_uri"] is None
@@ -67,9 +68,7 @@ async def test_a_module_that_cannot_be_traced_is_described_with_the_reason(serve
 async def test_a_problem_at_fault_is_refused_in_one_sentence(
     server: Server, change: tuple[str, str], words: str
 ) -> None:
-    refusal = await server.refusal(
-        "evaluate_kernel", candidate=HONEST, problem=SCALE_ADD.replace(*change), target="cpu"
-    )
+    refusal = await server.refusal("evaluate_kernel", candidate=HONEST, problem=edit(SCALE_ADD, *change), target="cpu")
     assert refusal.startswith("BAD_PROBLEM: ")
     assert words in refusal
 

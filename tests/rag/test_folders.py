@@ -37,7 +37,7 @@ def test_what_cannot_be_written_is_passed_over_for_a_folder_of_the_users_own(
 
 
 @pytest.mark.parametrize("home", ["relative", "."])
-def test_without_a_home_the_index_is_made_elsewhere_and_experience_is_refused_in_words(
+def test_without_a_home_the_index_goes_elsewhere_and_experience_is_refused(
     temporary: Path, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
     monkeypatch.setenv("HOME", home)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from tests.support.edits import edit
+
 PROBLEM = """import torch
 
 
@@ -33,17 +35,18 @@ class ModelNew(Model):
         kernel.twice(x, y, x.numel())
         return y
 '''
-OTHER = KERNEL.replace("BLOCK = 256", "BLOCK = 64")
+OTHER = edit(KERNEL, "BLOCK = 256", "BLOCK = 64")
 INDENTED = "".join(f"   {row}".rstrip() + "\n" for row in KERNEL.splitlines())
 DEEP = "".join(f"    {row}".rstrip() + "\n" for row in KERNEL.splitlines())
 QUOTED = "".join(f"> {row}".rstrip() + "\n" for row in KERNEL.splitlines())
-ESCAPED = KERNEL.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+ESCAPED = edit(KERNEL, "&", "&amp;", times=2).replace("<", "&lt;").replace(">", "&gt;")
 CUDA = "#include <vector>\n__global__ void twice(float* y) { y[0] *= 2; }\n"
-FENCED_DOC = KERNEL.replace(
+FENCED_DOC = edit(
+    KERNEL,
     '"""Doubles what it is given."""',
     '"""Doubles. Usage:\n\n```python\nmodel = ModelNew()\nclass ModelNew(Model): ...\n```\n    """',
 )
-BARE_DOC = KERNEL.replace('"""Doubles what it is given."""', '"""Doubles.\n```\ny = model(x)\n```\n    """')
+BARE_DOC = edit(KERNEL, '"""Doubles what it is given."""', '"""Doubles.\n```\ny = model(x)\n```\n    """')
 WHOLE = PROBLEM + "\n\n" + KERNEL
 CUT = KERNEL[: KERNEL.index(" = torch.empty_like")] + " = torch.empty_l"
 
@@ -94,9 +97,7 @@ FENCES = [
     same("a comment after the closing fence", "```python\n{K}```<!-- end -->\n"),
     Odd("a fence in its docstring", f"```python\n{FENCED_DOC}```\n", FENCED_DOC),
     Odd("a bare fence in its docstring", f"Sure.\n```\n{BARE_DOC}```\nBye.\n", BARE_DOC),
-    Odd(
-        "a fence in a string of C++", "```py\n" + (c := KERNEL.replace("#include", "/*\n```\n*/\n#include")) + "```", c
-    ),
+    Odd("a fence in a string of C++", "```py\n" + (c := edit(KERNEL, "#include", "/*\n```\n*/\n#include")) + "```", c),
     Odd("longer fences around fences", f"`````python\n{FENCED_DOC}`````\n", FENCED_DOC),
     same("not closed, but whole", "```python\n{K}"),
     same("not closed, with prose behind", "```python\n{K}\nThis kernel reads each byte once.\nIt's fast.\n"),
@@ -185,20 +186,20 @@ CHARACTERS = [
     same("a mark in the code", "```python\n\ufeff{K}```"),
     same(
         "blanks that do not break",
-        "```python\n{K}```".replace("{K}", KERNEL.replace("    ", "\u00a0\u00a0\u00a0\u00a0")),
+        "```python\n{K}```".replace("{K}", edit(KERNEL, "    ", "\u00a0\u00a0\u00a0\u00a0", times=8)),
     ),
     same(
-        "characters of no width", "```python\n{K}```".replace("{K}", KERNEL.replace("ModelNew", "Model\u200bNew\u2060"))
+        "characters of no width", "```python\n{K}```".replace("{K}", edit(KERNEL, "ModelNew", "Model\u200bNew\u2060"))
     ),
-    same("curly quotes", "```python\n{K}```".replace("{K}", KERNEL.replace('("twice"', "(\u201ctwice\u201d"))),
+    same("curly quotes", "```python\n{K}```".replace("{K}", edit(KERNEL, '("twice"', "(\u201ctwice\u201d"))),
     same(
         "curly quotes around the docstring",
-        "```python\n" + KERNEL.replace('"""Doubles', "\u201c\u201d\u201dDoubles") + "```",
+        "```python\n" + edit(KERNEL, '"""Doubles', "\u201c\u201d\u201dDoubles") + "```",
     ),
     same("written for a page", f"```python\n{ESCAPED}```"),
     same("tags and entities of a page", f'<pre><code class="python">\n{ESCAPED}</code></pre>'),
-    Odd("tabs", "```python\n" + (c := KERNEL.replace("    ", "\t")) + "```", c),
-    same("tabs and blanks mixed", "```python\n" + KERNEL.replace("        kernel.twice", "\tkernel.twice") + "```"),
+    Odd("tabs", "```python\n" + (c := edit(KERNEL, "    ", "\t", times=8)) + "```", c),
+    same("tabs and blanks mixed", "```python\n" + edit(KERNEL, "        kernel.twice", "\tkernel.twice") + "```"),
 ]
 WRAPPED = [
     same("in JSON", json.dumps({"thought": "a loop", "code": KERNEL})),
@@ -212,7 +213,7 @@ WRAPPED = [
 NAMED = [
     Odd(
         "by another name for it",
-        f"```python\n{(c := KERNEL.replace('ModelNew', 'Fast'))}ModelNew = Fast\n```",
+        f"```python\n{(c := edit(KERNEL, 'ModelNew', 'Fast'))}ModelNew = Fast\n```",
         c + "ModelNew = Fast\n",
     ),
     Odd("with Model in it", f"```python\n{WHOLE}```", WHOLE),
@@ -241,7 +242,7 @@ MISSING = [
     ),
     no("cut off", f"Sure.\n\n```python\n{CUT}", "cut off: it ends in line 21"),
     no("cut off in the source of C++", "```python\n" + KERNEL[:160], "cut off: .* line 1 of the reply is not closed"),
-    no("cut off without a fence", CUT.replace("torch.empty_l", "torch.empty_like("), "cut off: it ends in line 18"),
+    no("cut off without a fence", edit(CUT, "torch.empty_l", "torch.empty_like("), "cut off: it ends in line 18"),
     no("a mistake in a closed block", "Sure.\n\n```python\n{K}x = = 1\n```", "does not parse: line 24 of the reply"),
     no("a mistake in an open block", "```python\nx = = 1\n{K}", "does not parse: line 2 of the reply"),
     no(

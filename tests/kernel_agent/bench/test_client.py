@@ -176,7 +176,7 @@ async def test_a_server_is_reached_by_its_address_too(tmp_path: Path) -> None:
             process.kill()
 
 
-async def test_a_server_killed_in_the_middle_is_started_once_and_every_call_made_again(tmp_path: Path) -> None:
+async def test_a_server_killed_in_the_middle_is_restarted_once_and_its_calls_repeated(tmp_path: Path) -> None:
     notices: list[str] = []
     path = server(tmp_path, "--die-at 2", "--behave 'die once'", "--delay 0.05")
     async with BenchClient(path, tmp_path, notice=notices.append) as bench:
@@ -186,7 +186,7 @@ async def test_a_server_killed_in_the_middle_is_started_once_and_every_call_made
     assert notices == ["The measuring server died; it is started once more."]
 
 
-async def test_a_server_killed_again_stops_everything_with_a_sentence_that_says_how_to_go_on(tmp_path: Path) -> None:
+async def test_a_server_killed_again_stops_all_and_the_error_says_how_to_go_on(tmp_path: Path) -> None:
     async with BenchClient(server(tmp_path, "--die-at 1"), tmp_path) as bench:
         for _ in range(2):
             with pytest.raises(ServerError, match=r"died again.*resume"):

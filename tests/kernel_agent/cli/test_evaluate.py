@@ -16,13 +16,12 @@ import pytest
 from kernel_agent.bench.answers import EvaluateAnswer, parse
 from kernel_agent.cli.evaluate import lines
 from kernel_agent.run.types import Problem
+from tests.support.edits import edit
 from tests.support.measuring import HONEST, ROOT, SCALE_ADD
 
-MODULE = (
-    SCALE_ADD.split("def get_inputs")[0].replace("class Model(", "class ScaleAdd(").replace(", scale)", ", scale=1.5)")
-)
-PARTLY = HONEST.replace("return out", "return out + x.sin() - x.sin()").replace(
-    "__init__(self, scale)", "__init__(self, scale=1.5)"
+MODULE = edit(edit(SCALE_ADD.split("def get_inputs")[0], "class Model(", "class ScaleAdd("), ", scale)", ", scale=1.5)")
+PARTLY = edit(
+    edit(HONEST, "return out", "return out + x.sin() - x.sin()"), "__init__(self, scale)", "__init__(self, scale=1.5)"
 )
 
 
@@ -67,7 +66,7 @@ def test_an_honest_kernel_from_stdin_passes_and_each_number_is_named(there: Path
 
 
 @pytest.mark.long
-def test_strict_rules_reject_what_the_default_lets_pass_and_json_is_the_whole_answer(there: Path) -> None:
+def test_strict_rules_reject_what_the_default_passes_and_json_is_the_answer(there: Path) -> None:
     asked = (
         "partly.py --problem module.py --shapes 256x256,256x256 --target cpu --baselines eager --json --rules strict"
     )
@@ -81,7 +80,7 @@ def test_strict_rules_reject_what_the_default_lets_pass_and_json_is_the_whole_an
 
 @pytest.mark.long
 def test_every_set_of_shapes_has_a_row_of_its_own(there: Path) -> None:
-    kernel = HONEST.replace("__init__(self, scale)", "__init__(self, scale=1.5)")
+    kernel = edit(HONEST, "__init__(self, scale)", "__init__(self, scale=1.5)")
     asked = "- --problem module.py --shapes 64x256,64x256 --shapes 999x256,999x256 --target cpu --baselines eager"
     code, out, err = evaluate(asked, stdin=kernel)
     assert (code, err) == (0, ""), out

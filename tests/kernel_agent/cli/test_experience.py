@@ -8,6 +8,7 @@ import pytest
 
 from kernel_agent.cli.main import main
 from rag.experience.ledger import Ledger, as_line, default_ledger
+from tests.support.edits import edit
 from tests.support.experiences import ROW, experience
 
 SOME = (
@@ -103,8 +104,8 @@ def test_an_export_is_taken_in_elsewhere_once(
     ("text", "words"),
     [
         (f"{as_line(ROW)}\n{{}}\n", "Line 2 of some.jsonl is no experience: id: Field required; nothing was taken in."),
-        (as_line(ROW).replace('"format": 1', '"format": 7'), "it has format 7, this version reads format 1"),
-        (as_line(ROW).replace("dram-bw", "weather"), "bottleneck: 'weather' is none of"),
+        (edit(as_line(ROW), '"format": 1', '"format": 7'), "it has format 7, this version reads format 1"),
+        (edit(as_line(ROW), "dram-bw", "weather"), "bottleneck: 'weather' is none of"),
         ("\n\n", "There is no experience in some.jsonl: `experience export` writes such a file."),
         (b"\xff", "some.jsonl is not text in UTF-8 (byte 0xff in line 1): save it as UTF-8."),
         (None, "There is no file some.jsonl."),

@@ -187,7 +187,7 @@ BAD: list[tuple[str, int, str]] = [
 ]
 
 
-async def test_without_a_key_a_module_that_nothing_covers_ends_at_once_with_what_would_help(there: Path) -> None:
+async def test_without_a_key_an_uncovered_module_ends_at_once_with_what_would_help(there: Path) -> None:
     (there / "sorts.py").write_text(MODEL + "# uncovered\n")
     code, _, err = await run("run", "sorts.py", "--target", "cpu", "--server", bench(there), "--run-directory", "new")
     assert code == 3 and len(err.splitlines()) == 1
@@ -253,7 +253,7 @@ def test_a_missing_package_is_named_with_what_to_do(there: Path, missing: str, c
     assert not (there / "runs").exists()
 
 
-def test_a_path_to_copy_is_never_broken_and_broken_results_do_not_hide_the_account(
+def test_a_path_is_never_broken_and_broken_results_do_not_hide_the_account(
     there: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "20")
@@ -343,7 +343,7 @@ async def test_a_second_ctrl_c_ends_the_process_at_once(there: Path) -> None:
         assert ended(watches, 5)
 
 
-def test_a_run_that_cannot_be_cancelled_in_time_says_how_to_go_on_before_it_ends(there: Path) -> None:
+def test_a_run_not_cancelled_in_time_says_how_to_go_on_before_it_ends(there: Path) -> None:
     with Journal.create(there / "kept") as journal:
         journal.begin(PROBLEM, small_settings())
     script = """

@@ -66,7 +66,7 @@ OTHER = "ModelNew was verified for a float as one of its inputs, which is {} her
         (True, ["right", "right", "right", "right", OTHER.format(None), OTHER.format(True), "right"]),
     ],
 )
-def test_a_default_may_be_given_and_left_out_and_another_value_only_where_it_was_verified(
+def test_a_default_may_be_given_or_left_out_and_no_other_value(
     tmp_path: Path, offset: bool, answers: list[str]
 ) -> None:
     defaulted(tmp_path, offset)

@@ -16,6 +16,7 @@ from kernel_agent.delivery.contract import Contract, contract_of
 from kernel_agent.delivery.module import carried, delivered
 from kernel_agent.run.types import Problem
 from tests.support.deliveries import CONTRACT, CUDA, KERNEL, PROBLEM, description, ran, whole
+from tests.support.edits import edit
 from tests.support.scripted_run import DESCRIPTION
 
 USE = """
@@ -79,9 +80,7 @@ def used(place: Path, text: str, *words: str, **variables: str) -> dict[str, obj
 
 
 @pytest.mark.parametrize("bind", ["tvm_ffi", pytest.param("torch", marks=pytest.mark.long)])
-def test_a_file_alone_in_a_folder_with_an_odd_name_is_right_and_refuses_in_one_sentence(
-    tmp_path: Path, bind: str
-) -> None:
+def test_a_file_alone_in_an_oddly_named_folder_is_right_and_refuses(tmp_path: Path, bind: str) -> None:
     words = ("compile",) if bind == "torch" else ()
     said = used(tmp_path / "Jane Doe's $HOME", whole(bind), *words, TMPDIR="/tmp")
     right = (
@@ -105,9 +104,9 @@ def test_a_file_alone_in_a_folder_with_an_odd_name_is_right_and_refuses_in_one_s
     assert said["parameter"] == "ValueError: scale is float32 [3]; this kernel was verified with float32 [256]."
 
 
-def test_a_module_of_another_name_whose_file_reads_the_command_line_is_delivered_too(tmp_path: Path) -> None:
+def test_a_module_of_another_name_that_reads_the_command_line_is_delivered(tmp_path: Path) -> None:
     reads = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--width')\nparser.parse_args()\n"
-    source = (reads + PROBLEM.replace("from __future__ import annotations\n", "")).replace("Model", "Scaled", 1)
+    source = (reads + edit(PROBLEM, "from __future__ import annotations\n", "")).replace("Model", "Scaled", 1)
     source += "\n\nModel = Scaled\n"
     text = delivered(source + KERNEL, Problem("own", source, "cpu"), description(), "tvm_ffi")
     said = used(tmp_path, text, "--their", "own")
@@ -159,7 +158,7 @@ def test_another_architecture_is_refused_at_import_in_one_sentence(tmp_path: Pat
     )
 
 
-def test_a_cuda_file_carries_the_architecture_with_its_suffix() -> None:
+def test_a_cuda_file_carries_its_architecture_and_future_imports_stand_first() -> None:
     text = whole(target="cuda", device=CUDA)
     assert "_KA_BUILD = {'TVM_FFI_CUDA_ARCH_LIST': '9.0a'}" in text
     assert "_KA_BUILD = {'TORCH_CUDA_ARCH_LIST': '9.0a'}" in whole("torch", target="cuda", device=CUDA)
@@ -168,14 +167,14 @@ def test_a_cuda_file_carries_the_architecture_with_its_suffix() -> None:
     compile(text, "best_kernel.py", "exec")
 
 
-def test_nothing_that_is_carried_looks_like_a_way_round_the_kernel_to_other_judges() -> None:
+def test_nothing_carried_looks_like_a_way_round_the_kernel_to_other_judges() -> None:
     """KernelBench's static reading rejects a file with `try:`, `except` or `pass`, in strings too."""
     for name in ("build.py", "binding.py", "guard.py", "compiled.py"):
         code = "\n".join(row.partition("#")[0].partition("//")[0] for row in carried(name).split("\n"))
         assert not re.search(r"\btry\s*:|\bexcept\b|\bpass\b|\bthreading\b|_make_subclass", code), name
 
 
-def test_an_older_run_is_read_by_its_graph_and_one_without_a_graph_says_what_it_cannot() -> None:
+def test_an_older_run_is_read_by_its_graph_and_says_what_it_cannot_without_one() -> None:
     old = contract_of(DESCRIPTION)
     assert [list(taken.shape) for taken in old.calls[0].takes] == [[64, 64]] and old.why_not_compiled is None
     none = contract_of(replace(DESCRIPTION, graph=None))
@@ -184,7 +183,7 @@ def test_an_older_run_is_read_by_its_graph_and_one_without_a_graph_says_what_it_
     assert changed.why_not_compiled == "a call changes its inputs or buffers"
 
 
-def test_a_run_that_did_not_list_the_tensors_of_a_record_counts_as_one_without_calls() -> None:
+def test_a_run_without_a_records_tensors_counts_as_one_without_calls() -> None:
     older = CONTRACT | {"leaves": ["tensor", "Batch"], "is_plain": False}
     assert contract_of(replace(DESCRIPTION, contract=older)).calls == ()
     assert contract_of(replace(DESCRIPTION, contract=CONTRACT | {"leaves": ["tensor", "enum"]})).calls
@@ -246,7 +245,7 @@ def _with_nvcc(place: Path) -> str:
     return str(place / "cuda")
 
 
-def test_importing_a_file_for_cuda_asks_nothing_of_a_gpu_and_a_call_looks_at_its_own(tmp_path: Path) -> None:
+def test_importing_a_cuda_file_asks_no_gpu_and_a_call_looks_at_its_own(tmp_path: Path) -> None:
     (tmp_path / "best_kernel.py").write_text(whole(target="cuda", device=CUDA))
     script = """
 import torch, tvm_ffi.cpp  # which asks whether there is a GPU

@@ -121,7 +121,7 @@ def test_a_change_to_a_kernel_is_held_against_that_kernel(play: Play) -> None:
     assert fetched.speedup and fetched.speedup.median == 3.0
 
 
-def test_of_a_chain_of_repairs_the_kernel_that_passed_counts_and_else_the_last_failure(play: Play) -> None:
+def test_of_a_chain_of_repairs_the_passed_kernel_counts_or_the_last_failure(play: Play) -> None:
     wrong, broken = failed(Status.WRONG, "output 0 is off\nmore"), failed(Status.BUILD_ERROR, "error: no such thing")
     play.tried(play.idea("Mended"), broken, passed(1.5))
     play.tried(play.idea("Given up"), broken, wrong)
@@ -143,7 +143,7 @@ def test_the_second_judgement_counts_where_there_is_one(play: Play) -> None:
     assert on_it.gain and on_it.gain.median == pytest.approx(2.0), "its parent's second judgement too"
 
 
-def test_a_source_that_stands_twice_in_the_tree_is_one_experience_and_what_was_not_judged_none(play: Play) -> None:
+def test_a_source_that_stands_twice_is_one_experience_an_unjudged_one_none(play: Play) -> None:
     idea = play.idea("Twice")
     for attempt in range(2):
         play.tried(idea, passed(1.5), attempt=attempt, source="# the same\n")
@@ -223,7 +223,7 @@ def at(target: str = "cpu", arch: str = "x86_64", *families: str, run: str = "ot
     return experience(target=target, arch=arch, families=families or ("pointwise",), run=run)
 
 
-def test_only_the_same_class_of_device_and_kind_of_operator_fits_and_never_the_run_s_own(play: Play) -> None:
+def test_only_the_same_device_class_and_operator_fit_and_never_the_run_itself(play: Play) -> None:
     own = at(run="relu-1")
     others = [at(arch="aarch64"), at("cuda", "sm_90"), at("cpu", "x86_64", "norm", "pointwise"), own]
     assert fits(play.run, [at(), *others]) == (at(),)

@@ -183,7 +183,7 @@ def keys(directory: Path) -> set[str]:
         return {key for key, _, _ in journal.calls()}
 
 
-def test_a_replayed_run_neither_reads_nor_writes_experience_and_asks_what_was_recorded(there: Place) -> None:
+def test_a_replayed_run_leaves_experience_alone_and_asks_what_was_recorded(there: Place) -> None:
     tape = read_cassette(there.home / "tape.jsonl")
     assert tape.experiences == recalled(there.home / "second") != ()
     there.ledger.path.write_bytes(b"nothing that could be read")

@@ -27,14 +27,14 @@ def test_what_could_not_be_traced_is_read_off_the_source() -> None:
     assert (asked.operators, asked.families) == (("layer_norm", "matmul"), ("norm", "gemm"))
 
 
-def test_ideas_leave_out_what_was_tried_and_served_and_code_asks_for_the_idea_itself() -> None:
+def test_ideas_leave_out_what_was_tried_or_served_and_code_asks_for_the_idea() -> None:
     known = replace(brief("cuda"), ancestors=(Outcome("Fuse", Status.PASSED, 1.2),), served=("p1",))
     assert (situation(known).tried, situation(known).served, situation(known).idea) == (("Fuse",), ("p1",), "")
     written = situation(known, Idea("i", 1, "p", "Tile", "reuse"), attempt=1)
     assert (written.tried, written.idea, written.turn) == ((), "Tile reuse", 1)
 
 
-def test_the_unit_that_binds_decides_the_question_and_what_the_work_is_bound_by_stays_one() -> None:
+def test_the_unit_that_binds_decides_the_question_and_the_bound_stays_one() -> None:
     known = brief("cuda")
     product = replace(known, description=replace(known.description, bytes=3e8, flops=1e11))
     assert situation(product).bottlenecks == ("compute",)

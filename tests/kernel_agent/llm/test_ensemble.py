@@ -101,13 +101,11 @@ def grown() -> Run:
         (CallSite(1, "wide loads", 1, 0, 1), "", 1.0),
     ],
 )
-def test_the_reward_is_the_log_of_the_gain_over_the_parent_and_nothing_for_what_failed(
-    place: CallSite, reply: str, gain: float
-) -> None:
+def test_the_reward_is_the_log_of_the_gain_over_the_parent_or_zero(place: CallSite, reply: str, gain: float) -> None:
     assert 2 ** reward(grown(), place, [reply]) == pytest.approx(gain)
 
 
-def test_a_call_pays_in_dollars_where_all_prices_are_known_else_in_tokens_and_one_that_was_repeated_twice() -> None:
+def test_a_call_pays_in_dollars_or_without_prices_in_tokens_repeats_twice() -> None:
     def call(arm: str | None, place: str, role: str = "code") -> tuple[str, str, dict[str, Any]]:
         about = {"arm": arm, "role": role, "place": place, "prompt_tokens": 1000, "completion_tokens": 100}
         return "key", "reply", about
@@ -164,7 +162,7 @@ def asked_by_place(directory: Path) -> dict[str, str | None]:
         return {str(places.load(about["place"])): about["arm"] for _, _, about in journal.calls()}
 
 
-async def test_each_model_is_tried_in_the_first_round_and_then_the_one_that_gains_is_asked(tmp_path: Path) -> None:
+async def test_each_model_is_tried_in_round_one_and_then_the_one_that_gains(tmp_path: Path) -> None:
     async with ScriptedOpenAI(Pair()) as server:
         results = await run(tmp_path, server, **PAIR)
     asked = asked_by_place(tmp_path / "run")
@@ -180,9 +178,7 @@ async def test_each_model_is_tried_in_the_first_round_and_then_the_one_that_gain
 
 
 @pytest.mark.parametrize("after", [4, 15])
-async def test_a_resumed_run_asks_the_same_models_as_an_unbroken_one_and_pays_for_nothing_twice(
-    tmp_path: Path, after: int
-) -> None:
+async def test_a_resumed_run_asks_the_same_models_and_pays_for_nothing_twice(tmp_path: Path, after: int) -> None:
     (tmp_path / "whole").mkdir()
     (tmp_path / "broken").mkdir()
     async with ScriptedOpenAI(Pair()) as server, ScriptedOpenAI(Pair(after)) as breaking:
@@ -197,7 +193,7 @@ async def test_a_resumed_run_asks_the_same_models_as_an_unbroken_one_and_pays_fo
     assert [row["trial"] for row in broken["ranking"]] == [row["trial"] for row in whole["ranking"]]
 
 
-async def test_a_call_is_held_against_the_budget_at_the_price_of_the_model_that_is_chosen(tmp_path: Path) -> None:
+async def test_a_call_counts_against_the_budget_at_the_chosen_model_s_price(tmp_path: Path) -> None:
     given = PAIR | {"prices": "tiny=0/0, good=0/1, bad=0/100", "code_model": "good, bad", "max_concurrent_calls": 1}
     async with ScriptedOpenAI(Pair()) as server:
         results = await run(tmp_path, server, **given, max_tokens=1000, budget_dollars=0.05)

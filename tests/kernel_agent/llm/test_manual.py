@@ -16,6 +16,7 @@ import pytest
 from kernel_agent.errors import UsageError
 from kernel_agent.llm.cassette import fingerprint, read
 from kernel_agent.settings import rows
+from tests.support.edits import edit
 from tests.support.scripted_run import BENCH, MODEL, ROOT
 
 SMALL = "--target cpu --no-seeds --ideas 2 --rounds 2 --implementations 1 --retrieval lexical"
@@ -68,7 +69,7 @@ def judged(log: str = "bench.log") -> list[str]:
     return [entry["source"] for entry in entries if not entry.get("fresh", True)]
 
 
-def test_without_waiting_all_goes_on_that_can_and_the_prompts_that_wait_are_listed(there: Path) -> None:
+def test_without_waiting_all_that_can_goes_on_and_waiting_prompts_are_listed(there: Path) -> None:
     (ideas,) = waiting(first := started())
     assert ideas == Path("kept/manual/001.prompt.md") and "Propose up to 2 ideas" in ideas.read_text()
     assert first.stderr.splitlines() == [
@@ -96,7 +97,7 @@ def test_without_waiting_all_goes_on_that_can_and_the_prompts_that_wait_are_list
 
 
 @pytest.mark.long
-def test_a_run_copied_to_another_machine_finds_its_replies_though_the_prompts_differ(there: Path) -> None:
+def test_a_run_copied_elsewhere_finds_its_replies_though_the_prompts_differ(there: Path) -> None:
     (ideas,) = waiting(started())
     answer(ideas, 0)
     for prompt in waiting(agent("resume kept")):
@@ -156,7 +157,7 @@ def test_a_recorded_run_is_played_again_without_a_key_or_the_first_directory(the
 
 
 def test_a_recording_is_played_on_a_judge_that_finds_otherwise(there: Path, recorded: Path) -> None:
-    head, *calls = (recorded / "tape.jsonl").read_text().replace("# speed: 9.0", "# verdict: wrong").splitlines()
+    head, *calls = edit((recorded / "tape.jsonl").read_text(), "# speed: 9.0", "# verdict: wrong").splitlines()
     changed = [json.dumps({**json.loads(row), "key": "of other words"}) for row in calls]
     Path("tape.jsonl").write_text("\n".join([head, *changed]) + "\n")
     done = agent("run relu.py --run-directory again --cassette tape.jsonl", log="again.log")
@@ -198,7 +199,7 @@ def test_what_is_not_a_cassette_is_said_in_one_sentence(tmp_path: Path, text: st
 
 def test_a_cassette_of_another_problem_is_refused(there: Path, recorded: Path) -> None:
     tape = recorded / "tape.jsonl"
-    Path("other.py").write_text(MODEL.replace("relu", "tanh"))
+    Path("other.py").write_text(edit(MODEL, "relu", "tanh"))
     for command, words in (
         (f"run other.py --run-directory again --cassette {tape}", "was recorded for another source"),
         (f"run relu.py --run-directory again --cassette {tape} --target cuda", "give --target cpu"),
@@ -208,9 +209,7 @@ def test_a_cassette_of_another_problem_is_refused(there: Path, recorded: Path) -
         assert not Path("again").exists()
 
 
-def test_a_cassette_that_held_its_problem_s_text_knows_it_still_and_a_new_one_holds_none(
-    there: Path, recorded: Path
-) -> None:
+def test_an_old_cassette_knows_its_problem_s_text_and_a_new_one_holds_none(there: Path, recorded: Path) -> None:
     tape = (recorded / "tape.jsonl").read_text()
     source = (recorded / "relu.py").read_text()
     assert source.splitlines()[-1] not in tape.splitlines()[0]
@@ -222,7 +221,7 @@ def test_a_cassette_that_held_its_problem_s_text_knows_it_still_and_a_new_one_ho
     assert read(Path("old.jsonl")) == read(recorded / "tape.jsonl")
 
 
-def test_a_cassette_of_before_there_were_seeds_is_played_without_them_and_a_new_one_as_it_says(tmp_path: Path) -> None:
+def test_a_cassette_from_before_seeds_plays_without_a_new_one_as_it_says(tmp_path: Path) -> None:
     head = {"cassette": 2, "problem": {"name": "a", "sha256": "b", "target": "cpu"}}
     for settings, seeds in (({}, False), ({"seeds": True}, True), ({"seeds": False}, False)):
         (tmp_path / "tape.jsonl").write_text(json.dumps(head | {"settings": settings}) + "\n")

@@ -122,7 +122,7 @@ async def asked_at_once(model: Model, count: int) -> None:
             group.create_task(model.ask((("user", str(n)),), number))
 
 
-async def test_a_refused_call_lets_those_under_way_be_answered_and_kept_and_no_other_goes_out() -> None:
+async def test_after_a_refused_call_those_under_way_are_kept_and_no_other_goes_out() -> None:
     calls, heard = Kept(), Heard()
     steps = iter((Refuse(401), Later(Say("1"), heard), Later(Say("2"), heard)))
     async with ScriptedOpenAI(lambda _: next(steps), gate=3) as server:
@@ -221,7 +221,7 @@ async def test_what_breaks_off_is_asked_again_and_at_last_said_to_have_broken_of
         assert len(server.requests) == 2
 
 
-async def test_a_slow_stream_is_read_to_its_end_but_not_beyond_the_time_a_call_may_take() -> None:
+async def test_a_slow_stream_is_read_to_its_end_within_the_time_of_a_call() -> None:
     rows = tuple(json.dumps(row) for row in chunks("tiny", "123456"))
     assert await ask(Events(rows, every_s=0.02)) == 123456
     with pytest.raises(ProviderError, match=r"did not answer within 0\.2 s"):
@@ -272,7 +272,7 @@ async def test_a_count_that_cannot_be_is_not_believed(count: Any) -> None:
                 assert (model.usage.prompt_tokens, model.usage.completion_tokens) == (6, 2)
 
 
-async def test_what_broke_off_after_it_had_begun_is_counted_and_what_never_began_is_not() -> None:
+async def test_what_broke_off_once_begun_is_counted_and_what_never_began_is_not() -> None:
     steps = [Events((TOLD,)), Refuse(500), Drop(), Events((TOLD, END))]
     async with ScriptedOpenAI(steps) as server, Model(endpoint(server), Kept()) as model:
         await model.ask(TALK, number)
@@ -313,7 +313,7 @@ def picky(*unknown: str, tell: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("tell", [True, False])
-async def test_parameters_that_an_endpoint_does_not_take_are_left_out_and_that_is_said_once(tell: bool) -> None:
+async def test_parameters_that_an_endpoint_refuses_are_left_out_and_that_is_said_once(tell: bool) -> None:
     said: list[str] = []
     script = picky("response_format", "temperature", "max_tokens", tell=tell)
     extras = Extras(temperature=0.2, max_tokens=50)
@@ -334,7 +334,7 @@ async def test_parameters_that_an_endpoint_does_not_take_are_left_out_and_that_i
 
 
 @pytest.mark.parametrize("tell", [True, False])
-async def test_where_a_budget_counts_on_the_limit_of_a_reply_no_reply_without_one_is_asked_for(tell: bool) -> None:
+async def test_where_a_budget_needs_the_limit_of_a_reply_none_is_asked_without_it(tell: bool) -> None:
     extras = Extras(temperature=0.2, max_tokens=50, bounded=True)
     takes_one = picky("response_format", "temperature", "max_tokens", tell=tell)
     async with ScriptedOpenAI(takes_one) as server, Model(endpoint(server, extras=extras), Kept()) as model:
@@ -357,7 +357,7 @@ async def test_a_schema_and_the_limits_are_sent_in_openais_form() -> None:
     assert body["stream_options"] == {"include_usage": True}
 
 
-async def test_a_refusal_that_no_parameter_causes_is_told_in_its_own_words_and_nothing_is_learnt() -> None:
+async def test_a_refusal_that_no_parameter_causes_is_quoted_and_nothing_is_learnt() -> None:
     said: list[str] = []
     script = [*[Refuse(400, "maximum context length")] * 3, Say("4")]
     async with ScriptedOpenAI(script) as server, Model(endpoint(server, say=said.append), Kept()) as model:

@@ -49,7 +49,7 @@ def test_a_long_prompt_costs_more_from_its_own_length_on() -> None:
 
 
 @pytest.mark.parametrize("name", ["gemini-3.8-flash-mine", "gpt-5-mine", "whisper-1", "gemma-3", "llama3.1-8b"])
-def test_what_only_resembles_a_listed_model_or_is_not_paid_by_the_token_has_no_price(name: str) -> None:
+def test_a_model_not_listed_by_its_very_name_has_no_price(name: str) -> None:
     assert price_of(name) is None
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from kernel_agent.errors import ProblemError
 from kernel_agent.problem.from_source import load_problem
+from tests.support.edits import edit
 from tests.support.paths import ROOT
 
 EXAMPLE = (ROOT / "examples" / "rms_norm_residual.py").read_text()
@@ -136,7 +137,7 @@ TWO = "class A(nn.Module): ...\nclass B(nn.Module):\n    def __init__(self):\n  
         (SINGLE + FUNCTIONS, "Model = Scaled"),
         (TWO + FUNCTIONS, "Model = B"),
         (TWO + "class C(nn.Module): ...\n" + FUNCTIONS, "Model = C  # the last that no other one uses, after B"),
-        (TWO.replace("self.a = A()", "self.a = make()") + "def make(): return A()\n" + FUNCTIONS, "Model = B"),
+        (edit(TWO, "self.a = A()", "self.a = make()") + "def make(): return A()\n" + FUNCTIONS, "Model = B"),
         ("from base import Layer\nclass Net(Layer):\n    def forward(self, x): ...\n" + FUNCTIONS, "Model = Net"),
         ("from torch.nn import *\nclass Net(Module): ...\n" + FUNCTIONS, "Model = Net"),
     ],
@@ -177,7 +178,7 @@ def test_a_source_ends_where_it_ends_the_program(end: str) -> None:
     assert "sys.exit(0)" in load_problem(guarded, "x", "cpu").source
 
 
-def test_keyword_only_inputs_get_the_last_shapes_and_constructors_their_keywords() -> None:
+def test_keyword_only_inputs_get_the_last_shapes_and_constructors_keywords() -> None:
     code = "class B(nn.Module):\n    def __init__(self, n): ...\n    def forward(self, x, *, mask): ...\n"
     source = load_problem(code, "x", "cpu", [(2, 3), (3,)], {"n": 4}).source
     assert "return [[torch.randn((2, 3))], {'mask': torch.randn((3,))}]" in source and "return {'n': 4}" in source

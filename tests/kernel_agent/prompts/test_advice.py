@@ -17,7 +17,7 @@ def own(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_rule_speaks_for_the_operators_it_names_on_its_targets_the_user_s_first(own: Path) -> None:
+def test_a_rule_speaks_for_its_operators_on_its_targets_the_user_s_first(own: Path) -> None:
     known = rules(own)
     told = chosen(known, ["relu", "mm"], "cuda")
     assert told[0] == "Ours are 128 wide." and len(told) >= 2

@@ -40,7 +40,7 @@ def test_a_line_that_a_macro_changed_is_found_by_its_distance_from_the_others() 
     assert 'note #3326-D: function template "reduce" does not match' in text
 
 
-def test_notes_of_gcc_and_the_place_where_a_template_is_used_stay_with_their_error() -> None:
+def test_notes_of_gcc_and_the_use_of_a_template_stay_with_their_error() -> None:
     text = said("gcc_template")
     assert text.index("main.cpp:17:23:   required from here") < text.index("error: no match for")
     assert "deduced conflicting types" in text

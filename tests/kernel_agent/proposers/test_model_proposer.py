@@ -46,6 +46,7 @@ from kernel_agent.run.types import (
 )
 from kernel_agent.settings import load_settings
 from rag import Passage
+from tests.support.edits import edit
 from tests.support.experiences import experience
 from tests.support.scripted_openai import Say, ScriptedOpenAI, Step
 
@@ -186,7 +187,7 @@ ODD = ("null", "[]", "5", "true", "1e400", "-Infinity", "NaN", '["a", 1, null]',
 
 @pytest.mark.parametrize("value", ODD)
 @pytest.mark.parametrize("field", ["bottleneck", "reasoning", "predicted_gain", "risk"])
-async def test_whatever_stands_beside_a_title_and_a_transformation_costs_no_second_call(field: str, value: str) -> None:
+async def test_what_stands_beside_title_and_transformation_costs_no_second_call(field: str, value: str) -> None:
     reply = f'[{{"title": "A", "transformation": "t", "{field}": {value}}}, {{"title": "B", "transformation": "u"}}]'
     found, requests = await think("ideas", brief(), 2, script=[Say(reply)])
     assert [one.title for one in found] == ["A", "B"] and len(requests) == 1
@@ -262,7 +263,7 @@ def test_a_reply_without_a_whole_module_is_malformed_for_a_stated_reason(reply: 
         read_module(reply, brief().problem)
 
 
-def test_of_several_blocks_the_last_with_modelnew_is_taken_and_a_whole_module_is_left_alone() -> None:
+def test_the_last_block_with_modelnew_is_taken_and_a_whole_module_left_alone() -> None:
     whole = SOURCE + "\n\n" + KERNEL
     reply = f"{fenced(KERNEL)}\nBetter:\n{fenced(whole)}\nRun it with\n```bash\npython x.py\n```\n"
     for end in ("\n", "\r\n", "\r"):
@@ -281,7 +282,7 @@ async def test_a_repair_sees_the_candidate_and_the_cut_log_and_none_means_no_cha
     trial = Trial("i", 0, 0, "p", source)
     log = "\n".join(["ninja: entering", *["note: noise"] * 2000, "x.cu(7): error: no such thing", *["tail"] * 2000])
     evaluation = Evaluation(Status.BUILD_ERROR, log)
-    fixed = fenced(KERNEL.replace("pass", "x = 1"))
+    fixed = fenced(edit(KERNEL, "pass", "x = 1"))
     repaired, requests = await think("repair", brief(), one, trial, evaluation, script=[Say(fixed)])
     assert "x = 1" in repaired
     prompt = said(requests[0])
@@ -335,7 +336,7 @@ async def test_a_helper_diagnoses_first_and_the_last_try_belongs_to_another_mode
     assert "All attempts to mend" in said(escalate) and "The tail is skipped." not in said(escalate)
 
 
-async def test_what_was_tried_is_told_to_who_has_ideas_and_not_to_who_writes_their_code() -> None:
+async def test_what_was_tried_is_in_the_brief_for_ideas_and_not_in_that_for_code() -> None:
     here = brief(siblings=(Outcome("Two rows a block", Status.PASSED, 2.0),))
     one = Idea("i", 1, "p", "Vector loads", transformation="float4")
     _, asked = await think("ideas", here, 1, script=[Say(json.dumps([idea("A")]))])
@@ -343,7 +344,7 @@ async def test_what_was_tried_is_told_to_who_has_ideas_and_not_to_who_writes_the
     assert "Two rows a block" in said(asked[0]) and "Two rows a block" not in said(written[0])
 
 
-async def test_of_a_second_parent_that_is_much_like_the_first_its_differences_are_told() -> None:
+async def test_of_a_second_parent_much_like_the_first_the_differences_are_shown() -> None:
     rows = [f"step_{n} = {n}" for n in range(40)]
     other, unlike = "\n".join([*rows[:20], "step_20 = 'faster'", *rows[21:]]), "\n".join(rows[::-1])
     first, came_of = Trial("i", 0, 0, None, "\n".join(rows)), Idea("i", 1, "p", "Another line", "")
@@ -448,7 +449,7 @@ def tried(count: int, status: Status | None = Status.PASSED) -> tuple[Outcome, .
     return tuple(made)
 
 
-def test_what_a_long_run_tried_is_told_within_bounds_and_what_tells_most_is_told_whole() -> None:
+def test_what_a_long_run_tried_is_bounded_and_what_says_most_is_whole() -> None:
     ancestors = tuple(Outcome(f"step {number}", Status.PASSED, 0.5, gist="as a whole") for number in range(6))
     new = tried(32, None)
     text = str(facts(brief(siblings=(*tried(640), *new), ancestors=ancestors))["outcomes"])
@@ -639,7 +640,7 @@ def test_the_cpu_example_compiles_and_is_right(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_the_cuda_example_compiles(tmp_path: Path) -> None:
-    run(tmp_path, example("cuda").replace("tvm_ffi.cpp.load_inline(", "tvm_ffi.cpp.build_inline("))
+    run(tmp_path, edit(example("cuda"), "tvm_ffi.cpp.load_inline(", "tvm_ffi.cpp.build_inline("))
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")

@@ -26,6 +26,7 @@ from kernel_agent.proposers.templates.strides import broadcast, compose, normal,
 from kernel_agent.run.tree import own_title
 from kernel_agent.run.types import Brief, Description, Device, Idea, Outcome, Problem, Status, Trial
 from rag.documents.page import parse
+from tests.support.edits import edit
 from tests.support.paths import ROOT
 
 HERE = Path(__file__).parent / "templates"
@@ -74,12 +75,10 @@ def on_cpu(candidate: str) -> str:
     """A CUDA candidate as a C++ one: a block's threads are threads, and cuda_on_cpu.h is the runtime."""
     launch = r"(\w+)<<<(.*?), ([^,]*?), 0, stream>>>\((.*?)\);"
     candidate = re.sub(launch, r"cpu_launch(\2, \3, [=] { \1(\4); });", candidate, flags=re.DOTALL)
-    candidate = candidate.replace("TVMFFIEnvGetStream(device.device_type, device.device_id)", "nullptr")
+    candidate = edit(candidate, "TVMFFIEnvGetStream(device.device_type, device.device_id)", "nullptr")
     candidate = re.sub(r"#include <cuda_\w+.h>", f'#include "{HERE / "cuda_on_cpu.h"}"', candidate)
-    candidate = candidate.replace("cuda_sources", "cpp_sources").replace("extra_cuda_cflags", "extra_cflags")
-    return candidate.replace('"-lineinfo"', '"-std=c++20", "-fno-strict-aliasing", "-pthread"').replace(
-        '"-O3"', '"-O1"'
-    )
+    candidate = edit(edit(candidate, "cuda_sources", "cpp_sources"), "extra_cuda_cflags", "extra_cflags")
+    return edit(edit(candidate, '"-lineinfo"', '"-std=c++20", "-fno-strict-aliasing", "-pthread"'), '"-O3"', '"-O1"')
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 6))])
@@ -124,7 +123,7 @@ async def test_keywords_keep_their_names_and_come_last() -> None:
     case = COVERED["gates"]
     assert "def forward(self, x, y):" in await written(case, CPU, 0)
     renamed = json.loads(
-        json.dumps(case).replace('"name": "x"', '"name": "in0"').replace('"node": "x"', '"node": "in0"')
+        edit(edit(json.dumps(case), '"name": "x"', '"name": "in0"'), '"node": "x"', '"node": "in0"', times=3)
     )
     renamed["graph"]["keywords"] = ["y"]
     assert "def forward(self, argument0, y):" in await written(renamed, CPU, 0)
@@ -324,7 +323,7 @@ UNITS: dict[str, tuple[Callable[[float], float], float, float, int]] = {
 }
 
 
-def test_elementary_functions_keep_to_the_units_in_the_last_place_that_they_state(tmp_path: Path) -> None:
+def test_elementary_functions_keep_to_the_ulps_that_they_state(tmp_path: Path) -> None:
     source = (KERNELS / "math" / "level_01.cpp").read_text()
     functions = source[source.index("//@begin k_bits") : source.index("//@begin k_rsqrt")]
     loops = "".join(

@@ -57,7 +57,7 @@ GIVEN = {"branching_factor": 6, "num_rounds": 1, "max_concurrent_calls": 3, "pri
 
 
 @pytest.mark.parametrize("status", [401, 404])
-async def test_replies_under_way_when_a_call_is_refused_are_kept_and_a_resumed_run_does_not_pay_them_again(
+async def test_replies_under_way_at_a_refusal_are_kept_and_not_paid_again_on_resume(
     tmp_path: Path, status: int
 ) -> None:
     mind = Together(Refuse(status))
@@ -144,7 +144,7 @@ async def test_later_briefs_say_that_no_code_came_of_an_idea(tmp_path: Path) -> 
     assert re.search(r"^rejected: try 0.*; no code came of it: tiny answered twice", second, re.MULTILINE)
 
 
-async def test_a_useless_repair_ends_the_repairs_and_leaves_the_last_try_to_the_escalation(tmp_path: Path) -> None:
+async def test_a_useless_repair_ends_the_repairs_and_leaves_a_try_to_the_escalation(tmp_path: Path) -> None:
     def useless(asked: str) -> bool:
         return "This candidate was written" in asked and "you are the last one asked" not in asked
 
@@ -160,7 +160,7 @@ async def test_a_useless_repair_ends_the_repairs_and_leaves_the_last_try_to_the_
     assert results["status"] == "improved" and results["trials"] == 2
 
 
-async def test_where_no_ideas_come_at_all_the_run_ends_with_a_sentence_and_delivers_the_best_so_far(
+async def test_where_no_ideas_come_the_run_ends_and_delivers_the_best_so_far(
     tmp_path: Path,
 ) -> None:
     mind = Useless(lambda asked: "Propose" in asked and mind.kernels > 0)

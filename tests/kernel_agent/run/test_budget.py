@@ -121,7 +121,7 @@ CREW |= {"anthropic_api_key": "sk-a", "gemini_api_key": "sk-g", "prices": "custo
 
 
 @pytest.mark.long
-async def test_models_of_several_providers_are_charged_to_the_cent_and_their_run_is_played_again_whole(
+async def test_models_of_several_providers_are_charged_to_the_cent_and_replayed_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedOpenAI(Crew()) as server, ScriptedOpenAI(Crew()) as others:
@@ -149,7 +149,7 @@ async def test_models_of_several_providers_are_charged_to_the_cent_and_their_run
         assert calls == {(call.key, call.place, call.reply) for call in cassette.read(tmp_path / "tape.jsonl").calls}
 
 
-async def test_a_run_goes_on_with_the_provider_it_began_with_and_asks_another_at_its_own_address(
+async def test_a_run_keeps_its_provider_and_asks_another_at_its_own_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Full(Mind):
@@ -196,9 +196,7 @@ async def longest(tmp_path: Path) -> int:
 
 
 @pytest.mark.parametrize("limit", ["dollars", "tokens"])
-async def test_no_call_is_made_that_might_exceed_the_budget_and_the_best_so_far_is_delivered(
-    tmp_path: Path, limit: str
-) -> None:
+async def test_no_call_may_exceed_the_budget_and_the_best_so_far_is_delivered(tmp_path: Path, limit: str) -> None:
     given = {"prices": "tiny=0/1", "max_tokens": 1000, "budget_dollars": 0.00103}
     if limit == "tokens":
         given = {"budget_tokens": await longest(tmp_path / "first") + 200, "max_tokens": 10}

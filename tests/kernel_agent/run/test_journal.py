@@ -251,7 +251,7 @@ def test_settings_given_later_are_kept_and_a_journal_s_own_keys_never(tmp_path: 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare to mount something read-only")
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_run_is_shown_from_where_nothing_can_be_written_be_its_log_full_or_not(tmp_path: Path, killed: bool) -> None:
+def test_a_run_is_shown_where_nothing_can_be_written_with_its_log_full_or_not(tmp_path: Path, killed: bool) -> None:
     with begun(tmp_path) as journal:
         fill_all(journal)
         run = read(tmp_path)
@@ -313,7 +313,7 @@ def test_a_directory_with_files_of_others_is_refused_and_left_as_it_was(tmp_path
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_replies_that_lie_ready_and_what_an_early_kill_left_are_no_files_of_others(tmp_path: Path) -> None:
+def test_ready_replies_and_what_an_early_kill_left_are_no_files_of_others(tmp_path: Path) -> None:
     (tmp_path / MANUAL).mkdir()
     for name in ("lock", LOG, FILE, f"{FILE}-journal"):
         (tmp_path / name).touch()

@@ -89,7 +89,7 @@ def test_every_ranking_is_sorted_holds_each_source_once_and_the_reference(seed: 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_parents_are_passed_trials_of_the_last_round_or_the_best_and_take_all_ideas(seed: int) -> None:
+def test_parents_are_passed_trials_of_the_last_round_or_the_best_for_all_ideas(seed: int) -> None:
     run, _ = grown(6, seed, branching_factor=5)
     for round in range(1, 5):
         parents = selection.select(run, round)
@@ -220,7 +220,7 @@ def test_ideas_that_the_lineage_has_tried_are_refused_and_the_rest_are_bound() -
     assert all(one.round == 2 and one.parent == run.reference.id and one.id for one in found)
 
 
-def test_a_trial_is_called_by_its_own_kernel_where_a_template_wrote_it_and_else_by_its_idea() -> None:
+def test_a_trial_is_named_by_its_template_s_kernel_and_else_by_its_idea() -> None:
     run = fresh()
     genes, words = idea(0, 1, run.reference, "tiles of 256", {"tile": 256}), idea(1, 1, run.reference, "a model's")
     run.record(Ideas(1, (genes, words)))

@@ -178,7 +178,7 @@ class Tuning(InProcessBench):
         return evaluation_of(f"# speed: {1 + a / 2 + b / 4}" if a < 8 else "# verdict: wrong", "eager", "compile")
 
 
-async def test_declared_tunables_are_swept_without_a_question_and_the_best_values_stand_in_the_source(
+async def test_declared_tunables_are_swept_unasked_and_the_source_has_the_best_values(
     journal: Journal,
 ) -> None:
     bench, proposer = Tuning(), Tuned()
@@ -237,7 +237,7 @@ async def test_later_briefs_tell_what_a_sweep_tried_to_no_gain(journal: Journal)
     assert any("swept to no gain: " in remark and remark.startswith("with ") for remark in remarks), remarks
 
 
-async def test_an_idea_in_other_words_is_refused_before_its_code_is_asked_for_and_another_asked_for(
+async def test_an_idea_in_other_words_is_refused_before_its_code_and_replaced(
     journal: Journal,
 ) -> None:
     class Repeats(Writes):
@@ -290,7 +290,7 @@ async def test_kernels_that_differ_in_a_word_are_not_crossed(journal: Journal) -
     assert not [idea for idea in tree.ideas_of(play.run, 2) if idea.second_parent]
 
 
-def test_a_kernel_that_needs_fewer_operations_than_were_counted_is_held_to_the_bytes() -> None:
+def test_a_kernel_with_fewer_operations_than_counted_is_held_to_the_bytes() -> None:
     known = replace(DESCRIPTION, bytes=1e9, device=replace(DESCRIPTION.device, copy_gbps=100.0), limit_us=40_000.0)
     assert [known.reached(us) for us in (80_000.0, 20_000.0)] == [0.5, 0.5]
     assert replace(known, limit_us=None).reached(20_000.0) is None
@@ -354,7 +354,7 @@ async def test_a_kernel_whose_file_does_not_work_by_itself_is_not_delivered(jour
     )
 
 
-async def test_what_a_file_cannot_do_beside_being_right_does_not_keep_it_from_being_delivered(journal: Journal) -> None:
+async def test_what_a_right_file_cannot_do_does_not_keep_it_from_delivery(journal: Journal) -> None:
     bench = InProcessBench()
     bench.breaks = "compile"
     play = search(journal, Writes("# speed: 3"), bench, num_rounds=1, implementations_per_idea=1)
@@ -362,7 +362,7 @@ async def test_what_a_file_cannot_do_beside_being_right_does_not_keep_it_from_be
     assert winner.source == "# speed: 3" and play.run.deliveries[winner.source_id].why_not.startswith("compile: ")
 
 
-async def test_those_that_the_first_judgement_did_not_tell_apart_are_all_judged_again_and_the_best_wins(
+async def test_trials_that_were_not_told_apart_are_judged_again_and_the_best_wins(
     journal: Journal,
 ) -> None:
     class Second(InProcessBench):
@@ -429,7 +429,7 @@ async def test_a_resumed_search_asks_the_same_briefs_and_none_that_are_answered(
     assert all(event.idea.round > 1 for event in events if isinstance(event, TrialStarted) and event.step == 0)
 
 
-async def test_what_a_round_leaves_is_profiled_in_one_batch_and_the_next_briefs_carry_it(journal: Journal) -> None:
+async def test_what_a_round_leaves_is_profiled_in_a_batch_for_the_next_briefs(journal: Journal) -> None:
     bench, proposer = InProcessBench(), ScriptedProposer()
     events: list[Event] = []
     play = search(journal, proposer, bench)
@@ -446,7 +446,7 @@ async def test_what_a_round_leaves_is_profiled_in_one_batch_and_the_next_briefs_
     assert journal.load().profiles == play.run.profiles
 
 
-async def test_what_disappointed_is_profiled_too_and_the_next_briefs_say_why_it_is_slow(journal: Journal) -> None:
+async def test_what_disappointed_is_profiled_and_the_next_briefs_say_why(journal: Journal) -> None:
     promises = {"# speed: 3.0": 2, "# speed: 2.9": 2, "# speed: 0.7": 2, "# speed: 0.5": 4, "# speed: 0.6": None}
     promises |= {"# speed: 0.8": -9, "# speed: 0.9": "1e400", "# speed: 0.65": "nan"}
 
@@ -465,7 +465,7 @@ async def test_what_disappointed_is_profiled_too_and_the_next_briefs_say_why_it_
     assert told["# speed: 0.5"].remark.startswith("bound by") and told["# speed: 0.6"].remark == ""
 
 
-async def test_a_winner_s_profile_changes_no_brief_of_a_run_that_a_budget_stopped_and_is_resumed(
+async def test_a_winner_s_profile_changes_no_brief_of_a_run_resumed_after_its_budget(
     journal: Journal,
 ) -> None:
     class Stops(Writes):
@@ -496,7 +496,7 @@ async def test_a_winner_s_profile_changes_no_brief_of_a_run_that_a_budget_stoppe
     assert first == second, "the one that was answered is not paid again"
 
 
-async def test_after_the_last_round_the_winner_alone_is_profiled_also_where_the_search_ends_early(
+async def test_after_the_last_round_also_an_early_one_the_winner_alone_is_profiled(
     journal: Journal,
 ) -> None:
     for rounds, given in ((1, {"num_rounds": 1}), (2, {"num_rounds": 2}), (2, {"num_rounds": 9, "stop_share": 1e-6})):

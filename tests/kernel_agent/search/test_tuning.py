@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from kernel_agent.run.rows import text_of
 from kernel_agent.run.types import Trial
 from kernel_agent.search.tuning import Value, Values, following, rungs, tunables, with_values
+from tests.support.edits import edit
 
 SOURCE = '''import torch
 
@@ -60,7 +61,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("source", ODD, ids=range(len(ODD)))
-def test_whatever_is_declared_can_be_written_into_the_source_and_a_journal_and_read_back(source: str) -> None:
+def test_whatever_is_declared_is_written_to_source_and_journal_and_read_back(source: str) -> None:
     declared = tunables(source)
     for values in product(*(tunable.choices for tunable in declared)):
         written = with_values(source, declared, values)
@@ -69,13 +70,13 @@ def test_whatever_is_declared_can_be_written_into_the_source_and_a_journal_and_r
         trial = Trial(None, 0, 0, None, written, pairs)
         assert TypeAdapter(Trial).validate_json(text_of(trial)) == trial
     if "\r" in source:
-        assert with_values(source, declared, (2, "ü")) == source.replace("A = 1", "A = 2").replace("'a'", "'ü'")
+        assert with_values(source, declared, (2, "ü")) == edit(edit(source, "A = 1", "A = 2"), "'a'", "'ü'")
 
 
 def test_values_are_written_where_they_are_declared_and_nowhere_else() -> None:
     declared = tunables(SOURCE)
     own = tuple(tunable.value for tunable in declared)
-    assert with_values(SOURCE, declared, own) == SOURCE.replace('KIND = "row"', "KIND = 'row'")
+    assert with_values(SOURCE, declared, own) == edit(SOURCE, 'KIND = "row"', "KIND = 'row'")
     other = with_values(SOURCE, declared, (128, "column", 0.5, 3))
     assert [tunable.value for tunable in tunables(other)] == [128, "column", 0.5, 3]
     changed = [pair for pair in zip(SOURCE.split("\n"), other.split("\n"), strict=True) if pair[0] != pair[1]]

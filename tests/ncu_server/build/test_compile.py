@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ncu_server.build import nvcc
+from tests.support.edits import edit
 from tests.support.kernels import BROKEN, CANDIDATE, SPILLS
 from tests.support.measuring import SCALE_ADD, Server, descendants, opened, server_parameters
 
@@ -60,7 +61,7 @@ async def test_a_candidate_is_compiled_as_evaluate_kernel_would_build_it(server:
 
 
 async def test_what_the_compiler_says_is_data_with_the_line_in_the_candidate(server: Server) -> None:
-    broken = CANDIDATE.replace("if (i < m)", "int never_used;\n  if (i < missing)")
+    broken = edit(CANDIDATE, "if (i < m)", "int never_used;\n  if (i < missing)")
     found = await compiled(server, candidate=broken)
     assert found["status"] == "build_error" and found["build_id"] is None
     first = found["diagnostics"][0]

@@ -9,7 +9,7 @@ def row(name: str, low: float, high: float) -> evaluation.BaselineResult:
     return evaluation.BaselineResult(name=name, timing=timing, speedup=None, kernels=[])
 
 
-def test_a_time_that_may_be_anything_is_said_to_be_uncertain_and_the_better_of_two_sittings_is_kept_whole() -> None:
+def test_an_uncertain_time_is_named_and_the_better_of_two_sittings_kept_whole() -> None:
     busy = {"eager": row("eager", 70.0, 160.0), "compile": row("compile", 99.0, 101.0)}
     quiet = {"eager": row("eager", 95.0, 105.0), "compile": row("compile", 97.0, 103.0)}
     assert uncertain(busy) == {"eager": "the time of eager is uncertain: 70 to 160 us"}

@@ -34,7 +34,7 @@ async def test_a_child_rests_until_it_is_asked_again(tmp_path: Path) -> None:
         fork_server.close()
 
 
-async def test_the_end_of_a_child_is_told_though_the_word_of_it_comes_with_that_of_its_beginning(
+async def test_the_end_of_a_child_is_reported_though_it_comes_with_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fork server that answers by this script, and a process that stands for the child."""

@@ -12,6 +12,7 @@ from ncu_server.judge.evaluate import evaluate
 from ncu_server.judge.interleave import MAX_PAIRS
 from ncu_server.judge.problems import Workshop
 from ncu_server.wire.evaluation import EvaluateResult
+from tests.support.edits import edit
 from tests.support.measuring import Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -90,17 +91,17 @@ FORWARD = "out = torch.empty_like(x); kernel.run(x, {}, out); return out"
 
 
 async def test_parameters_at_their_defaults_cannot_be_ignored(server: Server) -> None:
-    forward = FORWARD.format("self.norm.weight.detach()").replace("return out", "return out + self.norm.bias.detach()")
-    honest = candidate("self.norm = nn.LayerNorm(256)", NORM.replace("WEIGHT", "* w[i]"), forward)
+    forward = edit(FORWARD.format("self.norm.weight.detach()"), "return out", "return out + self.norm.bias.detach()")
+    honest = candidate("self.norm = nn.LayerNorm(256)", edit(NORM, "WEIGHT", "* w[i]"), forward)
     assert (await verdict(server, LAYER_NORM, honest))["status"] == "passed"
-    lazy = candidate("pass", NORM.replace("WEIGHT", ""), FORWARD.format("x"))
+    lazy = candidate("pass", edit(NORM, "WEIGHT", ""), FORWARD.format("x"))
     assert (await verdict(server, LAYER_NORM, lazy))["status"] == "wrong"
 
 
 async def test_weights_packed_once_in_the_constructor_are_allowed(server: Server) -> None:
     init = "norm = nn.LayerNorm(256); self.w = norm.weight.detach().clone(); self.b = norm.bias.detach().clone()"
-    forward = FORWARD.format("self.w").replace("return out", "return out + self.b")
-    packed = candidate(init, NORM.replace("WEIGHT", "* w[i]"), forward)
+    forward = edit(FORWARD.format("self.w"), "return out", "return out + self.b")
+    packed = candidate(init, edit(NORM, "WEIGHT", "* w[i]"), forward)
     assert (await verdict(server, LAYER_NORM, packed))["status"] == "passed"
 
 
@@ -254,15 +255,15 @@ async def test_a_mean_of_a_softmax_is_no_constant_where_its_input_is_no_number(s
 async def test_a_flag_that_one_draw_in_five_sets_is_not_overlooked(server: Server) -> None:
     inputs, arguments = "[torch.randn(64, 256), torch.tensor(len(DRAWS) % 5)]", "self, x, flag"
     given = problem("pass", "return torch.where(flag == 4, x * 3, x * 2)", inputs, arguments)
-    given = "DRAWS = []\n" + given.replace("    return [torch.randn", "    DRAWS.append(None)\n    return [torch.randn")
+    given = "DRAWS = []\n" + edit(given, "    return [torch.randn", "    DRAWS.append(None)\n    return [torch.randn")
     lazy = candidate("pass", TWICE, FORWARD.format("x"), arguments)
     found = await verdict(server, given, lazy)
     assert (found["status"], "drawn again" in found["log"]) == ("wrong", True)
-    honest = candidate("pass", TWICE.replace("2", "w[0]"), FORWARD.format("2.0 + (flag == 4)"), arguments)
+    honest = candidate("pass", edit(TWICE, "2", "w[0]"), FORWARD.format("2.0 + (flag == 4)"), arguments)
     assert (await verdict(server, given, honest))["status"] == "passed"
 
 
-async def test_an_input_that_the_reference_cannot_take_changed_stays_as_drawn_and_that_is_said(server: Server) -> None:
+async def test_an_input_that_may_not_change_stays_as_drawn_and_that_is_said(server: Server) -> None:
     # Of which the lower triangle is read, so that it need not be symmetric.
     drawn = "[(lambda a: a @ a.mT / 48 + 0.05 * torch.eye(48) + a.triu(1))(torch.randn(64, 48, 48))]"
     given = problem("pass", "return torch.linalg.cholesky(x)[:, 0, 0]", drawn)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from ncu_server.worker.timing.devices import SURE, Calls, Cuda
+from tests.support.edits import edit
 from tests.support.measuring import SCALE_ADD, Server
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.gpu]
@@ -100,9 +101,14 @@ SPY = """
         return out"""
 
 
-@pytest.mark.parametrize("change", [("", ""), ("        return out", SPY.lstrip("\n"))], ids=["honest", "tries them"])
-async def test_cuda_runs_behind_every_wall_of_this_machine(server: Server, change: tuple[str, str]) -> None:
-    given = {"candidate": LIGHT.replace(*change), "problem": SCALE_ADD, "target": "cuda", "timeout_s": 240}
+@pytest.mark.parametrize("change", [None, ("        return out", SPY.lstrip("\n"))], ids=["honest", "tries them"])
+async def test_cuda_runs_behind_every_wall_of_this_machine(server: Server, change: tuple[str, str] | None) -> None:
+    given = {
+        "candidate": edit(LIGHT, *change) if change else LIGHT,
+        "problem": SCALE_ADD,
+        "target": "cuda",
+        "timeout_s": 240,
+    }
     result = (await server.call("evaluate_kernel", **given)).structured_content
     assert result is not None
     assert result["status"] == "passed", result["log"]
@@ -127,7 +133,7 @@ async def test_cuda_runs_behind_every_wall_of_this_machine(server: Server, chang
 async def test_a_fault_on_the_device_is_the_candidate_s_and_the_next_one_passes(
     server: Server, change: tuple[str, str], expected: str
 ) -> None:
-    found, _ = await status(server, LIGHT.replace(*change), timeout_s=15)
+    found, _ = await status(server, edit(LIGHT, *change), timeout_s=15)
     assert found == expected
     assert (await status(server, LIGHT))[0] == "passed"
 
@@ -188,8 +194,8 @@ async def test_tensors_of_every_kind_are_judged(
     server: Server, dtype: str, inputs: str, kind: str, wide: str, count: int
 ) -> None:
     expression = "(x.float() * 2).to(x.dtype)" if "float8" in dtype else "x * 2"
-    problem = TWICE.replace("EXPRESSION", expression).replace("INPUTS", inputs.format(dtype))
-    candidate = TWICE_OF.replace("TYPE", kind).replace("WIDE", wide).replace("COUNT", str(count))
+    problem = edit(edit(TWICE, "EXPRESSION", expression), "INPUTS", inputs.format(dtype))
+    candidate = edit(edit(edit(TWICE_OF, "TYPE", kind), "WIDE", wide, times=2), "COUNT", str(count))
     answer = await server.call("evaluate_kernel", candidate=candidate, problem=problem, target="cuda")
     assert answer.structured_content is not None, answer.content
     assert answer.structured_content["status"] == "passed", answer.structured_content["log"]

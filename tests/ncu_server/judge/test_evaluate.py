@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.edits import edit
 from tests.support.measuring import QUICK as HONEST
 from tests.support.measuring import SCALE_ADD, Server
 
@@ -30,7 +31,7 @@ async def test_a_fresh_judgement_agrees(server: Server) -> None:
 @pytest.mark.parametrize(
     ("change", "status", "word"),
     [
-        ((LOOP, LOOP.replace("c[i % n]", "c[i % n] * 1.001f")), "wrong", "elements"),
+        ((LOOP, edit(LOOP, "c[i % n]", "c[i % n] * 1.001f")), "wrong", "elements"),
         ((LOOP, "if (i % 7) " + LOOP), "wrong", "elements"),
         ((LOOP, ";"), "wrong", "elements"),
         (("torch.empty_like(x)", "torch.empty_like(x)[None]"), "wrong", "shape"),
@@ -42,7 +43,7 @@ async def test_a_fresh_judgement_agrees(server: Server) -> None:
         (("return out", "return out.to('meta')"), "wrong", "a meta tensor"),
         (("return out", "return 10**5000"), "wrong", "more than can be told"),
         (("return out", "out = [out]; out.append(out); return out"), "wrong", "in one another without end"),
-        ((LOOP, LOOP.replace(";", "")), "build_error", "error: expected"),
+        ((LOOP, edit(LOOP, ";", "")), "build_error", "error: expected"),
         (("class ModelNew", "raise RuntimeError('at import')\nclass ModelNew"), "build_error", "at import"),
         (("class ModelNew(", "class ModelNew)("), "build_error", "line"),
         (("class ModelNew", "class Other"), "rejected", "ModelNew"),
@@ -56,7 +57,7 @@ async def test_a_fresh_judgement_agrees(server: Server) -> None:
 )
 async def test_each_fault_gets_its_status(server: Server, change: tuple[str, str], status: str, word: str) -> None:
     liar = "class Liar(torch.Tensor):\n    pass\n\nclass ModelNew"
-    candidate = HONEST.replace("class ModelNew", liar).replace(*change)
+    candidate = edit(edit(HONEST, "class ModelNew", liar), *change)
     result = await server.evaluate(candidate)
     assert (result["status"], word in result["log"]) == (status, True), result["log"]
     assert (result["timing"] is None) == (status != "passed")
@@ -76,26 +77,26 @@ async def test_warnings_go_by_their_old_name_too(server: Server) -> None:
 
 
 async def test_an_endless_candidate_is_a_timeout(server: Server) -> None:
-    result = await server.evaluate(HONEST.replace(LOOP, "for (volatile int k = 0;;) k = 1;"), timeout_s=3)
+    result = await server.evaluate(edit(HONEST, LOOP, "for (volatile int k = 0;;) k = 1;"), timeout_s=3)
     assert result["status"] == "timeout"
     assert (await server.evaluate(HONEST))["status"] == "passed"
 
 
 async def test_replaying_the_last_output_is_caught_in_a_timed_call(server: Server) -> None:
     count = "        self.calls = getattr(self, 'calls', 0) + 1\n        if self.calls > 60: return self.kept.clone()\n"
-    cached = HONEST.replace("        out = torch", count + "        out = torch")
-    result = await server.evaluate(cached.replace("return out", "self.kept = out; return out"))
+    cached = edit(HONEST, "        out = torch", count + "        out = torch")
+    result = await server.evaluate(edit(cached, "return out", "self.kept = out; return out"))
     assert result["status"] == "wrong"
     assert "timed call" in result["log"]
 
 
 async def test_returning_unwritten_memory_is_wrong(server: Server) -> None:
-    result = await server.evaluate(HONEST.replace("kernel.run(x, y, self.bias.detach(), out, self.scale)", "pass"))
+    result = await server.evaluate(edit(HONEST, "kernel.run(x, y, self.bias.detach(), out, self.scale)", "pass"))
     assert result["status"] == "wrong"
 
 
 async def test_a_module_without_a_kernel_is_rejected(server: Server) -> None:
-    result = await server.evaluate(SCALE_ADD.replace("class Model", "class ModelNew"))
+    result = await server.evaluate(edit(SCALE_ADD, "class Model", "class ModelNew"))
     assert result["status"] == "rejected"
 
 
@@ -106,7 +107,7 @@ async def test_a_candidate_sees_no_key(server: Server, monkeypatch: pytest.Monke
 
 
 async def test_parameters_and_arguments_reach_the_candidate(server: Server) -> None:
-    problem = SCALE_ADD.replace("return [1.5]", "return [float(torch.rand(()))]")
+    problem = edit(SCALE_ADD, "return [1.5]", "return [float(torch.rand(()))]")
     assert (await server.evaluate(HONEST, problem=problem))["status"] == "passed"
 
 
@@ -115,31 +116,34 @@ async def test_parameters_and_arguments_reach_the_candidate(server: Server) -> N
     [("(a, a > 0)", "passed"), ("[a, a > 0]", "wrong"), ("(a, a < 0)", "wrong"), ("(a, (a > 0).int())", "wrong")],
 )
 async def test_containers_and_exact_types_are_held(server: Server, outputs: str, status: str) -> None:
-    problem = SCALE_ADD.replace(
-        "return x * self.scale + y + self.bias", "a = x * self.scale + y + self.bias\n        return (a, a > 0)"
+    problem = edit(
+        SCALE_ADD,
+        "return x * self.scale + y + self.bias",
+        "a = x * self.scale + y + self.bias\n        return (a, a > 0)",
     )
-    candidate = HONEST.replace("return out", f"a = out\n        return {outputs}")
+    candidate = edit(HONEST, "return out", f"a = out\n        return {outputs}")
     assert (await server.evaluate(candidate, problem=problem))["status"] == status
 
 
 async def test_a_dict_filled_in_another_order_and_a_float_rounded_otherwise_are_equal(server: Server) -> None:
-    problem = SCALE_ADD.replace(
+    problem = edit(
+        SCALE_ADD,
         "return x * self.scale + y + self.bias",
         "a = x * self.scale + y + self.bias\n        return {'a': a, 'b': a > 0, 'c': a.abs().sum().item()}",
     )
-    same = HONEST.replace("return out", "return {'c': out.double().abs().sum().item(), 'b': out > 0, 'a': out}")
+    same = edit(HONEST, "return out", "return {'c': out.double().abs().sum().item(), 'b': out > 0, 'a': out}")
     result = await server.evaluate(same, problem=problem)
     assert result["status"] == "passed", result["log"]
-    result = await server.evaluate(same.replace("'b': out > 0", "'b': out > 9"), problem=problem)
+    result = await server.evaluate(edit(same, "'b': out > 0", "'b': out > 9"), problem=problem)
     assert result["status"] == "wrong" and "output 1: " in result["log"]
 
 
 async def test_nan_and_infinity_must_stand_where_they_are_expected(server: Server) -> None:
-    problem = SCALE_ADD.replace(
-        "return x * self.scale", "x = torch.where(x > 1, torch.inf, x)\n        return x * self.scale"
+    problem = edit(
+        SCALE_ADD, "return x * self.scale", "x = torch.where(x > 1, torch.inf, x)\n        return x * self.scale"
     )
     assert (await server.evaluate(HONEST, problem=problem))["status"] == "wrong"
-    knows = HONEST.replace("out = torch", "x = torch.where(x > 1, torch.inf, x)\n        out = torch")
+    knows = edit(HONEST, "out = torch", "x = torch.where(x > 1, torch.inf, x)\n        out = torch")
     assert (await server.evaluate(knows, problem=problem))["status"] == "passed"
 
 
@@ -154,14 +158,14 @@ def get_inputs_big():
 
 
 async def test_inputs_without_elements_are_checked_beside_others_and_not_timed(server: Server) -> None:
-    problem = SCALE_ADD.replace("self.bias = nn.Parameter(torch.randn(256))", "") + NOTHING
-    problem = problem.replace(" + self.bias", "")
-    candidate = HONEST.replace("+ c[i % n]", "")
+    problem = edit(SCALE_ADD, "self.bias = nn.Parameter(torch.randn(256))", "") + NOTHING
+    problem = edit(problem, " + self.bias", "")
+    candidate = edit(HONEST, "+ c[i % n]", "")
     result = await server.evaluate(candidate, problem=problem)
     assert (result["status"], result["limit_us"] > 0, result["shapes"]) == ("passed", True, []), result["log"]
     assert [note for note in result["notes"] if "get_inputs_none has an element" in note]
     assert not [note for note in result["notes"] if "constant" in note]
-    late = candidate.replace("out = torch.empty_like(x)", "out = torch.empty_like(x) if len(x) else x[None]")
+    late = edit(candidate, "out = torch.empty_like(x)", "out = torch.empty_like(x) if len(x) else x[None]")
     result = await server.evaluate(late, problem=problem)
     assert (result["status"], "get_inputs_none" in result["log"]) == ("wrong", True), result["log"]
 

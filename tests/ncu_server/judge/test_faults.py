@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.support.edits import edit
 from tests.support.measuring import QUICK, SCALE_ADD, Server, command, descendants, opened, server_parameters
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 def in_forward(code: str) -> str:
-    return QUICK.replace("return out", f"exec({code!r})\n        return out")
+    return edit(QUICK, "return out", f"exec({code!r})\n        return out")
 
 
 async def passes(server: Server) -> None:
@@ -43,9 +44,9 @@ async def test_an_endless_loop_that_ignores_every_signal_is_a_timeout(server: Se
 
 async def test_a_compile_that_never_ends_is_a_timeout_and_no_compiler_stays(server: Server) -> None:
     loop = "constexpr long f() { long s = 0; for (long i = 0; i < (1l << 60); ++i) s ^= i; return s; }"
-    source = QUICK.replace("#include", f"{loop}\nconstexpr long g = f();\n#include")
+    source = edit(QUICK, "#include", f"{loop}\nconstexpr long g = f();\n#include", times=2)
     flags = '["-O3", "-fconstexpr-ops-limit=9223372036854775807", "-fconstexpr-loop-limit=2147483647"]'
-    result = await server.evaluate(source.replace('["-O3"]', flags), timeout_s=6)
+    result = await server.evaluate(edit(source, '["-O3"]', flags), timeout_s=6)
     assert result["status"] == "timeout", result
     await passes(server)
     parts = [part for pid in descendants(os.getpid()) for part in command(pid)]
@@ -138,7 +139,7 @@ def _is_server(pid: int) -> bool:
 
 
 @pytest.mark.long
-async def test_a_full_disk_is_no_fault_of_the_candidate_and_the_next_passes_once_there_is_room(
+async def test_a_full_disk_is_no_candidate_s_fault_and_with_room_the_next_passes(
     cramped: tuple[Server, Path],
 ) -> None:
     server, disk = cramped

@@ -10,6 +10,7 @@ import pytest
 from mcp import Client
 
 from tests.ncu_server.judge.test_cuda import LIGHT, status
+from tests.support.edits import edit
 from tests.support.measuring import SCALE_ADD, Server, command, descendants, server_parameters
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.gpu]
@@ -32,7 +33,7 @@ async def test_a_device_taken_down_by_one_candidate_serves_the_next(
     server: Server, change: tuple[str, str], expected: str, word: str
 ) -> None:
     assert change[0] in LIGHT
-    found, log = await status(server, LIGHT.replace(*change), timeout_s=60)
+    found, log = await status(server, edit(LIGHT, *change), timeout_s=60)
     assert (found, word in log) == (expected, True), log
     assert (await status(server, LIGHT))[0] == "passed"
 
@@ -53,7 +54,7 @@ async def test_a_server_killed_while_a_kernel_spins_leaves_nothing_on_the_device
 
     async def judged() -> None:
         async with Client(server_parameters(tmp_path)) as client:
-            given = {"candidate": LIGHT.replace("if (i < n)", "while (true)"), "problem": SCALE_ADD, "target": "cuda"}
+            given = {"candidate": edit(LIGHT, "if (i < n)", "while (true)"), "problem": SCALE_ADD, "target": "cuda"}
             await client.call_tool("evaluate_kernel", given, progress_callback=note)
 
     call = asyncio.create_task(judged())

@@ -28,6 +28,7 @@ from ncu_server.worker.tensors import read, write
 from ncu_server.worker.timing.devices import Cpu
 from ncu_server.worker.timing.stage import Stage
 from ncu_server.worker.tracing.graph import work
+from tests.support.edits import edit
 from tests.support.measuring import HONEST, SCALE_ADD, Server
 
 served = pytest.mark.asyncio(loop_scope="session")
@@ -178,7 +179,7 @@ def test_what_was_drawn_anew_and_takes_longer_than_what_is_known_was_remembered(
 
 
 @pytest.mark.parametrize(("calls", "spare", "untold"), [(128, 25.0, False), (1, 3000.0, False), (100, 800.0, True)])
-def test_a_candidate_of_few_calls_answers_for_no_more_than_a_reference_does_in_a_block(
+def test_a_candidate_of_few_calls_answers_for_no_more_than_a_reference_s_block(
     calls: int, spare: float, untold: bool
 ) -> None:
     pace, spares = {"eager": Pace(168, 1), "candidate": Pace(calls, 1)}, {"eager": [14.0] * 3, "candidate": [spare] * 3}
@@ -244,7 +245,7 @@ def test_the_limit_is_the_larger_of_moving_and_multiplying() -> None:
     assert limit_us(counted | {"flops": 4e9, "narrow": True}, PEAKS) == pytest.approx(500.0)
 
 
-def test_the_floor_leaves_out_what_a_cache_can_hold_and_what_an_algebraic_rewrite_can_spare() -> None:
+def test_the_floor_leaves_out_what_a_cache_holds_and_a_rewrite_can_spare() -> None:
     counted = {"argument_bytes": 6e6, "written_bytes": 4e6, "flops": 4e12, "narrow": False}
     assert floor_us(counted, PEAKS, 1.15, cold=True) == pytest.approx(90.0 / 1.15)
     assert floor_us(counted, PEAKS, 1.15, cold=False) == 0.0
@@ -274,10 +275,12 @@ def test_a_load_that_leaves_no_core_for_timing_is_told(monkeypatch: pytest.Monke
 
 @served
 async def test_a_kernel_that_is_faster_than_its_inputs_can_be_read_is_suspect(server: Server) -> None:
-    idle = SCALE_ADD.replace("return x * self.scale", "return 0 * x.sum() + y * self.scale").replace(
-        "return [torch.randn(64, 256)", "return [torch.randn(65536, 256)"
+    idle = edit(
+        edit(SCALE_ADD, "return x * self.scale", "return 0 * x.sum() + y * self.scale"),
+        "return [torch.randn(64, 256)",
+        "return [torch.randn(65536, 256)",
     )
-    skipping = HONEST.replace("kernel.run(x, y", "kernel.run(y, y").replace("empty_like(x)", "empty_like(y)")
+    skipping = edit(edit(HONEST, "kernel.run(x, y", "kernel.run(y, y"), "empty_like(x)", "empty_like(y)")
     result = await server.evaluate(skipping, problem=idle)
     assert (result["status"], result["timing"]) == ("suspect", None), result
     assert "reading its inputs alone takes" in result["log"]
@@ -294,7 +297,7 @@ async def test_every_input_shape_is_checked_and_timed(server: Server) -> None:
 
 @served
 async def test_a_kernel_that_is_right_on_the_first_shape_only_is_wrong(server: Server) -> None:
-    narrow = HONEST.replace("i < x.numel()", "i < (x.numel() < 64 * 256 ? x.numel() : 64 * 256)")
+    narrow = edit(HONEST, "i < x.numel()", "i < (x.numel() < 64 * 256 ? x.numel() : 64 * 256)")
     result = await server.evaluate(narrow, problem=SHAPES)
     assert (result["status"], "get_inputs_tall" in result["log"]) == ("wrong", True), result["log"]
 

@@ -14,6 +14,7 @@ from ncu_server.judge.candidate import EvaluateRequest
 from ncu_server.judge.evaluate import evaluate
 from ncu_server.judge.problems import Workshop
 from ncu_server.targets import TARGETS
+from tests.support.edits import edit
 from tests.support.measuring import HONEST, QUICK, SCALE_ADD
 
 # A problem that is not ready before some build has begun.
@@ -46,9 +47,7 @@ async def quiet(_: str) -> None:
 def asked(workshop: Workshop, candidate: str, then: str) -> EvaluateRequest:
     assert "def get_init_inputs():\n" in SCALE_ADD
     waiting = WAITS.format(place=workshop.machine.work) + then
-    return EvaluateRequest(
-        candidate, SCALE_ADD.replace("def get_init_inputs():\n", waiting, 1), "cpu", (), False, 120.0
-    )
+    return EvaluateRequest(candidate, edit(SCALE_ADD, "def get_init_inputs():\n", waiting), "cpu", (), False, 120.0)
 
 
 @pytest.mark.asyncio
@@ -62,7 +61,7 @@ async def test_a_problem_is_prepared_while_its_first_candidate_is_built(workshop
 
 @pytest.mark.asyncio
 async def test_a_problem_that_fails_ends_the_build_beside_it(workshop: Workshop) -> None:
-    endless = QUICK.replace("class ModelNew", "while True:\n    pass\n\n\nclass ModelNew", 1)
+    endless = edit(QUICK, "class ModelNew", "while True:\n    pass\n\n\nclass ModelNew")
     with pytest.raises(Refusal) as refused:
         await evaluate(workshop, asked(workshop, endless, "    raise ValueError('no such thing')\n"), quiet)
     assert (refused.value.code, "no such thing" in str(refused.value)) == (Code.BAD_PROBLEM, True)
@@ -85,7 +84,7 @@ async def test_a_broken_session_stays_whole_for_those_who_still_wait_with_it(wor
 
 
 @pytest.mark.asyncio
-async def test_a_build_that_is_cancelled_takes_nothing_from_another_of_the_same_source(workshop: Workshop) -> None:
+async def test_a_cancelled_build_takes_nothing_from_another_of_the_same_source(workshop: Workshop) -> None:
     device = workshop.machine.device("cpu")
     begun = asyncio.Event()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.edits import edit
 from tests.support.measuring import QUICK as HONEST
 from tests.support.measuring import SCALE_ADD, Server, command, descendants
 
@@ -71,7 +72,7 @@ async def test_a_torch_compile_that_does_not_run_is_left_out_with_a_note(server:
 
 @pytest.mark.parametrize("call", ["torch.randn_like(x)", "nn.functional.dropout(x)"])
 async def test_a_model_whose_calls_differ_is_refused(server: Server, call: str) -> None:
-    problem = SCALE_ADD.replace("return x * self.scale + y + self.bias", f"return {call}")
+    problem = edit(SCALE_ADD, "return x * self.scale + y + self.bias", f"return {call}")
     refusal = await server.refusal("evaluate_kernel", candidate=HONEST, problem=problem, target="cpu")
     assert refusal.startswith("BAD_PROBLEM: ") and "deterministic" in refusal
 
@@ -88,7 +89,7 @@ async def test_forged_answers_are_the_candidate_s_fault(server: Server, junk: st
             except OSError:
                 pass
         return out'''
-    result = await server.evaluate(HONEST.replace("return out", forge))
+    result = await server.evaluate(edit(HONEST, "return out", forge))
     assert result["status"] in ("run_error", "wrong"), result
     assert (await server.evaluate(HONEST))["status"] == "passed"
 
@@ -105,10 +106,10 @@ async def test_forged_answers_are_the_candidate_s_fault(server: Server, junk: st
 async def test_what_cannot_be_printed_or_parsed_is_a_result(
     server: Server, change: tuple[str, str], status: str
 ) -> None:
-    assert (await server.evaluate(HONEST.replace(*change)))["status"] == status
+    assert (await server.evaluate(edit(HONEST, *change)))["status"] == status
 
 
 async def test_an_expanded_input_is_judged(server: Server) -> None:
-    problem = SCALE_ADD.replace("[torch.randn(64, 256), ", "[torch.randn(64, 1).expand(64, 256), ")
-    honest = HONEST.replace("kernel.run(x, y", "kernel.run(x.contiguous(), y").replace("empty_like(x)", "empty_like(y)")
+    problem = edit(SCALE_ADD, "[torch.randn(64, 256), ", "[torch.randn(64, 1).expand(64, 256), ")
+    honest = edit(edit(HONEST, "kernel.run(x, y", "kernel.run(x.contiguous(), y"), "empty_like(x)", "empty_like(y)")
     assert (await server.evaluate(honest, problem=problem))["status"] == "passed"

@@ -27,7 +27,7 @@ def test_pairing_removes_drift_that_both_sides_share() -> None:
     assert (i.low, i.median, i.high) == (2, 2, 2)
 
 
-def test_what_differs_between_processes_widens_a_ratio_of_short_times_and_leaves_one_of_long_times() -> None:
+def test_what_differs_between_processes_widens_ratios_of_short_times_alone() -> None:
     def width(us: float) -> float:
         return paired([us] * 9, [us] * 9, apart_us=0.1).width
 

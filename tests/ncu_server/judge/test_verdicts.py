@@ -11,6 +11,7 @@ from ncu_server.errors import Refusal
 from ncu_server.judge.candidate import EvaluateRequest
 from ncu_server.judge.evaluate import evaluate
 from ncu_server.judge.problems import Workshop
+from tests.support.edits import edit
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -105,7 +106,7 @@ LONG = pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "a relu below zero" else [LONG]) for name in CONSTANT]
 )
-async def test_a_right_kernel_passes_whatever_it_makes_of_nan_where_the_output_is_constant(
+async def test_a_right_kernel_passes_whatever_nan_does_where_outputs_are_constant(
     workshop: Workshop, name: str
 ) -> None:
     formula, body, forward, out = CONSTANT[name]
@@ -115,7 +116,7 @@ async def test_a_right_kernel_passes_whatever_it_makes_of_nan_where_the_output_i
 
 
 @LONG
-async def test_a_kernel_that_reads_nothing_is_wrong_where_nan_shows_in_whatever_is_computed(workshop: Workshop) -> None:
+async def test_a_kernel_that_reads_nothing_is_wrong_where_nan_shows_in_all_results(workshop: Workshop) -> None:
     given = problem("return torch.softmax(x, 1).mean(1, keepdim=True) + (x - x)")
     found = await said(workshop, given, candidate(each("1.f / c"), FORWARD))
     assert (found.status, "the inputs are not read" in found.log) == ("wrong", True), found.log
@@ -182,7 +183,7 @@ async def test_the_parameter_that_makes_a_kernel_wrong_is_named_before_the_units
 async def test_parameters_that_are_only_packed_are_not_blamed_for_a_wrong_kernel(workshop: Workshop) -> None:
     init = "fc = nn.Linear(256, 64); self.w = fc.weight.detach().t().contiguous(); self.b = fc.bias.detach().clone()"
     forward = MULTIPLY.format("self.w.t().contiguous()", " + self.b")
-    found = await said(workshop, LINEAR, candidate(PRODUCT.replace("s += ", "s += 1.01f * "), forward, init=init))
+    found = await said(workshop, LINEAR, candidate(edit(PRODUCT, "s += ", "s += 1.01f * "), forward, init=init))
     assert (found.status, "parameters" in found.log) == ("wrong", False), found.log
 
 
@@ -209,7 +210,7 @@ async def test_a_plain_value_that_is_burnt_into_a_kernel_shows(workshop: Worksho
     assert (found.status, sentence in found.log) == ("wrong", True), found.log
 
 
-async def test_a_kernel_that_reads_its_plain_values_passes_and_those_that_cannot_change_are_named(
+async def test_a_kernel_that_reads_plain_values_passes_and_fixed_ones_are_named(
     workshop: Workshop,
 ) -> None:
     found = await said(workshop, PLAIN, candidate(TANH, CALL.format(SIGN, "s * factor", "s * times"), GIVEN))
@@ -232,7 +233,7 @@ KEYED = "{'x': torch.randn(256, 256), 'dim': 1, 'how': {'share': 0.5}}"
 
 @LONG
 @pytest.mark.parametrize(("share", "status"), [("how['share']", "passed"), ("0.5", "wrong")])
-async def test_a_dimension_stays_as_drawn_and_what_lies_in_a_dict_or_under_a_keyword_does_not(
+async def test_a_dimension_stays_as_drawn_and_what_lies_in_dicts_or_keywords_not(
     workshop: Workshop, share: str, status: str
 ) -> None:
     given = problem("return x - x.mean(dim, keepdim=True) * how['share']", KEYED, "x, dim, how")

@@ -16,6 +16,7 @@ import pytest
 from mcp import Client
 
 from ncu_server.machine.tickets import ROOT_VARIABLE, Tickets
+from tests.support.edits import edit
 from tests.support.measuring import HONEST, ROOT, SCALE_ADD, Server, server_parameters
 
 HOLD = """
@@ -154,7 +155,7 @@ async def test_another_user_waits_in_the_same_queue(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("place_is", ["a file", "a link"])
-async def test_where_there_is_no_place_for_a_queue_nobody_is_waited_for_and_it_says_why(
+async def test_where_a_queue_has_no_place_nobody_is_waited_for_and_it_says_why(
     place: Path, tmp_path: Path, place_is: str
 ) -> None:
     if place_is == "a file":
@@ -167,8 +168,10 @@ async def test_where_there_is_no_place_for_a_queue_nobody_is_waited_for_and_it_s
         assert tickets.fault is not None and str(place) in tickets.fault
 
 
-LOGGED = SCALE_ADD.replace(
-    "        return x * self.scale", "        open({log!r}, 'a').write({name!r})\n        return x * self.scale"
+LOGGED = edit(
+    SCALE_ADD,
+    "        return x * self.scale",
+    "        open({log!r}, 'a').write({name!r})\n        return x * self.scale",
 )
 
 
@@ -184,7 +187,7 @@ async def test_two_servers_never_time_at_the_same_moment(tmp_path: Path) -> None
         results = await asyncio.gather(
             *(
                 Server(client).evaluate(
-                    HONEST, problem=LOGGED.replace("{log!r}", repr(str(log))).replace("{name!r}", repr(name))
+                    HONEST, problem=edit(edit(LOGGED, "{log!r}", repr(str(log))), "{name!r}", repr(name))
                 )
                 for client, name in ((a, "a"), (b, "b"))
             )

@@ -57,7 +57,7 @@ def test_names_that_moved_with_the_architecture_are_found() -> None:
     assert digest(launch("small_grid_sm_100")).tensor_pct == pytest.approx(12.5, abs=0.1)
 
 
-def test_what_was_not_collected_is_missing_with_its_section_and_nothing_is_made_up() -> None:
+def test_what_was_not_collected_is_missing_with_its_section_not_made_up() -> None:
     found = digest(launch("poor_sections_sm_90"))
     assert found.bound == "unknown" and found.duration_us is None and not found.stalls
     assert {m.metric: m.reason for m in found.missing}["gpu__time_duration.sum"].endswith("SpeedOfLight collects it")

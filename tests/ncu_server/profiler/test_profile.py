@@ -16,6 +16,7 @@ from ncu_server.build.builds import Build
 from ncu_server.harness import process
 from ncu_server.sandbox.supervisor import Supervisor
 from ncu_server.worker.handoff import TRACE, read
+from tests.support.edits import edit
 from tests.support.measuring import QUICK, SCALE_ADD, Server, descendants, opened
 from tests.support.nsight import parameters
 
@@ -175,7 +176,7 @@ class ModelNew: pass
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="inner loops are read off x86-64's instructions")
 async def test_for_the_cpu_the_inner_loops_are_told(nsight: Server) -> None:
-    sums = [SUMS.replace("BODY", body) for body in ("a[i] * 2.0f + b[i]", "powf(a[i], b[i]) * 2.0f")]
+    sums = [edit(SUMS, "BODY", body) for body in ("a[i] * 2.0f + b[i]", "powf(a[i], b[i]) * 2.0f")]
     found = await profiled(nsight, candidates=[*sums, "import ("], problem=SCALE_ADD, target="cpu")
     fast, slow, broken = found["profiles"]
     assert broken["status"] == "build_error"
@@ -245,7 +246,7 @@ async def test_reports_outlive_the_server(tmp_path: Path) -> None:
 async def test_the_process_that_is_profiled_loads_and_calls_each_candidate(tmp_path: Path) -> None:
     good = "import torch\nclass ModelNew(torch.nn.Module):\n    def __init__(self, s):\n        super().__init__()\n"
     good += "    def forward(self, x, y):\n        return x + y\n"
-    sources = [good, good.replace("x + y", "x @ 'no'"), good]
+    sources = [good, edit(good, "x + y", "x @ 'no'"), good]
     jobs = [process.Job(i, source, Build([], str(tmp_path), 0.0)) for i, source in enumerate(sources)]
     line = process.prepare(tmp_path / "run", SCALE_ADD, process.none("cpu"), jobs, warms_up=False, timeline=True)
     ended = await Supervisor(tmp_path / "run").run(line, 120, merged=True)
@@ -281,12 +282,12 @@ class ModelNew(torch.nn.Module):
 """
 
 
-async def test_a_candidate_that_a_profiler_started_names_its_threads_and_reaches_no_file_outside(
+async def test_a_candidate_under_a_profiler_names_its_threads_and_reaches_no_file(
     tmp_path: Path,
 ) -> None:
     place, outside = tmp_path / "run", tmp_path / "outside"
     Path(f"{outside}-read").touch()
-    jobs = [process.Job(0, REACHING.replace("OUTSIDE", str(outside)), Build([], str(tmp_path / "built"), 0.0))]
+    jobs = [process.Job(0, edit(REACHING, "OUTSIDE", str(outside), times=2), Build([], str(tmp_path / "built"), 0.0))]
     (tmp_path / "built").mkdir()
     line = process.prepare(place, SCALE_ADD, process.inside("cpu", jobs), jobs, warms_up=False)
     profiler = ["sh", "-c", '"$@"; exit $?', "profiler"]

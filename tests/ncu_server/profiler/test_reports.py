@@ -91,7 +91,7 @@ def test_a_comparison_says_in_words_what_was_cured_and_what_it_cost() -> None:
     assert "slower" in back.says[0] and any(words.startswith("new trouble: ") for words in back.says)
 
 
-def test_launches_on_different_devices_are_not_comparable_and_the_same_is_the_same() -> None:
+def test_launches_on_different_devices_do_not_compare_and_equal_ones_are_equal() -> None:
     other = compare.compare(launch("healthy_sm_90"), launch("spills_sm_86"), ("a", "b"))
     assert not other.comparable and "different devices" in other.notes[0]
     same = compare.compare(launch("spills_sm_86"), launch("spills_sm_86"), ("a", "a"))

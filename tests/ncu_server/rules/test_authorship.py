@@ -66,7 +66,7 @@ def test_kernels_that_could_not_be_watched_count_by_the_time_outside_torch() -> 
     assert attribute(seen(outside_us=9000.0), CPU, numpy).label == "library"
 
 
-def test_operators_that_it_has_registered_are_its_own_unless_numpy_may_hide_in_them() -> None:
+def test_registered_operators_are_its_own_unless_numpy_may_hide_in_them() -> None:
     mixed = seen(ops={"mkl::_mkl_linear": 9e3}, own_ops_us=9e4)
     assert attribute(mixed, CPU, OWN).label == "hybrid"
     assert attribute(seen(own_ops_us=9e4), CPU, OWN).label == "custom"
@@ -102,7 +102,7 @@ def test_what_is_left_as_it_was_is_nobodys_work_where_others_only_move_data() ->
     assert not attribute(copied | {"ops": {"aten::relu": 9.0}}, CPU, OWN).moves
 
 
-def test_two_profiles_show_the_more_that_others_do_and_no_more_of_its_own_than_either_has_time_for() -> None:
+def test_two_profiles_show_most_of_others_work_and_least_of_its_own() -> None:
     first = seen(calls=4, ops={"aten::mm": 800.0}, outside_us=5.0)
     anew = seen(calls=2, ops={"aten::mm": 90.0, "aten::mul": 1.0}, own_us=900.0, own_started=2, own_done=2)
     both = join(first, anew)
@@ -167,9 +167,7 @@ def test_functions_of_torch_that_no_profiler_sees_count_as_a_librarys() -> None:
 
 
 @pytest.mark.parametrize(("copied", "doubtful"), [(100.0, False), (5000.0, True)])
-def test_where_torch_copies_for_longer_than_the_candidate_computes_the_output_decides(
-    copied: float, doubtful: bool
-) -> None:
+def test_where_torch_copies_longer_than_it_computes_the_output_decides(copied: float, doubtful: bool) -> None:
     host = attribute(seen(ops={"aten::copy_": copied}, own_us=900.0, own_started=10, own_done=10), CPU, OWN)
     device = attribute(seen(kernels={"Memcpy DtoD": copied, "k_mm(float)": 900.0}), CUDA, OWN)
     assert [(one.label, one.doubtful) for one in (host, device)] == [("custom", doubtful)] * 2
@@ -192,7 +190,7 @@ def test_what_cannot_be_made_anew_is_at_best_hybrid() -> None:
     assert unsettled(attribute(little, CPU, OWN), "it raises").label == "library"
 
 
-def test_a_decoy_that_takes_its_time_is_told_by_the_output_and_little_work_of_its_own_by_the_time() -> None:
+def test_a_slow_decoy_shows_in_the_output_and_little_own_work_in_the_time() -> None:
     slow = attribute(seen(kernels={"k_mm(float)": 5e4, "nvjet_hsh_1": 5e4}, own_started=10, own_done=10), CUDA, OWN)
     assert (slow.label, slow.doubtful, settle(slow, 0.001).label) == ("hybrid", True, "library")
     little = attribute(seen(ops={"aten::mm": 50000.0}, own_us=500.0, own_started=10, own_done=10), CPU, OWN)

@@ -33,7 +33,7 @@ def named(*entries: tuple[str, Any]) -> dict[str, Any]:
     return {"dict": [list(entry) for entry in entries]}
 
 
-def test_dicts_are_equal_whatever_the_order_of_their_keys_and_their_tensors_are_found() -> None:
+def test_dicts_are_equal_in_any_order_of_keys_and_their_tensors_are_found() -> None:
     small, large = ({"shape": [n], "dtype": "float32", "bytes": 4 * n} for n in (2, 3))
     want = spec({"tuple": [named(("a", {"tensor": 0}), ("b", {"tensor": 1}))]}, [small, large])
     have = spec({"tuple": [named(("b", {"tensor": 0}), ("a", {"tensor": 1}))]}, [large, small])

@@ -1,6 +1,7 @@
 import pytest
 
 from ncu_server.rules.lint import WARNINGS, read
+from tests.support.edits import edit
 from tests.support.measuring import HONEST
 
 
@@ -9,7 +10,7 @@ def test_an_honest_kernel_is_not_turned_away_for_words_in_it() -> None:
     assert read(words + HONEST).rejected is None
 
 
-def test_warnings_are_listed_and_are_no_verdict() -> None:
+def test_leads_are_listed_and_are_no_verdict() -> None:
     reading = read(HONEST.replace("return out", "out.data_ptr(); return out"))
     assert reading.rejected is None
     assert any("data_ptr" in lead for lead in reading.warnings)
@@ -20,7 +21,7 @@ def test_a_module_that_only_calls_torch_is_rejected() -> None:
 
 
 def test_a_class_assigned_to_the_name_counts() -> None:
-    assert read(HONEST.replace("class ModelNew", "class Mine") + "\nModelNew = Mine").rejected is None
+    assert read(edit(HONEST, "class ModelNew", "class Mine") + "\nModelNew = Mine").rejected is None
 
 
 @pytest.mark.parametrize(
@@ -38,14 +39,14 @@ def test_a_class_assigned_to_the_name_counts() -> None:
     ],
 )
 def test_every_statement_that_binds_the_name_counts(binding: str) -> None:
-    assert read(f"{HONEST.replace('class ModelNew', 'class Mine')}\n{binding}\n").rejected is None
+    assert read(f"{edit(HONEST, 'class ModelNew', 'class Mine')}\n{binding}\n").rejected is None
 
 
 @pytest.mark.parametrize(
     "binding", ["def f():\n    ModelNew = Mine", "Mine.ModelNew = Mine", "class A:\n    ModelNew = 1"]
 )
 def test_the_name_bound_elsewhere_than_in_the_module_does_not_count(binding: str) -> None:
-    assert "ModelNew" in (read(f"{HONEST.replace('class ModelNew', 'class Mine')}\n{binding}\n").rejected or "")
+    assert "ModelNew" in (read(f"{edit(HONEST, 'class ModelNew', 'class Mine')}\n{binding}\n").rejected or "")
 
 
 def test_a_fallback_in_a_class_under_a_condition_is_a_lead() -> None:
@@ -57,7 +58,7 @@ def test_a_fallback_in_a_class_under_a_condition_is_a_lead() -> None:
     "deep",
     ["a" + ".b" * 1500, "-" * 20000 + "1", "1" + "+1" * 1000, "1" + "+1" * 200_000, "a" + "()" * 3000],
 )
-def test_a_source_that_is_nested_too_deeply_is_a_fault_of_its_own_in_one_sentence(deep: str) -> None:
+def test_a_source_nested_too_deeply_is_a_fault_of_its_own_in_one_sentence(deep: str) -> None:
     assert read(f"{HONEST}\nx = {deep}\n").syntax == (
         "the module cannot be read: its expressions or blocks are nested too deeply"
     )
@@ -73,11 +74,12 @@ def test_a_syntax_error_is_named_with_its_line() -> None:
 
 
 def test_a_builder_imported_under_another_name_counts() -> None:
-    renamed = HONEST.replace(
+    renamed = edit(
+        HONEST,
         "import torch, torch.nn as nn, tvm_ffi.cpp",
         "import torch, torch.nn as nn\nfrom tvm_ffi.cpp import load_inline as make",
     )
-    assert read(renamed.replace("tvm_ffi.cpp.load_inline", "make")).rejected is None
+    assert read(edit(renamed, "tvm_ffi.cpp.load_inline", "make")).rejected is None
 
 
 @pytest.mark.parametrize(
@@ -187,11 +189,11 @@ def test_each_lead_has_its_row(name: str, line: str) -> None:
 
 def test_libraries_that_compute_unseen_are_named() -> None:
     assert read(HONEST).numeric == ()
-    given = HONEST.replace("return out", "return np.abs(out)")
+    given = edit(HONEST, "return out", "return np.abs(out)")
     assert read("import numpy as np\n" + given).numeric == ("numpy",)
     assert read("from numpy.linalg import norm as np\n" + given).numeric == ("numpy",)
-    assert read(HONEST.replace("return out", "return torch.from_numpy(out.numpy())")).numeric == ("numpy",)
-    assert read(HONEST.replace("return out", "return out.__array__() and out")).numeric == ("numpy",)
+    assert read(edit(HONEST, "return out", "return torch.from_numpy(out.numpy())")).numeric == ("numpy",)
+    assert read(edit(HONEST, "return out", "return out.__array__() and out")).numeric == ("numpy",)
     assert read("import cffi\nf = cffi.FFI()\n" + HONEST).numeric == ("cffi",)
     assert read("np = __import__('num' + 'py')\n" + HONEST).numeric == ("a library of no plain name",)
 
@@ -199,7 +201,7 @@ def test_libraries_that_compute_unseen_are_named() -> None:
 @pytest.mark.parametrize(
     "use", ["globals()['n' + 'p']", "vars(M)", "sys.modules", "eval", "M.np", "__builtins__", "'np'"]
 )
-def test_a_library_that_is_imported_alone_computes_nothing_unless_its_name_may_be_hidden(use: str) -> None:
+def test_a_library_only_imported_computes_nothing_unless_its_name_may_hide(use: str) -> None:
     assert read("import numpy as np\n" + HONEST).numeric == ()
     assert read(f"import numpy as np\nimport sys\nX = lambda: {use}\n" + HONEST).numeric == ("numpy",)
     assert read("from numpy import *\n" + HONEST).numeric == ("numpy",)

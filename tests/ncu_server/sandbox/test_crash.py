@@ -3,6 +3,7 @@
 import pytest
 
 from ncu_server.sandbox.crash import FRAMES, innermost
+from tests.support.edits import edit
 from tests.support.measuring import QUICK, ROOT, SCALE_ADD, Server
 
 STACK = """!!!!!!! Segfault encountered !!!!!!!
@@ -42,7 +43,7 @@ def test_what_is_no_native_stack_is_left_alone() -> None:
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_problem_that_crashes_is_refused_in_few_lines(server: Server) -> None:
-    crashing = SCALE_ADD.replace("return x * self.scale", "import ctypes; ctypes.string_at(0); return x * self.scale")
+    crashing = edit(SCALE_ADD, "return x * self.scale", "import ctypes; ctypes.string_at(0); return x * self.scale")
     said = await server.refusal("evaluate_kernel", candidate=QUICK, problem=crashing, target="cpu")
     assert "ended in Model.forward: the process was killed by SIGSEGV" in said
     assert len(said.strip().splitlines()) <= 3

@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from mcp import Client, StdioServerParameters
 
+from tests.support.edits import edit
 from tests.support.measuring import HONEST, QUICK, ROOT, SCALE_ADD, Server, opened, server_parameters
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -38,7 +39,7 @@ if succeeded:
 
 def attempt(build: str = "", run: str = "") -> str:
     """QUICK with `build` run when it is imported (which the build does first), and `run` in each call of the run."""
-    return build + "\n" + QUICK.replace("return out", f"exec({run!r}, {{'torch': torch}})\n        return out")
+    return build + "\n" + edit(QUICK, "return out", f"exec({run!r}, {{'torch': torch}})\n        return out")
 
 
 async def none_succeeds(server: Server, both: list[str], run: list[str] | None = None) -> None:
@@ -266,7 +267,7 @@ async def test_honest_kernels_find_no_wall(server: Server, way: str) -> None:
     candidate = HONEST
     for change in HONEST_WAYS[way]:
         assert change[0] in candidate
-        candidate = candidate.replace(*change)
+        candidate = edit(candidate, *change)
     result = await server.evaluate(candidate)
     assert result["status"] == "passed", result["log"]
 
@@ -282,8 +283,8 @@ os.makedirs(os.path.expanduser('~/.cache/mine'), exist_ok=True)
 
 async def test_threads_and_files_of_its_own_find_no_wall(server: Server) -> None:
     parallel = "torch.set_num_threads(2); torch.randn(1 << 20).sin(); torch.randn(500, 500) @ torch.randn(500, 500)"
-    built = QUICK.replace("nn.Parameter(torch.randn(256))", f"nn.Parameter(torch.randn(256)); {parallel}")
-    result = await server.evaluate(built.replace("return out", f"exec({THREADS_AND_FILES!r})\n        return out"))
+    built = edit(QUICK, "nn.Parameter(torch.randn(256))", f"nn.Parameter(torch.randn(256)); {parallel}")
+    result = await server.evaluate(edit(built, "return out", f"exec({THREADS_AND_FILES!r})\n        return out"))
     assert result["status"] == "passed", result["log"]
 
 

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from ncu_server.sanitizer.records import grouped, records
+from tests.support.edits import edit
 from tests.support.kernels import CANDIDATE
 from tests.support.measuring import QUICK, SCALE_ADD, Server, descendants, opened, server_parameters
 from tests.support.nsight import parameters
@@ -195,7 +196,7 @@ PLANTED = {
 async def test_what_is_planted_in_a_kernel_is_found_with_its_line(tmp_path: Path, tool: str) -> None:
     before, after, words = PLANTED[tool]
     assert before in CANDIDATE
-    planted = CANDIDATE.replace(before, after)
+    planted = edit(CANDIDATE, before, after)
     async with opened(server_parameters(tmp_path)) as server:
         answer = await found(server, candidate=planted, problem=SCALE_ADD, target="cuda", tool=tool)
         print(json.dumps(answer, indent=1))

@@ -12,6 +12,7 @@ import pytest
 
 from ncu_server.selftest.canaries import Canaries
 from ncu_server.selftest.cases import cases
+from tests.support.edits import edit
 from tests.support.measuring import ROOT, SCALE_ADD
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -72,7 +73,7 @@ async def test_a_name_that_fits_nothing_is_said_and_ends_with_two(folder: Path, 
 )
 async def test_a_header_that_is_not_sound_is_named(folder: Path, old: str, new: str, words: str) -> None:
     case = folder / "cpu" / "right.py"
-    case.write_text(case.read_text().replace(old, new))
+    case.write_text(edit(case.read_text(), old, new))
     with pytest.raises(ValueError, match=f"cpu/right.*{words}"):
         cases(folder)
 

@@ -13,11 +13,12 @@ import pytest
 import pytest_asyncio
 
 from tests.ncu_server.tools.test_http import TOKEN, Served, served, until
+from tests.support.edits import edit
 from tests.support.measuring import QUICK, ROOT, SCALE_ADD, descendants, server_parameters
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ENDLESS = {"candidate": QUICK.replace("return out", "import time; time.sleep(1000)"), "problem": SCALE_ADD}
+ENDLESS = {"candidate": edit(QUICK, "return out", "import time; time.sleep(1000)"), "problem": SCALE_ADD}
 
 LEAVES = """
 import asyncio, os, sys
@@ -49,7 +50,7 @@ async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served
 @pytest.mark.parametrize("mode", [pytest.param("legacy", marks=pytest.mark.long), "2026-07-28"])
 async def test_a_client_that_is_killed_leaves_no_process_and_the_next_is_served(here: Served, mode: str) -> None:
     before = descendants(here.pid)
-    script = LEAVES.replace("PROBLEM", repr(SCALE_ADD))
+    script = edit(LEAVES, "PROBLEM", repr(SCALE_ADD))
     client = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", script, here.url, TOKEN, mode),
         stdin=asyncio.subprocess.PIPE,
@@ -109,7 +110,7 @@ async def test_a_client_on_stdio_that_is_killed_takes_its_server_along(tmp_path:
         "        await client.call_tool('evaluate_kernel', given, progress_callback=note)\n"
         "asyncio.run(main())\n"
     )
-    script = script.replace("args=['-m', 'ncu_server']", f"args=['-m', 'ncu_server'], env={parameters.env!r}")
+    script = edit(script, "args=['-m', 'ncu_server']", f"args=['-m', 'ncu_server'], env={parameters.env!r}")
     before = descendants(os.getpid())
     client = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", script), stdout=asyncio.subprocess.PIPE, env=parameters.env

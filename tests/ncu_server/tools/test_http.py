@@ -21,12 +21,13 @@ from kernel_agent import KernelAgent
 from kernel_agent.bench.client import BenchClient
 from kernel_agent.errors import ServerError
 from kernel_agent.run.types import Problem, Status
+from tests.support.edits import edit
 from tests.support.measuring import QUICK, ROOT, SCALE_ADD, Server, descendants, server_parameters
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOKEN = "a-token-of-these-tests"
-ENDLESS = QUICK.replace("return out", "import time; time.sleep(1000)")
+ENDLESS = edit(QUICK, "return out", "import time; time.sleep(1000)")
 ASKED = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 TYPES = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
@@ -169,7 +170,7 @@ async def test_the_agents_client_says_why_it_is_turned_away(here: Served, tmp_pa
             async with BenchClient(here.url, tmp_path, token=token):
                 pass
     with pytest.raises(ServerError, match="its own is /mcp"):
-        async with BenchClient(here.url.replace("/mcp", "/"), tmp_path, token=SecretStr(TOKEN)):
+        async with BenchClient(edit(here.url, "/mcp", "/"), tmp_path, token=SecretStr(TOKEN)):
             pass
     async with BenchClient(here.url, tmp_path, token=SecretStr(TOKEN)) as bench:
         with pytest.raises(ServerError, match="too long for it"):
@@ -238,7 +239,7 @@ async def test_the_agent_runs_on_an_address_unchanged(
         retrieval="lexical",
         provider="templates",
     )
-    code = (ROOT / "examples" / "softmax.py").read_text().replace("4096", "64")
+    code = edit((ROOT / "examples" / "softmax.py").read_text(), "4096", "64", times=2)
     _, results = await agent.generate_kernel(code, run_directory=tmp_path / "run")
     assert results["status"] in ("improved", "no_improvement") and results["trials"] >= 1
     assert TOKEN.encode() not in b"".join(f.read_bytes() for f in (tmp_path / "run").rglob("*") if f.is_file())

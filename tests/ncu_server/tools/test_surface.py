@@ -16,13 +16,14 @@ from ncu_server.judge.graph_text import lines
 from ncu_server.server import make_server
 from ncu_server.tools import TOOLS
 from ncu_server.tools.arguments import READ_ONLY
+from tests.support.edits import edit
 from tests.support.measuring import QUICK, SCALE_ADD, Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MOST_CHARACTERS = 8_000
 """Of an answer as JSON: about 2,500 tokens."""
-ENDLESS = QUICK.replace("return out", "import time; time.sleep(1000)")
+ENDLESS = edit(QUICK, "return out", "import time; time.sleep(1000)")
 DEEP = """
 import torch, torch.nn as nn
 
@@ -64,7 +65,7 @@ async def test_every_tool_declares_what_it_takes_returns_and_does(server: Server
         assert all("description" in p for p in tool.input_schema["properties"].values())
 
 
-async def test_the_tools_are_shown_in_the_order_of_their_table_and_a_further_one_after_them() -> None:
+async def test_tools_are_shown_in_the_order_of_their_table_and_a_further_one_last() -> None:
     mcp = make_server()
 
     @mcp.tool(title="A further one", annotations=READ_ONLY)
@@ -147,7 +148,7 @@ async def test_verdicts_and_the_environment_are_short(server: Server) -> None:
     assert size(passed) <= MOST_CHARACTERS
     errors = "\n".join(f"undeclared_{i} = 1;" for i in range(150))
     broken = await server.call(
-        "evaluate_kernel", candidate=QUICK.replace("int64_t m", errors + "int64_t m"), timeout_s=600, **given
+        "evaluate_kernel", candidate=edit(QUICK, "int64_t m", errors + "int64_t m"), timeout_s=600, **given
     )
     assert broken.structured_content and broken.structured_content["status"] == "build_error"
     assert size(broken) <= MOST_CHARACTERS

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.edits import edit
 from tests.support.measuring import HONEST, QUICK, SCALE_ADD, Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -9,19 +10,26 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 CALL = "kernel.run(x, y, self.bias.detach(), out, self.scale)"
 TORCH = "return x * self.scale + y + self.bias"
 HALF = "return out + torch.sin(out) * 0.0"  # about as much work as the kernel
-BIG = SCALE_ADD.replace("torch.randn(64, 256)", "torch.randn(4096, 256)")
-DECOY = HONEST.replace(
-    CALL, f"kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)\n        {TORCH}"
+BIG = edit(SCALE_ADD, "torch.randn(64, 256)", "torch.randn(4096, 256)", times=2)
+DECOY = edit(HONEST, CALL, f"kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)\n        {TORCH}")
+ONE_ROW = edit(
+    edit(
+        HONEST,
+        "return out",
+        f"part = out[:1].clone()\n        out = {TORCH[7:]}\n        out[:1] = part\n        return out",
+    ),
+    CALL,
+    "kernel.run(x[:1], y[:1], self.bias.detach(), out[:1], self.scale)",
 )
-ONE_ROW = HONEST.replace(
-    "return out", f"part = out[:1].clone()\n        out = {TORCH[7:]}\n        out[:1] = part\n        return out"
-).replace(CALL, "kernel.run(x[:1], y[:1], self.bias.detach(), out[:1], self.scale)")
-FALLBACK = HONEST.replace(CALL, "try:\n            kernel.run(x)\n        except Exception:\n            " + TORCH)
-ABSENT = HONEST.replace(CALL, TORCH)
-NUMPY = HONEST.replace(CALL, "kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)").replace(
-    "return out", "return torch.from_numpy(x.numpy() * np.float32(self.scale) + y.numpy() + self.bias.detach().numpy())"
+FALLBACK = edit(HONEST, CALL, "try:\n            kernel.run(x)\n        except Exception:\n            " + TORCH)
+ABSENT = edit(HONEST, CALL, TORCH)
+NUMPY = edit(
+    edit(HONEST, CALL, "kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)"),
+    "return out",
+    "return torch.from_numpy(x.numpy() * np.float32(self.scale) + y.numpy() + self.bias.detach().numpy())",
 )
-THREAD = HONEST.replace(
+THREAD = edit(
+    HONEST,
     CALL,
     "kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)\n"
     "        import threading\n        made = []\n"
@@ -55,24 +63,24 @@ async def test_a_kernel_that_no_collector_reaches_is_seen_in_a_model_made_anew(
     server: Server, kept: str, run: str
 ) -> None:
     """Beside one small operator of torch, which would be all that is seen."""
-    held = HONEST.replace("class ModelNew", f"{kept}\n\nclass ModelNew").replace("kernel.run(x", f"{run}(x")
-    held = held.replace("self.bias.detach()", "self.bias.detach().abs()")
-    problem = SCALE_ADD.replace("+ self.bias", "+ self.bias.abs()").replace("randn(64, 256)", "randn(512, 256)")
+    held = edit(edit(HONEST, "class ModelNew", f"{kept}\n\nclass ModelNew"), "kernel.run(x", f"{run}(x")
+    held = edit(held, "self.bias.detach()", "self.bias.detach().abs()")
+    problem = edit(edit(SCALE_ADD, "+ self.bias", "+ self.bias.abs()"), "randn(64, 256)", "randn(512, 256)", times=2)
     assert (await judged(server, held, problem))[1] in ("custom", "hybrid")
 
 
 async def test_torch_that_works_in_the_first_model_alone_is_library(server: Server) -> None:
     count = "import sys\nFIRST = not hasattr(sys, 'made')\nsys.made = 1\n\nclass ModelNew"
-    twice = QUICK.replace("class ModelNew", count).replace(
-        "        out = torch", f"        if FIRST: {TORCH}\n        out = torch"
+    twice = edit(
+        edit(QUICK, "class ModelNew", count), "        out = torch", f"        if FIRST: {TORCH}\n        out = torch"
     )
     assert await judged(server, twice) == ("rejected", "library")
 
 
 async def test_a_copy_by_torch_with_a_kernel_beside_it_is_library(server: Server) -> None:
-    problem = BIG.replace("return x * self.scale + y + self.bias", "return x.t().contiguous()")
-    decoy = HONEST.replace(CALL, "kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)")
-    decoy = decoy.replace("return out", "return x.t().clone(memory_format=torch.contiguous_format)")
+    problem = edit(BIG, "return x * self.scale + y + self.bias", "return x.t().contiguous()")
+    decoy = edit(HONEST, CALL, "kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)")
+    decoy = edit(decoy, "return out", "return x.t().clone(memory_format=torch.contiguous_format)")
     assert await judged(server, decoy, problem) == ("rejected", "library")
 
 
@@ -85,7 +93,7 @@ async def test_a_copy_by_torch_with_a_kernel_beside_it_is_library(server: Server
     ids=["a name of its own", "a place of its own"],
 )
 async def test_a_library_is_found_again_whatever_its_name_and_place(server: Server, name: str, more: str) -> None:
-    asked = "import os, tempfile\n" + HONEST.replace('load_inline("scale_add", ', f"load_inline({name}, {more}")
+    asked = "import os, tempfile\n" + edit(HONEST, 'load_inline("scale_add", ', f"load_inline({name}, {more}")
     assert await judged(server, asked) == ("passed", "custom")
 
 
@@ -129,8 +137,8 @@ async def test_an_operator_that_a_library_registers_is_its_own(server: Server) -
 )
 async def test_a_kernel_is_seen_wherever_it_is_kept(server: Server, place: str) -> None:
     path = {"{": '["run"]', "[": "[0]", "(": '[0]["runs"][0]'}[place[0]]
-    kept = HONEST.replace("class ModelNew", f"import gc\nKEPT = {place}\ngc.collect()\n\nclass ModelNew")
-    kept = kept.replace(CALL, CALL.replace("kernel.run", f"KEPT{path}")).replace("return out", "return out * 1.0 * 1.0")
+    kept = edit(HONEST, "class ModelNew", f"import gc\nKEPT = {place}\ngc.collect()\n\nclass ModelNew")
+    kept = edit(edit(kept, CALL, edit(CALL, "kernel.run", f"KEPT{path}")), "return out", "return out * 1.0 * 1.0")
     assert (await judged(server, kept))[1] == "hybrid"
 
 
@@ -153,8 +161,10 @@ async def test_work_done_by_torch_is_rejected_at_any_size(server: Server, candid
 
 
 async def test_a_candidate_that_knows_when_its_kernel_is_watched_is_rejected(server: Server) -> None:
-    aware = HONEST.replace("class ModelNew", "REAL = (kernel.run,)\n\nclass ModelNew").replace(
-        CALL, f"if kernel.run is REAL[0]: {TORCH}\n        {CALL}"
+    aware = edit(
+        edit(HONEST, "class ModelNew", "REAL = (kernel.run,)\n\nclass ModelNew"),
+        CALL,
+        f"if kernel.run is REAL[0]: {TORCH}\n        {CALL}",
     )
     assert (await judged(server, aware))[0] == "rejected"
 
@@ -182,7 +192,7 @@ async def test_numpy_behind_a_decoy_is_rejected(server: Server) -> None:
     ids=["reshape", "copies", "container"],
 )
 async def test_moving_data_with_torch_is_no_computing(server: Server, change: tuple[str, str]) -> None:
-    assert await judged(server, HONEST.replace(*change), rules="strict") == ("passed", "custom")
+    assert await judged(server, edit(HONEST, *change), rules="strict") == ("passed", "custom")
 
 
 KEPT = {
@@ -197,18 +207,18 @@ KEPT = {
 @pytest.mark.long
 @pytest.mark.parametrize("keep", KEPT)
 async def test_a_kernel_is_credited_wherever_the_candidate_keeps_it(server: Server, keep: str) -> None:
-    kept = HONEST.replace("class ModelNew", f"{KEPT[keep]}\n\nclass ModelNew").replace("kernel.run(x", "run(x")
-    mixed = kept.replace("return out", HALF)
+    kept = edit(edit(HONEST, "class ModelNew", f"{KEPT[keep]}\n\nclass ModelNew"), "kernel.run(x", "run(x")
+    mixed = edit(kept, "return out", HALF)
     assert await judged(server, mixed) == ("passed", "hybrid")
 
 
 async def test_a_kernel_in_a_library_of_torch_s_load_inline_is_credited_too(server: Server) -> None:
-    assert await judged(server, QUICK.replace("return out", HALF)) == ("passed", "hybrid")
+    assert await judged(server, edit(QUICK, "return out", HALF)) == ("passed", "hybrid")
 
 
 @pytest.mark.long
 async def test_half_and_half_is_hybrid_and_only_the_strict_rules_reject_it(server: Server) -> None:
-    half = HONEST.replace("return out", HALF)
+    half = edit(HONEST, "return out", HALF)
     assert await judged(server, half) == ("passed", "hybrid")
     result = await server.evaluate(half, problem=BIG, rules="strict")
     assert result["status"] == "rejected"
@@ -216,23 +226,21 @@ async def test_half_and_half_is_hybrid_and_only_the_strict_rules_reject_it(serve
 
 
 async def test_a_small_honest_hybrid_is_not_taken_for_a_decoy(server: Server) -> None:
-    tiny = SCALE_ADD.replace("torch.randn(64, 256)", "torch.randn(1, 256)")
+    tiny = edit(SCALE_ADD, "torch.randn(64, 256)", "torch.randn(1, 256)", times=2)
     assert await judged(
         server,
-        HONEST.replace("return out", "return out.relu().sub_(0.0)"),
-        problem=tiny.replace("x * self.scale + y + self.bias", "torch.relu(x * self.scale + y + self.bias)"),
+        edit(HONEST, "return out", "return out.relu().sub_(0.0)"),
+        problem=edit(tiny, "x * self.scale + y + self.bias", "torch.relu(x * self.scale + y + self.bias)"),
     ) == ("passed", "hybrid")
 
 
 async def test_calling_blas_from_the_library_is_named(server: Server) -> None:
-    blas = HONEST.replace(
-        "void run(", 'extern "C" void cblas_saxpy(int, float, const float*, int, float*, int);\nvoid run('
+    blas = edit(
+        HONEST, "void run(", 'extern "C" void cblas_saxpy(int, float, const float*, int, float*, int);\nvoid run('
     )
-    blas = blas.replace(
-        "int64_t n = b.numel();", "int64_t n = b.numel(); if (s > 1e30) cblas_saxpy(1, 0.f, p, 1, d, 1);"
-    )
+    blas = edit(blas, "int64_t n = b.numel();", "int64_t n = b.numel(); if (s > 1e30) cblas_saxpy(1, 0.f, p, 1, d, 1);")
     result = await server.evaluate(
-        blas.replace('["-O3"]', '["-O3"], extra_ldflags=["-Wl,-z,lazy"]'), problem=BIG, rules="strict"
+        edit(blas, '["-O3"]', '["-O3"], extra_ldflags=["-Wl,-z,lazy"]'), problem=BIG, rules="strict"
     )
     assert result["status"] == "rejected", result["log"]
     assert "cblas_saxpy" in result["log"]

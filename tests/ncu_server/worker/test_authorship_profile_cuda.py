@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.edits import edit
 from tests.support.measuring import Server
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.gpu]
@@ -21,7 +22,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-EPILOGUE = PROBLEM.replace("torch.matmul(a, b)", "torch.relu(torch.matmul(a, b)) + 1.5")
+EPILOGUE = edit(PROBLEM, "torch.matmul(a, b)", "torch.relu(torch.matmul(a, b)) + 1.5")
 SOURCE = r'''
 import torch, torch.nn as nn, tvm_ffi.cpp
 SOURCE = r"""
@@ -73,8 +74,8 @@ COPIES = "built.mm(a.t().contiguous().t().contiguous(), b.clone(), out)"
 
 async def judged(server: Server, body: str, problem: str, size: int, **more: Any) -> dict[str, Any]:
     given = {
-        "candidate": SOURCE.replace("BODY", body),
-        "problem": problem.replace("(N, N)", f"({size}, {size})"),
+        "candidate": edit(SOURCE, "BODY", body),
+        "problem": edit(problem, "(N, N)", f"({size}, {size})", times=2),
         "target": "cuda",
     }
     answer = await server.call("evaluate_kernel", **given, **more)

@@ -31,7 +31,7 @@ class Model(torch.nn.Module):
         return batch.x * batch.gain + plain.z + y
 
 
-def test_tensors_and_values_in_records_are_listed_in_order_and_what_is_kept_is_held() -> None:
+def test_tensors_and_values_in_records_are_listed_in_order() -> None:
     batch, plain = (
         Batch(torch.ones(2, 3), 2.0, torch.float16),
         Namespace(z=torch.ones(3, dtype=torch.float64), name="a"),

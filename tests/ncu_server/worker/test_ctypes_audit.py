@@ -12,7 +12,7 @@ from ncu_server.worker.authorship.ctypes_audit import Opened
 BUILT, OTHER = Path(tvm_ffi.core.__file__), Path(torch._C.__file__)
 
 
-def test_a_library_is_told_that_the_build_did_not_make_and_its_functions_by_name(tmp_path: Path) -> None:
+def test_a_library_that_the_build_did_not_make_is_named_with_its_functions(tmp_path: Path) -> None:
     opened = Opened()
     opened.listen()
     (tmp_path / "libm.so.6").symlink_to(OTHER)

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from ncu_server.worker import comparer, tensors  # noqa: E402
 from ncu_server.worker.checking import tolerance  # noqa: E402
 from ncu_server.worker.timing import input_sets  # noqa: E402
+from tests.support.edits import edit  # noqa: E402
 
 NARROW = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]
 COMPLEX = ["complex64", "complex128"]
@@ -23,7 +24,7 @@ def drawn(dtype: str) -> "torch.Tensor":
 
 
 @pytest.mark.parametrize("dtype", [*NARROW, *COMPLEX, "bfloat16"])
-def test_floats_of_every_width_and_complex_numbers_are_sharpened_within_their_range(dtype: str) -> None:
+def test_floats_of_every_width_and_complex_are_sharpened_in_their_range(dtype: str) -> None:
     before = drawn(dtype)
     (after,) = input_sets.sharper([before], torch.Generator().manual_seed(2))
     was, now = (tensors.real(t).float() for t in (before, after))
@@ -97,9 +98,10 @@ def compared(want: "torch.Tensor", have: "torch.Tensor") -> list[dict[str, objec
 async def test_a_complex_output_is_compared_within_the_rounding_of_its_parts(
     server: Server, output: str, status: str
 ) -> None:
-    problem = SCALE_ADD.replace(
+    problem = edit(
+        SCALE_ADD,
         "return x * self.scale + y + self.bias",
         "out = x * self.scale + y + self.bias\n        return torch.complex(out, -out)",
     )
-    result = await server.evaluate(HONEST.replace("return out", f"return {output}"), problem=problem)
+    result = await server.evaluate(edit(HONEST, "return out", f"return {output}"), problem=problem)
     assert result["status"] == status, result["log"]

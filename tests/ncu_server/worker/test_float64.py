@@ -154,7 +154,7 @@ def test_seeded_random_numbers_are_those_that_the_model_draws(noise: str) -> Non
 CUT = "torch.from_numpy(x.numpy().astype('float32'))"
 
 
-def test_a_model_that_mixes_precisions_once_its_casts_are_answered_runs_with_them() -> None:
+def test_a_model_that_mixes_precisions_runs_once_its_casts_are_answered() -> None:
     x, right, told = expected(f"return {CUT} @ torch.ones(64, 1, dtype=torch.float32)", ROWS)
     assert told["note"] is None
     assert torch.allclose(right, x.double().sum(1, keepdim=True))

@@ -16,7 +16,7 @@ from ncu_server.worker.building.modules import observable_parameters
         (lambda n: [f"m = nn.Linear({n}, 1)", "m = nn.ParameterList([m.bias])"], "m[0]"),
     ],
 )
-def test_a_lone_number_that_was_drawn_is_the_same_however_often_it_is_registered(
+def test_a_lone_drawn_number_is_the_same_however_often_registered(
     make: Callable[[int], list[str]], judged: str
 ) -> None:
     first, again = {"nn": torch.nn}, {"nn": torch.nn}
@@ -29,7 +29,7 @@ def test_a_lone_number_that_was_drawn_is_the_same_however_often_it_is_registered
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(1,), (), (7,), (7, 1, 1)])
-def test_a_constant_is_moved_off_its_value_once_and_by_the_number_of_its_elements_alone(
+def test_a_constant_is_moved_once_and_by_the_number_of_its_elements_alone(
     shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     with observable_parameters():

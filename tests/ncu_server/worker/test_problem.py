@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ncu_server.worker.problem import LoadedProblem
+from tests.support.edits import edit
 from tests.support.measuring import Server
 
 HEAD = "import torch\nfrom torch import nn\n"
@@ -75,7 +76,7 @@ def test_of_several_that_nobody_uses_the_last_is_taken_and_that_is_said() -> Non
         "import inspect",
     ],
 )
-def test_what_runs_at_import_sees_a_bare_program_and_leaves_the_judge_s_settings(line: str) -> None:
+def test_code_at_import_sees_a_bare_program_and_leaves_the_judge_s_settings(line: str) -> None:
     threads = torch.get_num_threads()
     problem = LoadedProblem(f"{HEAD}{line}\n{module('Net')}{INPUTS}")
     assert torch.get_num_threads() == threads
@@ -129,7 +130,7 @@ def test_draws_are_of_the_secret_seed_whatever_seed_the_problem_sets() -> None:
         ("[[1, 2], {}]", "return x * self.sizes * self.names", 1, 2),
     ],
 )
-def test_of_two_readings_of_the_constructor_s_arguments_the_one_that_runs_is_taken(
+def test_of_two_readings_of_constructor_arguments_the_one_that_runs_counts(
     given: str, forward: str, sizes: Any, names: Any
 ) -> None:
     init = "self.sizes, self.names = sizes, names"
@@ -211,19 +212,21 @@ class ModelNew(nn.Module):
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_problem_of_every_kind_at_once_is_judged_beside_a_kernel_apart(server: Server) -> None:
-    result = await server.evaluate(KERNEL.replace("RETURNED", 'Out(y, {"n": 3, 1: z})'), problem=HARD)
+    result = await server.evaluate(edit(KERNEL, "RETURNED", 'Out(y, {"n": 3, 1: z})'), problem=HARD)
     assert result["status"] == "passed", result["log"]
-    result = await server.evaluate(KERNEL.replace("RETURNED", '{"y": y, "parts": {"n": 3, 1: z}}'), problem=HARD)
+    result = await server.evaluate(edit(KERNEL, "RETURNED", '{"y": y, "parts": {"n": 3, 1: z}}'), problem=HARD)
     assert result["status"] == "wrong"
     assert "a dict with keys y, parts where the reference returns a dataclass Out(y, parts)" in result["log"]
 
 
-LATE = (
-    KERNEL.replace("RETURNED", "Late(y=y, parts={'n': 3, 1: z})")
-    .replace("kernel.run(x,", "global WORK; WORK = lambda: kernel.run(x,")
-    .replace(
-        "class ModelNew",
-        """
+LATE = edit(
+    edit(
+        edit(KERNEL, "RETURNED", "Late(y=y, parts={'n': 3, 1: z})"),
+        "kernel.run(x,",
+        "global WORK; WORK = lambda: kernel.run(x,",
+    ),
+    "class ModelNew",
+    """
 class Late(dict):
     def __init__(self, **parts):
         super().__init__(parts)
@@ -236,23 +239,22 @@ Late.__name__ = Late.__qualname__ = "Out"
 CALLS = []
 
 class ModelNew""",
-    )
 )
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a_container_that_computes_when_it_is_put_together_again_is_not_believed(server: Server) -> None:
+async def test_a_container_that_computes_when_rebuilt_is_not_believed(server: Server) -> None:
     result = await server.evaluate(LATE, problem=HARD)
     assert result["status"] in ("wrong", "run_error"), result["log"]
 
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_keywords_and_records_are_traced_and_profiled(server: Server) -> None:
-    plain = HARD.replace("Out(y if", "(y if").replace('{1: x + self.weight, "n": 3})', "x + self.weight)")
+    plain = edit(edit(HARD, "Out(y if", "(y if"), '{1: x + self.weight, "n": 3})', "x + self.weight)")
     answer = await server.call("describe_problem", problem=plain, target="cpu", baselines=["eager"])
     assert answer.structured_content is not None and answer.structured_content["graph_error"] is None
     graph = (await server.client.read_resource(answer.structured_content["graph_uri"])).contents[0]
     assert '"keywords": ["scale", "mode", "mask"]' in str(getattr(graph, "text", ""))
-    candidates = [KERNEL.replace("RETURNED", "(y, z)")]
+    candidates = [edit(KERNEL, "RETURNED", "(y, z)")]
     answer = await server.call("profile_kernel", candidates=candidates, problem=plain, target="cpu")
     assert not answer.is_error, answer.content

@@ -149,7 +149,7 @@ class Mode(enum.Enum):
     SLOW = 2
 
 
-def test_a_name_and_the_names_of_its_parts_count_and_the_order_of_fields_does_not(loaded: Any) -> None:
+def test_names_of_a_record_and_its_fields_count_and_their_order_does_not(loaded: Any) -> None:
     x = torch.ones(2)
     assert fault(loaded.Out(x), Out(None, x)) is None
     assert fault(loaded.Pair(x, x), Pair(x, x)) is None

@@ -10,6 +10,7 @@ import torch.utils.cpp_extension as extension
 from torch.utils._cpp_extension_versioner import ExtensionVersioner
 
 from ncu_server.worker.building import slim_headers
+from tests.support.edits import edit
 
 SOURCE = """
 torch::Tensor run(torch::Tensor x) {
@@ -61,7 +62,7 @@ class Builds:
 @pytest.mark.parametrize(
     ("change", "took", "raised"),
     [
-        (("", ""), ["slim"], None),
+        (None, ["slim"], None),
         (("return o;", "return torch::conv1d(o.view({1, 1, 4}), o.view({1, 1, 4}));"), ["slim", "whole"], None),
         (("return o;", "return torch::ones(4, torch::requires_grad());"), ["whole"], None),
         (("x.numel()", "x.nummel()"), ["slim"], "nummel"),
@@ -70,11 +71,11 @@ class Builds:
     ids=["kernel", "another operator", "gradients", "no such method", "no such name"],
 )
 def test_whole_headers_are_taken_where_slim_ones_do_not_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str], took: list[str], raised: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str] | None, took: list[str], raised: str | None
 ) -> None:
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     monkeypatch.setattr(extension, "JIT_EXTENSION_VERSIONER", ExtensionVersioner())
-    builds, sources = Builds(), [SOURCE.replace(*change)]
+    builds, sources = Builds(), [edit(SOURCE, *change) if change else SOURCE]
     given: dict[str, Any] = {"name": "twice", "cpp_sources": sources, "functions": ["run"]}
     if raised:
         with pytest.raises(RuntimeError, match=raised):

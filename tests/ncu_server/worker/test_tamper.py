@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.edits import edit
 from tests.support.measuring import QUICK, Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -16,8 +17,8 @@ class Later(TorchFunctionMode):
 
 
 """
-DISPATCH = MODE.replace("torch.overrides", "torch.utils._python_dispatch").replace("Function", "Dispatch")
-DISPATCH = DISPATCH.replace("__torch_function__", "__torch_dispatch__")
+DISPATCH = edit(edit(MODE, "torch.overrides", "torch.utils._python_dispatch"), "Function", "Dispatch", times=2)
+DISPATCH = edit(DISPATCH, "__torch_function__", "__torch_dispatch__")
 HANDLER = """
 import ctypes
 import signal
@@ -86,9 +87,9 @@ LATE = "a call leaves the torch mode Later on"
 async def test_what_would_run_between_calls_or_looks_around_is_found(
     server: Server, module: str, call: str, status: str, words: str
 ) -> None:
-    candidate = QUICK.replace("class ModelNew", f"{module}class ModelNew", 1)
-    candidate = candidate.replace(
-        "        out = torch.empty_like(x)", f"        {call}\n        out = torch.empty_like(x)", 1
+    candidate = edit(QUICK, "class ModelNew", f"{module}class ModelNew")
+    candidate = edit(
+        candidate, "        out = torch.empty_like(x)", f"        {call}\n        out = torch.empty_like(x)"
     )
     assert call in candidate
     result = await server.evaluate(candidate)

@@ -74,7 +74,7 @@ def test_code_is_cut_into_functions_with_their_comments_and_globals() -> None:
     assert texts["run"].rstrip().endswith("}")
 
 
-def test_a_kernel_hit_serves_the_whole_short_file_and_a_long_one_by_its_head_and_function() -> None:
+def test_a_kernel_hit_serves_a_short_file_whole_a_long_one_by_head_and_function() -> None:
     short = chunks(page(CUDA, "kernels/softmax/level_01.cu"))
     assert [c.heading for c in short] == ["", "warp_max", "Pair", "softmax", "run"]
     assert {c.text for c in short} == {CUDA.strip("\n")}
@@ -102,7 +102,7 @@ def test_ids_depend_on_content_alone() -> None:
     assert first[1].id != changed[1].id
 
 
-def test_a_page_s_signals_are_a_chunk_that_serves_its_first_words_and_fits_the_model() -> None:
+def test_a_page_s_signals_are_a_chunk_that_fits_and_serves_its_first_words() -> None:
     signals = tuple(f"smsp__average_warps_issue_stalled_reason_{n}.ratio" for n in range(60))
     card, first = chunks(Page("a", "A page", "docs/a.md", "# A page\nintro\n", signals=signals))
     assert (card.text, first.text) == ("intro", "intro")

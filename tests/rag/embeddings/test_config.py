@@ -159,7 +159,7 @@ def test_new_vectors_of_another_length_are_not_mixed_with_old_ones(
     Library.open(tmp_path, "hybrid", corpus=corpus, choice=choice(endpoint)).close()
 
 
-def test_a_model_s_directory_is_named_by_its_weights_and_an_empty_one_is_an_error(tmp_path: Path) -> None:
+def test_a_model_s_folder_is_named_by_its_weights_and_an_empty_one_is_an_error(tmp_path: Path) -> None:
     found = packaged_model()
     if isinstance(found, str):
         pytest.skip(found)
@@ -324,7 +324,7 @@ def test_a_chroma_server_that_is_not_there_leaves_words_and_says_so(
         assert "Chroma server" in library.mode_reason
 
 
-def test_a_chroma_server_that_dies_or_hangs_after_the_opening_turns_auto_lexical(
+def test_a_chroma_server_that_dies_or_hangs_later_turns_auto_lexical(
     team: subprocess.Popen[str],
     address: str,
     endpoint: Embeddings,

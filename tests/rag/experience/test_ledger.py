@@ -11,6 +11,7 @@ import pytest
 
 from rag import LibraryError
 from rag.experience.ledger import Gain, Held, Ledger, as_line, counted, default_ledger, read_line
+from tests.support.edits import edit
 from tests.support.experiences import ROW, experience
 
 Python = Callable[[str], list[str]]
@@ -48,16 +49,16 @@ def test_an_experience_goes_through_a_line_of_json_unchanged() -> None:
         ("[" * 100_000, "it is not JSON"),
         ("[1]", "it is not a JSON object"),
         ("{}", "id: Field required"),
-        (as_line(ROW).replace('"format": 1', '"format": 2'), "it has format 2, this version reads format 1"),
-        (as_line(ROW).replace('"reduction"', '"reductions"'), "families.0: 'reductions' is none of attention, "),
-        (as_line(ROW).replace('"dram-bw"', '"dram"'), "bottleneck: 'dram' is none of "),
-        (as_line(ROW).replace('"faster"', '"wrong"'), "a gain does not go with the verdict wrong"),
-        (as_line(ROW).replace('"faster"', '"great"'), "verdict"),
-        (as_line(ROW).replace("1.27", "NaN"), "it is not JSON|gain.median"),
-        (as_line(ROW).replace("1.27", "-1"), "gain.median"),
-        (as_line(ROW).replace("2026-11-20", "yesterday"), "date"),
-        (as_line(ROW).replace("softmax-1", "s" * 1000), "run"),
-        (as_line(ROW).replace("each thread", "x" * 100_000), "transformation"),
+        (edit(as_line(ROW), '"format": 1', '"format": 2'), "it has format 2, this version reads format 1"),
+        (edit(as_line(ROW), '"reduction"', '"reductions"'), "families.0: 'reductions' is none of attention, "),
+        (edit(as_line(ROW), '"dram-bw"', '"dram"'), "bottleneck: 'dram' is none of "),
+        (edit(as_line(ROW), '"faster"', '"wrong"'), "a gain does not go with the verdict wrong"),
+        (edit(as_line(ROW), '"faster"', '"great"'), "verdict"),
+        (edit(as_line(ROW), "1.27", "NaN", times=2), "it is not JSON|gain.median"),
+        (edit(as_line(ROW), "1.27", "-1", times=2), "gain.median"),
+        (edit(as_line(ROW), "2026-11-20", "yesterday"), "date"),
+        (edit(as_line(ROW), "softmax-1", "s" * 1000), "run"),
+        (edit(as_line(ROW), "each thread", "x" * 100_000), "transformation"),
     ],
 )
 def test_what_is_no_experience_is_said_in_one_sentence(line: str, words: str) -> None:

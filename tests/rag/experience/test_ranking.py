@@ -83,7 +83,7 @@ def texts(home: Path) -> list[str]:
 
 
 @hybrid
-def test_vectors_find_what_shares_no_word_and_stand_in_a_collection_of_their_own(library: Library, home: Path) -> None:
+def test_vectors_find_what_shares_no_word_and_have_their_own_collection(library: Library, home: Path) -> None:
     library.learn(KNOWN[:1])
     assert texts(home) == [told(KNOWN[0])]
     found = library.recall("multiplication with weights, dense layer", KNOWN)

@@ -61,9 +61,7 @@ def test_a_corrupt_index_is_rebuilt_with_a_message(corpus: Path, tmp_path: Path,
     assert opened(tmp_path / "cache", corpus) == []
 
 
-def test_an_index_whose_fault_shows_only_in_a_search_is_an_error_and_build_remakes_it(
-    corpus: Path, tmp_path: Path
-) -> None:
+def test_an_index_that_fails_only_in_a_search_is_an_error_and_build_remakes_it(corpus: Path, tmp_path: Path) -> None:
     opened(tmp_path, corpus)
     with contextlib.closing(sqlite3.connect(index_of(tmp_path))) as base, base:
         base.execute("DELETE FROM words_data WHERE id > 10")  # sound pages, but half a full-text index

@@ -165,7 +165,7 @@ def test_what_a_killed_growth_left_is_no_part_of_the_next(tmp_path: Path, python
     assert answers(serving(cache)) == answers(serving(tmp_path / "two"))
 
 
-def test_a_lexical_index_brought_up_to_date_holds_what_it_should_and_nothing_else(tmp_path: Path) -> None:
+def test_a_lexical_index_brought_up_to_date_holds_just_what_it_should(tmp_path: Path) -> None:
     def page(name: str, body: str) -> Page:
         return Page(name, f"Title {name}", f"{name}.md", body)
 

@@ -187,7 +187,7 @@ def test_a_document_is_read_however_it_was_saved(tmp_path: Path, encoding: str) 
     assert (part.title, part.body.strip()) == ("Größe der Blöcke", "Vier Bänke à 32 Worte, naïve Ansätze stören.")
 
 
-def test_a_document_in_an_encoding_that_cannot_be_told_is_skipped_for_that_reason(tmp_path: Path) -> None:
+def test_a_document_in_an_unknown_encoding_is_skipped_for_that_reason(tmp_path: Path) -> None:
     (tmp_path / "note.md").write_bytes("共有メモリのバンク競合を避ける。".encode("shift_jis") * 20)
     with pytest.raises(readers.UnreadableError, match="encoding that is not known: save it as UTF-8"):
         readers.read(tmp_path / "note.md")
@@ -245,7 +245,7 @@ def _pdf(*pages: str) -> bytes:
     return out.encode()
 
 
-def test_killed_while_indexing_the_old_index_serves_and_the_next_addition_goes_on(
+def test_killed_while_indexing_the_old_index_serves_and_an_addition_goes_on(
     documents: Path, corpus: Path, tmp_path: Path, python: Python
 ) -> None:
     cache = tmp_path / "cache"

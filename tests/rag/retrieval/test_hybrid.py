@@ -126,7 +126,7 @@ def test_broken_shipped_vectors_cost_time_and_are_named(
 
 
 @pytest.mark.long
-def test_shipped_vectors_are_the_model_s_own_but_for_rounding_and_rounding_is_stable(
+def test_shipped_vectors_are_the_model_s_but_for_a_stable_rounding(
     corpus: Path, tmp_path: Path, embedder: Embedder
 ) -> None:
     build.refresh(tmp_path, embedder, print, corpus)
@@ -164,7 +164,7 @@ def test_a_changed_page_costs_its_own_chunks_only(copy: tuple[Path, Path]) -> No
         assert library.search(Query("order register accesses")).passages[0].heading == "Fence"
 
 
-def test_a_dead_child_turns_auto_lexical_in_words_and_is_an_error_where_hybrid_was_demanded(
+def test_a_dead_child_turns_auto_lexical_and_is_an_error_for_hybrid(
     copy: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     cache, corpus = copy
@@ -181,7 +181,7 @@ def test_a_dead_child_turns_auto_lexical_in_words_and_is_an_error_where_hybrid_w
             library.search(Query("arrays of structs"))
 
 
-def test_texts_are_likened_by_meaning_where_there_are_vectors_and_not_at_all_where_there_are_none(
+def test_texts_are_likened_by_meaning_with_vectors_and_not_at_all_without(
     copy: tuple[Path, Path],
 ) -> None:
     cache, corpus = copy

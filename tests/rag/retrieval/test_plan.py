@@ -30,7 +30,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
         yield library
 
 
-def test_a_profile_fills_slots_for_techniques_operator_stall_example_and_pitfall() -> None:
+def test_a_profile_fills_technique_operator_stall_example_and_pitfall_slots() -> None:
     known = Situation(
         families=("gemm",),
         operators=("mm",),
@@ -46,14 +46,14 @@ def test_a_profile_fills_slots_for_techniques_operator_stall_example_and_pitfall
     assert [slot.count for slot in stalled if slot.name == "stall"] == [2]
 
 
-def test_before_a_profile_the_operator_family_and_the_roofline_s_class_are_asked_for() -> None:
+def test_before_a_profile_operator_family_and_roofline_class_are_asked_for() -> None:
     slots = plan(Situation(families=("norm",), operators=("layer_norm",), bottlenecks=("dram-bw",)))
     texts = [query.text for slot in slots for query in slot.queries]
     assert any("layer_norm" in text for text in texts)
     assert any("DRAM" in text for text in texts)
 
 
-def test_a_log_leaves_room_for_nothing_but_its_error_without_paths_lines_and_numbers() -> None:
+def test_a_log_leaves_room_only_for_its_error_without_paths_and_numbers() -> None:
     [slot] = plan(Situation(families=("gemm",), operators=("mm",), signals=("dram 90 %",), errors=LOG))
     assert slot.name == "error"
     assert slot.queries[0].text.splitlines() == [
@@ -143,7 +143,7 @@ def test_the_best_page_on_the_operator_and_the_example_are_given_whole(
         ("sm_90", "bfloat16", ["wgmma-hopper"]),
     ],
 )
-def test_a_product_that_arithmetic_bounds_gets_the_pages_that_decide_first_and_whole(
+def test_a_product_bound_by_arithmetic_gets_the_deciding_pages_first_and_whole(
     arch: str, dtype: str, whole: list[str], shipped: Library
 ) -> None:
     about = Situation(("gemm", "pointwise"), ("linear", "relu"), (dtype,), arch, "cuda", ("compute",))

@@ -8,7 +8,7 @@ CARDS = {
 PAGE_OF = {"p1": "p", "p2": "p", "q1": "q"}
 
 
-def test_channels_count_by_their_weight_and_a_page_comes_once_with_its_best_chunk() -> None:
+def test_channels_count_by_weight_and_a_page_comes_once_with_its_best_chunk() -> None:
     channels = {"bm25": [("p1", 0.9), ("p2", 0.8), ("q1", 0.7)], "dense": [("q1", 0.9), ("p2", 0.8), ("p1", 0.7)]}
     found = rank([("p", 0.5), ("q", 0.4)], channels, PAGE_OF, CARDS, Query("x"))
     assert [(r.chunk, r.page) for r in found] == [("p1", "p"), ("q1", "q")]
