@@ -52,7 +52,10 @@ def can_be_written(folder: Path) -> bool:
     """Whether a file or folder may be written, or made where it is not there yet."""
     try:
         there = next(place for place in (folder, *folder.parents) if place.exists())
-        return os.access(there, os.W_OK | (os.X_OK if there.is_dir() else 0)) and (there == folder or there.is_dir())
+        if not there.is_dir():
+            return there == folder and os.access(there, os.W_OK)
+        with tempfile.TemporaryDirectory(dir=there):  # what the permissions say is not all: /proc, a full disk
+            return True
     except OSError:  # above it is no folder, or its name is too long
         return False
 

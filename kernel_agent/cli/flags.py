@@ -11,6 +11,38 @@ from typing import Any, NoReturn
 
 from kernel_agent.errors import UsageError, meant, nearest
 
+LEAST = 4
+"""Characters of a flag that say which one is meant."""
+FIRST = (
+    "target",
+    "num_rounds",
+    "branching_factor",
+    "implementations_per_idea",
+    "provider",
+    "model_name",
+    "budget_minutes",
+    "budget_dollars",
+    "bind",
+)
+"""Settings that people look for first, in the order of the help."""
+SAME = {
+    "device": "target",
+    "gpu": "target",
+    "backend": "target",
+    "iterations": "rounds",
+    "iters": "rounds",
+    "steps": "rounds",
+    "llm": "model",
+    "out": "run-directory",
+    "output": "run-directory",
+    "outdir": "run-directory",
+    "output-dir": "run-directory",
+    "timeout": "budget-minutes",
+    "time-limit": "budget-minutes",
+    "helpers": "with",
+    "inputs": "shapes",
+}
+"""Other words for a flag, as other programs have them."""
 SHORT = {
     "num_rounds": "--rounds",
     "branching_factor": "--ideas",
@@ -35,7 +67,12 @@ def parser() -> Parser:
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     form: dict[str, Any] = {"epilog": _keys(), "allow_abbrev": False}
-    run = commands.add_parser("run", help="find a faster kernel for the module in FILE", **form)
+    run = commands.add_parser(
+        "run",
+        help="find a faster kernel for the module in FILE",
+        usage=f"{top.prog} run FILE [--rounds N] [--ideas N] [--target cpu|cuda|triton] [...]",
+        **form,
+    )
     run.add_argument("file", metavar="FILE", type=Path, help="PyTorch source: a module, get_inputs, get_init_inputs")
     _add_shapes(run)
     run.add_argument(
@@ -133,11 +170,13 @@ def _add_shapes(command: argparse.ArgumentParser) -> None:
 def _add_settings(command: argparse.ArgumentParser, only: Container[str] | None = None) -> None:
     from kernel_agent.settings import is_key, rows
 
-    group = command.add_argument_group("settings", "also read from the environment and .env")
-    for row in rows():
-        if is_key(row.name) or (only is not None and row.name not in only):
-            continue
-        flags = [f"--{row.name.replace('_', '-')}", *([SHORT[row.name]] if row.name in SHORT else [])]
+    chosen = {row.name: row for row in rows() if not is_key(row.name) and (only is None or row.name in only)}
+    first = [name for name in FIRST if name in chosen]
+    often = command.add_argument_group("settings", "also read from the environment and .env")
+    others = command.add_argument_group("other settings") if len(chosen) > len(first) else often
+    for name in [*first, *(name for name in chosen if name not in first)]:
+        row, group = chosen[name], often if name in first else others
+        flags = [*([SHORT[name]] if name in SHORT else []), f"--{name.replace('_', '-')}"]
         default = f" (default: {row.default})" if row.default else ""
         among = f" One of {row.type}." if ", " in row.type else ""
         sentence = f"{row.sentence}{among}{default}".replace("%", "%%")
@@ -187,8 +226,19 @@ def _meant(top: Parser, command: str, rest: Sequence[str]) -> str:
     chosen = next(a.choices for a in top._actions if isinstance(a, argparse._SubParsersAction))[command]
     flags = [flag for action in chosen._actions for flag in action.option_strings]
     unknown = [word.partition("=")[0] for word in rest if word.startswith("-")]
-    near = [flag for word in unknown if (flag := nearest(word, flags))]
-    return f"; did you mean {', '.join(near)}?" if near else ""
+    near = dict.fromkeys(flag for word in unknown for flag in _near(word, flags))
+    keys = f"; {_keys()[0].lower()}{_keys()[1:-1]}" if any("key" in word for word in unknown) else ""
+    return f"; did you mean {', '.join(near)}?" if near else keys
+
+
+def _near(word: str, flags: Sequence[str]) -> list[str]:
+    """The flags that a word is the beginning of or another word for, else the one that is most alike."""
+    bare = {flag.lstrip("-"): flag for flag in flags}
+    begun = [flag for flag in flags if flag.startswith(word) and len(word) > LEAST]
+    if begun:
+        return begun
+    found = SAME.get(word.lstrip("-")) or nearest(word.lstrip("-"), bare, 0.7)
+    return [bare[found]] if found in bare else []
 
 
 COMMANDS = ("run", "resume", "show", "evaluate", "experience", "doctor")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import asyncio
 import contextlib
 import json
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 NOT_PASSED = 6
+PAGES = (".md", ".markdown", ".rst", ".txt", ".html")
+"""Files that hold Python between other text."""
 GRACE_S = 5.0
 """Seconds a run has to end its children after Ctrl-C."""
 
@@ -254,7 +257,22 @@ def _whole(file: Path, helpers: Sequence[Path]) -> str:
     """A problem's text with the files that it imports."""
     from kernel_agent.problem.helpers import whole
 
-    return whole(_source(file), file, {str(path): _source(path) for path in helpers})
+    return whole(_python(file), file, {str(path): _source(path) for path in helpers})
+
+
+def _python(file: Path) -> str:
+    """A problem's text. Raises UsageError where the file is none of Python's by its name and its text."""
+    source = _source(file)
+    if file.suffix in (".py", ""):
+        return source
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        where = (
+            "save its block of Python as a .py file" if file.suffix in PAGES else "give the .py file with the module"
+        )
+        raise UsageError(f"{file} is no Python file: {where}, such as examples/softmax.py.") from None
+    return source
 
 
 def _source(file: Path, stdin: bool = False) -> str:

@@ -60,7 +60,7 @@ def _load(
     source = until_the_end(code, tree)
     parts = [source.rstrip("\n") + "\n"]
     if not has_inputs:
-        parts.append(_get_inputs(main, name, input_shapes))
+        parts.append(_get_inputs(main, name, input_shapes, has_init or init_inputs is not None))
     if not has_init:
         parts.append(_get_init_inputs(main, init_inputs))
     if main.name != "Model":
@@ -79,11 +79,12 @@ def _parse(code: str, name: str) -> ast.Module:
         raise ProblemError(f"{name} does not parse: {error}.") from None
 
 
-def _get_inputs(main: Main, name: str, shapes: Shapes | Sequence[Shapes] | None) -> str:
+def _get_inputs(main: Main, name: str, shapes: Shapes | Sequence[Shapes] | None, is_made: bool) -> str:
     if shapes is None:
-        raise ProblemError(
-            f"{name} defines no `get_inputs`: add it, or give input_shapes, one for each input of forward."
-        )
+        takes, needs = (", ".join(_needed(main, method)) for method in ("forward", "__init__"))
+        inputs = f"one for each input of `{main.name}.forward`{f' ({takes})' if takes else ''}"
+        also = f"; `{main.name}` is made with {needs}: add `get_init_inputs` too" if needs and not is_made else ""
+        raise ProblemError(f"{name} defines no `get_inputs`: add it, or give input_shapes, {inputs}{also}.")
     sets = list(shapes) if _nested(shapes) else [shapes]
     functions = []
     for number, one in enumerate(sets, 1):
@@ -129,12 +130,27 @@ def _get_init_inputs(main: Main, values: Given | None) -> str:
     return f"def get_init_inputs():\n    return {given!r}\n"
 
 
+def _method(main: Main, method: str) -> ast.FunctionDef | None:
+    body = main.node.body if main.node else []
+    return next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == method), None)
+
+
+def _needed(main: Main, method: str) -> list[str]:
+    """The arguments that a method has to be given, where the module itself defines it."""
+    own = _method(main, method)
+    if own is None:
+        return []
+    places = [*own.args.posonlyargs, *own.args.args][1:]
+    needed = places[: len(places) - len(own.args.defaults)]
+    needed += [a for a, default in zip(own.args.kwonlyargs, own.args.kw_defaults, strict=True) if default is None]
+    return [argument.arg for argument in needed]
+
+
 def _match(main: Main, method: str, given: int, setting: str) -> list[str]:
     """Check that the method can be called with so many arguments, and say which of the last ones go by keyword.
 
     A method that is inherited is taken on trust."""
-    body = main.node.body if main.node else []
-    own = next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == method), None)
+    own = _method(main, method)
     if own is None or main.node is None:
         return []
     arguments = [*own.args.posonlyargs, *own.args.args][1:]

@@ -87,8 +87,8 @@ def blamed(attempt: Attempt, where: str) -> Iterator[None]:
             raise Objection("timeout", f"{where}: {error}") from error
         if isinstance(error, ChildFault) and error.kind == "UnacceptableOutput":
             raise Objection("wrong", error.text) from error
-        words = error.trace if isinstance(error, ChildFault) else str(error)
-        raise Objection("run_error", f"{where}: {words}") from error
+        trace = f"\n{error.trace}" if isinstance(error, ChildFault) else ""
+        raise Objection("run_error", f"{where}: {error}{trace}") from error
 
 
 async def open_candidate(attempt: Attempt, child: Child | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,6 +47,7 @@ class Candidate(TimedSide):
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
+        self._libraries = ExitStack()  # never left: what is called later finds no compiler either
         self._opened, self._intact = Opened(), Intact()
         self._held: list[torch.Tensor] = []
         self._last: list[torch.Tensor] = []
@@ -72,10 +74,11 @@ class Candidate(TimedSide):
         tensors = read(fds[0], arguments)
 
         def make() -> tuple[ModuleType, torch.nn.Module]:
-            with Libraries.loading(libraries, self._loaded):
-                module = load(source, "candidate", "ModelNew")
-                given = unflatten(arguments["structure"], tensors)  # of the candidate's own classes
-                return module, build(module.ModelNew, given, parameter_seed, device)
+            module = load(source, "candidate", "ModelNew")
+            given = unflatten(arguments["structure"], tensors)  # of the candidate's own classes
+            return module, build(module.ModelNew, given, parameter_seed, device)
+
+        self._libraries.enter_context(Libraries.loading(libraries, self._loaded))
 
         self._make, self._built = make, [library["path"] for library in libraries]
         self._opened.listen()

@@ -97,7 +97,8 @@ def writer(cache: Path, progress: Progress) -> Iterator[None]:
         lock = (cache / "lock").open("a")
     except OSError as error:
         raise LibraryError(
-            f"the index directory {cache} is not writable ({error.strerror}); name another one"
+            f"the index directory {cache} is not writable ({error.strerror}); "
+            "set XDG_CACHE_HOME to a folder that can be written"
         ) from error
     with lock:
         try:

@@ -53,6 +53,10 @@ def test_a_home_of_any_name_is_used(temporary: Path, tmp_path: Path, monkeypatch
     assert default_ledger() == home / ".local" / "share" / "kernel_agent" / "experience.sqlite"
 
 
+def test_a_folder_whose_permissions_promise_more_than_it_takes_cannot_be_written() -> None:
+    assert not folders.can_be_written(Path("/proc/here/.cache"))
+
+
 def test_what_may_be_written_is_told_without_writing(tmp_path: Path) -> None:
     assert folders.can_be_written(tmp_path / "a" / "b")
     (tmp_path / "file").write_text("")

@@ -162,8 +162,15 @@ BAD: list[tuple[str, int, str]] = [
     ("run .", 2, "is a folder, and this takes one file: name the file in it. It holds binary.py, bom.py, empty.py"),
     ("run binary.py", 2, "is not text in UTF-16"),
     ("run syntax.py", 2, "does not parse"),
+    ("run page.md", 2, "page.md is no Python file: save its block of Python as a .py file"),
+    ("run kernel.cu", 2, "kernel.cu is no Python file: give the .py file with the module, such as examples/softmax.py"),
+    ("run relu.py --run-dir x", 2, "did you mean --run-directory?; see"),
+    ("run relu.py --budget 3", 2, "did you mean --budget-minutes, --budget-dollars, --budget-tokens?; see"),
+    ("run relu.py --device cuda", 2, "did you mean --target?; see"),
+    ("run relu.py --verbose", 2, "arguments: --verbose; see"),
+    ("run relu.py --api-key 1", 2, "keys are taken from the environment or .env alone: OPENAI_API_KEY"),
     ("run empty.py", 2, "holds no `Model`"),
-    ("run shapeless.py", 2, "defines no `get_inputs`: add it, or give --input-shapes 64x1024, one for each input"),
+    ("run shapeless.py", 2, "add it, or give --input-shapes 64x1024, one for each input of `Model.forward` (x)"),
     ("run shapeless.py --input-shapes 4x4 4x4", 2, "takes x, but --input-shapes gives 2"),
     ("run relu.py --input-shapes 4x4", 2, "leave --input-shapes out"),
     ("run shapeless.py --input-shapes 4x-4", 2, "sizes joined by x, such as 64x1024, not 4x-4"),
@@ -209,6 +216,8 @@ def test_bad_input_gets_one_clear_sentence(
     there: Path, command: str, code: int, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (there / "binary.py").write_bytes(b"\xff\xfe\x00")
+    (there / "page.md").write_text("# A page\n\n```python\nimport torch\n```\n")
+    (there / "kernel.cu").write_text("__global__ void f() {}\n")
     (there / "syntax.py").write_text("def f(:\n")
     (there / "empty.py").write_text("x = 1\n")
     (there / "cells.ipynb").write_text("{}")

@@ -184,3 +184,13 @@ def test_keyword_only_inputs_get_the_last_shapes_and_constructors_keywords() -> 
     assert "return [[torch.randn((2, 3))], {'mask': torch.randn((3,))}]" in source and "return {'n': 4}" in source
     with pytest.raises(ProblemError, match="takes x, mask, but input_shapes gives 1"):
         load_problem(code, "x", "cpu", [(2, 3)], [[], {"n": 4}])
+
+
+def test_what_is_missing_is_named_with_the_arguments_that_it_is_for() -> None:
+    with pytest.raises(ProblemError) as fault:
+        load_problem(SINGLE, "scaled", "cpu")
+    assert "one for each input of `Scaled.forward` (x, y)" in str(fault.value)
+    assert "`Scaled` is made with size: add `get_init_inputs` too." in str(fault.value)
+    with pytest.raises(ProblemError) as fault:
+        load_problem(SINGLE, "scaled", "cpu", init_inputs=[3])
+    assert str(fault.value).endswith("`Scaled.forward` (x, y).")

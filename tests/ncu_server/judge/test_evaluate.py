@@ -23,6 +23,18 @@ async def test_an_honest_kernel_passes_with_a_timing_and_a_paired_speedup(server
     assert versus["speedup"]["median"] == pytest.approx(ratio, rel=0.5)
 
 
+@pytest.mark.parametrize("late", ["super().__init__()", "return out"])
+async def test_a_library_that_is_built_late_is_answered_first_with_where_to_build_it(server: Server, late: str) -> None:
+    build = "torch.utils.cpp_extension.load_inline('late', cpp_sources='', functions=[])"
+    source = HONEST.replace(late, f"{build}; {late}", 1)
+    assert source != HONEST
+    result = await server.evaluate(source)
+    assert result["status"] == "run_error"
+    first, *others = result["log"].splitlines()
+    assert "RuntimeError: this load_inline call was not made when the candidate was built: call it where" in first
+    assert any(row.startswith("Traceback") for row in others)
+
+
 async def test_a_fresh_judgement_agrees(server: Server) -> None:
     result = await server.evaluate(HONEST, fresh=True)
     assert result["status"] == "passed"
