@@ -53,7 +53,7 @@ def test_a_home_of_any_name_is_used(temporary: Path, tmp_path: Path, monkeypatch
     assert default_ledger() == home / ".local" / "share" / "kernel_agent" / "experience.sqlite"
 
 
-def test_a_folder_whose_permissions_promise_more_than_it_takes_cannot_be_written() -> None:
+def test_a_folder_that_takes_less_than_its_permissions_promise_cannot_be_used() -> None:
     assert not folders.can_be_written(Path("/proc/here/.cache"))
 
 
