@@ -74,12 +74,12 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def enter(directory: Path, log: Path, walls: Policy) -> list[WallStatus]:
+def enter(directory: Path, log: Path, policy: Policy) -> list[WallStatus]:
     """Put the calling (just forked) process behind its walls: `directory` is its world, `log` takes its output."""
     os.setsid()
     die_with_parent()
     directory.mkdir(parents=True, exist_ok=True)
-    for place in walls.writable:
+    for place in policy.writable:
         Path(place).mkdir(parents=True, exist_ok=True)
     os.chdir(directory)
     os.environ["TMPDIR"] = str(directory)
@@ -92,8 +92,8 @@ def enter(directory: Path, log: Path, walls: Policy) -> list[WallStatus]:
     os.close(null)
     os.close(out)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    found = raise_walls(walls, directory)
-    if walls.kind != "light":
+    found = raise_walls(policy, directory)
+    if policy.kind != "light":
         os.environ["HOME"] = str(directory)
         os.environ.update({name: str(directory / place) for name, place in CACHES.items()})
     return found

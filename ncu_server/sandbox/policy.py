@@ -95,12 +95,12 @@ def from_wire(message: Mapping[str, Any]) -> Policy:
     return Policy(**{**message, **lists})
 
 
-def raise_walls(walls: Policy, directory: Path) -> list[WallStatus]:
+def raise_walls(policy: Policy, directory: Path) -> list[WallStatus]:
     """Raise what this machine has around the calling process, which has one thread; say what stands."""
     found = []
-    for name in RAISED[walls.kind]:
+    for name in RAISED[policy.kind]:
         try:
-            found.append(WallStatus(name, True, WALLS[name](walls, directory)))
+            found.append(WallStatus(name, True, WALLS[name](policy, directory)))
         except OSError as fault:
             found.append(WallStatus(name, False, fault.strerror or str(fault)))
     return found
@@ -135,10 +135,10 @@ def report(kind: Kind, device: str, directory: str) -> None:
     sys.stdout.write(json.dumps([asdict(s) for s in raise_walls(Policy(kind, device), Path(directory))]))
 
 
-def _memory(walls: Policy, directory: Path) -> str:
+def _memory(policy: Policy, directory: Path) -> str:
     cap = limits.memory_cap()
-    resource.setrlimit(resource.RLIMIT_FSIZE, (walls.file_bytes, walls.file_bytes))
-    if not walls.reaches_gpus:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (policy.file_bytes, policy.file_bytes))
+    if not policy.reaches_gpus:
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * limits.PAGE
         _lower(resource.RLIMIT_AS, cap + mapped)
     return f"at most {cap / (1 << 30):.1f} GiB, looked at every {limits.PERIOD_S} s"
@@ -150,28 +150,28 @@ def _lower(limit: int, value: int) -> None:
     resource.setrlimit(limit, (value, value))
 
 
-def _network(walls: Policy, directory: Path) -> str:
+def _network(policy: Policy, directory: Path) -> str:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET | CLONE_NEWIPC) == 0:
-        return "network and IPC namespaces of its own" + _loopback(walls)
+        return "network and IPC namespaces of its own" + _loopback(policy)
     uid, gid = os.geteuid(), os.getegid()
     if libc.unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC) != 0:
         raise OSError(errno.EPERM, "neither root nor user namespaces may make network namespaces here")
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         Path(f"/proc/self/{name}").write_text(text)
-    return "network, IPC and user namespaces of its own" + _loopback(walls)
+    return "network, IPC and user namespaces of its own" + _loopback(policy)
 
 
-def _loopback(walls: Policy) -> str:
+def _loopback(policy: Policy) -> str:
     """Bring it up for a profiler, which speaks with its target over it."""
-    if walls.kind != "profile":
+    if policy.kind != "profile":
         return ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_of:
         fcntl.ioctl(any_of, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
     return ", with a loopback"
 
 
-def _privileges(walls: Policy, directory: Path) -> str:
+def _privileges(policy: Policy, directory: Path) -> str:
     seccomp.no_new_privileges()
     machine = os.uname().machine
     if machine not in CAPSET:
@@ -188,33 +188,33 @@ def _status() -> list[str]:
     return Path("/proc/self/status").read_text().splitlines()
 
 
-def _files(walls: Policy, directory: Path) -> str:
+def _files(policy: Policy, directory: Path) -> str:
     try:
         version = landlock.abi()
     except OSError:
         raise OSError(errno.ENOSYS, "the kernel has no Landlock (Linux 5.13 with lsm=landlock)") from None
     # The rule for /proc/self holds for this very entry; open, it is not dropped and made anew under memory pressure.
     os.open("/proc/self", os.O_PATH)
-    if walls.kind == "profiled":
+    if policy.kind == "profiled":
         seccomp.no_new_privileges()
-    landlock.restrict(version, rules(walls, directory), tcp=walls.kind == "profiled")
+    landlock.restrict(version, rules(policy, directory), tcp=policy.kind == "profiled")
     missing = [
         what
         for what, since in (("truncation", 3), ("TCP", 4), ("ioctl", 5), ("signals", 6))
-        if version < since and not (walls.kind == "run" and what in ("TCP", "signals"))
-        if not (walls.kind == "profiled" and what == "TCP")
+        if version < since and not (policy.kind == "run" and what in ("TCP", "signals"))
+        if not (policy.kind == "profiled" and what == "TCP")
     ]
     return f"Landlock ABI {version}" + (f", which does not hold {', '.join(missing)}" if missing else "")
 
 
-def _calls(walls: Policy, directory: Path) -> str:
-    shared = walls.reaches_gpus and _mps() is not None
-    seccomp.install(may_start=walls.kind == "build", local_sockets=shared)
-    what = "compilers may run" if walls.kind == "build" else "no program, no process but threads"
+def _calls(policy: Policy, directory: Path) -> str:
+    shared = policy.reaches_gpus and _mps() is not None
+    seccomp.install(may_start=policy.kind == "build", local_sockets=shared)
+    what = "compilers may run" if policy.kind == "build" else "no program, no process but threads"
     return f"seccomp: {what}, no sockets{' but local ones (CUDA MPS is in use)' if shared else ''}"
 
 
-def _others(walls: Policy, directory: Path) -> str:
+def _others(policy: Policy, directory: Path) -> str:
     """Not raised but tried: the parent's environment may hold what its starter's did."""
     try:
         Path(f"/proc/{os.getppid()}/environ").read_bytes()
@@ -241,9 +241,9 @@ RAISED: dict[Kind, tuple[str, ...]] = {
 }
 
 
-def rules(walls: Policy, directory: Path) -> Iterator[tuple[Path, landlock.Right]]:
+def rules(policy: Policy, directory: Path) -> Iterator[tuple[Path, landlock.Right]]:
     """What Landlock lets through. Execution is for the build alone; mapping a library needs only the right to read."""
-    read = landlock.RUN if walls.kind in MAY_EXECUTE else landlock.READ
+    read = landlock.RUN if policy.kind in MAY_EXECUTE else landlock.READ
     for path in (*map(Path, SYSTEM), *(Path("/etc") / name for name in CONFIGURATION), *installed(), Path("/proc")):
         yield path, read
     # CUDA dies with error 304 where it cannot write the names of its threads, which it opens to truncate (seen on an
@@ -251,15 +251,15 @@ def rules(walls: Policy, directory: Path) -> Iterator[tuple[Path, landlock.Right
     yield Path("/proc/self"), landlock.READ | landlock.Right.WRITE_FILE | landlock.Right.TRUNCATE
     for name in PLAIN_DEVICES:
         yield Path("/dev") / name, landlock.DEVICE
-    if walls.reaches_gpus:
+    if policy.reaches_gpus:
         for pattern in GPU_DEVICES:
             yield from ((node, landlock.DEVICE) for node in Path("/dev").glob(pattern))
         if mps := _mps():
             yield mps, landlock.WRITE
-    for name in walls.readable:
+    for name in policy.readable:
         yield Path(name), read
-    run = landlock.Right.EXECUTE if walls.kind in MAY_EXECUTE else landlock.Right(0)
-    for path in (directory, *map(Path, walls.writable)):
+    run = landlock.Right.EXECUTE if policy.kind in MAY_EXECUTE else landlock.Right(0)
+    for path in (directory, *map(Path, policy.writable)):
         yield path, landlock.WRITE | run
 
 

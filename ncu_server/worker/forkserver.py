@@ -113,26 +113,26 @@ def _obey(control: socket.socket, children: dict[int, Fork], private: list[int])
             _kill_group(child.pid)
         return True
     told, tell = os.pipe()
-    walls, directory = from_wire(message["walls"]), Path(message["directory"])
+    policy, directory = from_wire(message["walls"]), Path(message["directory"])
     pid = os.fork()
     if pid == 0:
-        _be_child([*private, told], tell, fds[0], message["role"], directory, walls)
+        _be_child([*private, told], tell, fds[0], message["role"], directory, policy)
     os.close(fds[0])
     os.close(tell)
-    places = () if walls.kind == "light" else (directory, *map(Path, walls.writable))
-    children[message["fork"]] = Fork(pid, places, WRITES * walls.file_bytes)
+    places = () if policy.kind == "light" else (directory, *map(Path, policy.writable))
+    children[message["fork"]] = Fork(pid, places, WRITES * policy.file_bytes)
     # Read to the end: the child closes its side once its walls stand, or dies.
     with os.fdopen(told) as said:
         send(control, {"forked": message["fork"], "pid": pid, "walls": said.read()})
     return True
 
 
-def _be_child(private: list[int], tell: int, fd: int, role: str, directory: Path, walls: Policy) -> None:
+def _be_child(private: list[int], tell: int, fd: int, role: str, directory: Path, policy: Policy) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for other in private:
         os.close(other)
-    found = enter(directory, directory.with_suffix(".log"), walls)
+    found = enter(directory, directory.with_suffix(".log"), policy)
     os.write(tell, summary(found).encode())
     os.close(tell)
     from ncu_server.worker import roles
