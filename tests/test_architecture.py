@@ -21,7 +21,7 @@ TREES = {p: ast.parse(p.read_text()) for p in FILES}
 WINGS = {
     "kernel_agent": (
         "__main__ cli agent search proposers prompts replies delivery knowledge llm bench interfaces problem run "
-        "settings providers errors text"
+        "settings providers targets errors text"
     ),
     "ncu_server": (
         "__main__ server tools selftest sanitizer profiler judge harness build worker machine sandbox places targets "

@@ -42,10 +42,10 @@ class BenchClient:
         path: str,
         directory: Path,
         timeout_s: float = 120.0,
-        notice: OnNotice = ignore,
+        on_notice: OnNotice = ignore,
         token: SecretStr | None = None,
     ) -> None:
-        self._server = Connection(path, directory, timeout_s, notice, token)
+        self._server = Connection(path, directory, timeout_s, on_notice, token)
         self._timeout_s = timeout_s
 
     async def __aenter__(self) -> Self:

@@ -59,11 +59,11 @@ class Connection:
     """
 
     def __init__(
-        self, path: str, directory: Path, timeout_s: float, notice: OnNotice = ignore, token: SecretStr | None = None
+        self, path: str, directory: Path, timeout_s: float, on_notice: OnNotice = ignore, token: SecretStr | None = None
     ) -> None:
         self._path, self._directory, self._timeout_s = path, directory, timeout_s
         self._address = Address(path, token) if is_address(path) else None
-        self._notice = notice
+        self._notice = on_notice
         self._in_flight = self._log_from = 0
         self._restarts = 1
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.settings import Settings, dotenv, variable_of
+from kernel_agent.targets import target_of
 
 CACHE_FIX = "set XDG_CACHE_HOME to a folder that can be written"
 
@@ -45,7 +46,7 @@ async def _measuring(settings: Settings) -> AsyncIterator[DoctorLine]:
         with tempfile.TemporaryDirectory() as folder:
             async with BenchClient(settings.mcp_server_path, Path(folder), token=settings.ncu_server_token) as bench:
                 found = await bench.environment()
-                if any(target.available and target.name != "cpu" for target in found.targets):
+                if any(target.available and target_of(target.name).on_gpu for target in found.targets):
                     found = await bench.environment(probe_counters=True)
     except KernelAgentError as fault:
         yield DoctorLine("server", False, str(fault), "correct mcp_server_path, or install what its message names")
@@ -62,7 +63,7 @@ async def _measuring(settings: Settings) -> AsyncIterator[DoctorLine]:
             )
     for target in found.targets:
         detail = ", ".join(str(part) for part in (target.device, target.arch, target.compiler) if part)
-        ok = target.available or (None if target.name != "cpu" else False)
+        ok = target.available or (None if target_of(target.name).on_gpu else False)
         yield DoctorLine(
             f"target {target.name}", ok, detail if target.available else target.reason or "not available", target.fix
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from kernel_agent.bench.answers import EvaluateAnswer
 from kernel_agent.cli.report import ms, times
+from kernel_agent.interfaces import OnProgress
 from kernel_agent.run.types import Problem, Status, Timing, Versus, baseline_title
 from kernel_agent.settings import Settings
 from kernel_agent.text import clean
@@ -24,7 +25,7 @@ async def judge(
     candidate: str,
     baselines: Iterable[str],
     rules: str,
-    say: Callable[[str], None],
+    on_progress: OnProgress,
 ) -> tuple[Problem, dict[str, Any]]:
     """The server's answer on `candidate`, as it came, and the problem with the target it was judged on.
 
@@ -35,11 +36,15 @@ async def judge(
 
     with tempfile.TemporaryDirectory() as folder:
         async with BenchClient(
-            settings.mcp_server_path, Path(folder), settings.evaluation_timeout_s, say, settings.ncu_server_token
+            settings.mcp_server_path,
+            Path(folder),
+            settings.evaluation_timeout_s,
+            on_progress,
+            settings.ncu_server_token,
         ) as bench:
             if not problem.target:
                 problem = Problem(problem.name, problem.source, await found_target(bench))
-            return problem, await bench.verdict(problem, candidate, baselines, rules, say)
+            return problem, await bench.verdict(problem, candidate, baselines, rules, on_progress)
 
 
 def lines(found: EvaluateAnswer, problem: Problem) -> Iterator[str]:

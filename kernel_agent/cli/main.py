@@ -31,6 +31,7 @@ from kernel_agent.errors import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from kernel_agent.interfaces import OnProgress
     from kernel_agent.run.events import Event, Observer
 
 INTERRUPTED = 130
@@ -244,8 +245,8 @@ def _evaluate(arguments: argparse.Namespace, watched: Watched) -> int:
         input_shapes(arguments),
     )
     candidate = _source(arguments.candidate, stdin=True)
-    with _stage() as say:
-        judging = judge(settings, problem, candidate, arguments.baselines, arguments.rules, say)
+    with _stage() as on_progress:
+        judging = judge(settings, problem, candidate, arguments.baselines, arguments.rules, on_progress)
         problem, answer = _until_done(judging, watched)
     found = parse(EvaluateAnswer, answer)
     for row in [json.dumps(answer, indent=2)] if arguments.json else lines(found, problem):
@@ -313,7 +314,7 @@ def _console() -> Console:
 
 
 @contextlib.contextmanager
-def _stage() -> Iterator[Callable[[str], None]]:
+def _stage() -> Iterator[OnProgress]:
     """Shows on stderr, where that is a terminal, what is being done; stdout is for the verdict alone."""
     from rich.console import Console
 

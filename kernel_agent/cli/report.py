@@ -35,6 +35,7 @@ from kernel_agent.run.events import (
 )
 from kernel_agent.run.tree import Run
 from kernel_agent.run.types import Description, Evaluation, Idea, Interval, Profile, Status, Trial, baseline_title
+from kernel_agent.targets import target_of
 
 SHOWN, FINDINGS = 12, 3
 """Rows of the final table; the journal holds them all."""
@@ -94,7 +95,7 @@ def line(event: Event) -> str | None:
 
 def _title(event: RunStarted) -> str:
     device = event.description.device
-    threads = f", {device.threads} threads" if device.target == "cpu" else ""
+    threads = f", {device.threads} threads" if not target_of(device.target).on_gpu else ""
     return (
         f"{event.problem.name} on {device.target} ({device.name}{threads}); "
         f"proposer {event.proposer}; {event.retrieval_mode} retrieval"
@@ -343,7 +344,7 @@ def diagnosed(run: Run) -> Iterator[str]:
 def measured(run: Run, retrieval: str | None) -> Iterator[str]:
     """How the numbers came about."""
     device = run.description.device
-    threads = f", {device.threads} threads" if device.target == "cpu" else ""
+    threads = f", {device.threads} threads" if not target_of(device.target).on_gpu else ""
     baselines = f"{_baselines(run.description)} when the run began"
     yield f"measured on {device.name} ({device.target}, {device.arch}{threads}): {baselines}"
     if confirmed := run.confirmations.get(tree.winner(run).source_id):

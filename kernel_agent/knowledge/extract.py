@@ -9,6 +9,7 @@ from kernel_agent.knowledge.situation import bottleneck, limited_by, operators_o
 from kernel_agent.run import tree
 from kernel_agent.run.tree import Run
 from kernel_agent.run.types import Brief, Evaluation, Idea, Interval, Status, Trial, digest
+from kernel_agent.targets import target_of
 from rag.experience.ledger import EAGER, Experience, Failure, Gain, Verdict
 from rag.retrieval.plan import families_of
 
@@ -137,7 +138,7 @@ def _verdict(run: Run, parent: Trial, evaluation: Evaluation, gain: Gain) -> Ver
     """The server's verdict over eager PyTorch; over another kernel, which it did not compare, by the noise."""
     if parent.idea is None and evaluation.comparison is not None:
         return evaluation.comparison
-    noise = tree.noise(run.problem.target)
+    noise = target_of(run.problem.target).noise
     if gain.low > 1 + noise:
         return "faster"
     return "slower" if gain.high < 1 - noise else "inconclusive"

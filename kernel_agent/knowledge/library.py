@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from kernel_agent.errors import Unavailable
+from kernel_agent.interfaces import OnNotice
 from rag import Answer, Library, LibraryError, Situation
 
 
@@ -36,17 +37,15 @@ class IndexedKnowledge:
 
 
 @asynccontextmanager
-async def opened(
-    mode: Literal["auto", "lexical", "hybrid"], notice: Callable[[str], None]
-) -> AsyncIterator[IndexedKnowledge]:
+async def opened(mode: Literal["auto", "lexical", "hybrid"], on_notice: OnNotice) -> AsyncIterator[IndexedKnowledge]:
     """The library, built where it is missing. Raises Unavailable."""
     loop = asyncio.get_running_loop()
 
-    def say(message: str) -> None:
-        loop.call_soon_threadsafe(notice, message)
+    def from_thread(message: str) -> None:
+        loop.call_soon_threadsafe(on_notice, message)
 
     try:
-        library = await asyncio.to_thread(Library.open, mode=mode, progress=say)
+        library = await asyncio.to_thread(Library.open, mode=mode, progress=from_thread)
     except LibraryError as error:
         raise Unavailable(f"The library cannot be opened: {error}.") from None
     with library:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
+from kernel_agent.interfaces import OnNotice
 from kernel_agent.knowledge.extract import fits, learnt, question
 from kernel_agent.llm import cassette
 from kernel_agent.run.journal import Journal
@@ -24,12 +25,10 @@ from rag.experience.ledger import Experience, Ledger, default_ledger
 RECALLED = 40
 """Experiences that a run takes along for each bottleneck, as any may turn out to be that of a brief."""
 
-Say = Callable[[str], None]
-
 
 @asynccontextmanager
 async def remembered(
-    run: Run, journal: Journal, settings: Settings, provider: str, library: Library, notice: Say
+    run: Run, journal: Journal, settings: Settings, provider: str, library: Library, on_notice: OnNotice
 ) -> AsyncIterator[None]:
     """Recall before the run is played, and keep what it has learnt however it ends; its vectors where it ends well.
 
@@ -37,8 +36,8 @@ async def remembered(
     """
     played, loop = provider == "replay", asyncio.get_running_loop()
 
-    def say(message: str) -> None:
-        loop.call_soon_threadsafe(notice, message)
+    def from_thread(message: str) -> None:
+        loop.call_soon_threadsafe(on_notice, message)
 
     if run.recalled is None and (settings.experience or played):
         if played:
@@ -46,7 +45,7 @@ async def remembered(
         elif provider == "templates":
             experiences = ()
         else:
-            experiences = await asyncio.to_thread(_recall, run, library, say)
+            experiences = await asyncio.to_thread(_recall, run, library, from_thread)
         name = f"{journal.directory.resolve().name[:100]}-{secrets.token_hex(4)}"
         record = Recalled(name, f"{datetime.now(UTC):%Y-%m-%d}", experiences)
         journal.append(record)
@@ -55,25 +54,27 @@ async def remembered(
         yield
     finally:
         if settings.experience and not played:
-            _keep(run, notice)
+            _keep(run, on_notice)
     if settings.experience and not played:
-        await asyncio.to_thread(_learn, run, library, say)
+        await asyncio.to_thread(_learn, run, library, from_thread)
 
 
-def _recall(run: Run, library: Library, say: Say) -> tuple[Experience, ...]:
+def _recall(run: Run, library: Library, on_notice: OnNotice) -> tuple[Experience, ...]:
     try:
         held = Ledger(default_ledger()).read()
     except LibraryError as error:
-        say(f"nothing is recalled of earlier runs: {error}")
+        on_notice(f"nothing is recalled of earlier runs: {error}")
         return ()
     if held.later or held.damaged:
-        say(f"of the experience {held.later} records are of a later version and {held.damaged} cannot be read")
+        on_notice(f"of the experience {held.later} records are of a later version and {held.damaged} cannot be read")
     known = fits(run, held.experiences)
     if not known:
         return ()
     found = library.recall(question(run), known)
     ranked = "words and vectors" if found.mode == "hybrid" else f"words alone ({found.reason})"
-    say(f"experience: {len(known)} of {len(held.experiences)} earlier results fit this problem, ranked by {ranked}")
+    on_notice(
+        f"experience: {len(known)} of {len(held.experiences)} earlier results fit this problem, ranked by {ranked}"
+    )
     return tuple(_taken(found.experiences))
 
 
@@ -85,18 +86,18 @@ def _taken(ranked: Iterable[Experience]) -> Iterator[Experience]:
             yield one
 
 
-def _keep(run: Run, notice: Say) -> None:
+def _keep(run: Run, on_notice: OnNotice) -> None:
     experiences = learnt(run)
     if run.recalled is None or not experiences:
         return
     try:
         Ledger(default_ledger()).replace(run.recalled.run, experiences)
     except LibraryError as error:
-        notice(f"what was measured is not remembered for later runs: {error}")
+        on_notice(f"what was measured is not remembered for later runs: {error}")
 
 
-def _learn(run: Run, library: Library, say: Say) -> None:
+def _learn(run: Run, library: Library, on_notice: OnNotice) -> None:
     try:
         library.learn(learnt(run))
     except LibraryError as error:
-        say(f"experience is found by its words until its vectors can be made: {error}")
+        on_notice(f"experience is found by its words until its vectors can be made: {error}")

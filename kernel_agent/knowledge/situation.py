@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from kernel_agent.run.types import JSON, Brief, Description, Idea, Problem, Profile
+from kernel_agent.targets import target_of
 from rag.retrieval.plan import DEPTHWISE, Situation, families_of, operators_in
 
-LANGUAGES = {"cpu": "cpp", "triton": "cuda"}
 """The corpus's word for what a target is written in; its pages for CUDA are about the device that Triton writes for."""
 
 BALANCE = 20.0
@@ -66,7 +66,7 @@ def limited_by(work: Description, seen: Profile | None) -> str:
         for name in (*seen.troubles, seen.unit, seen.bound):
             if word := UNITS.get(name or "") or MEASURED.get(name or ""):
                 return word
-    if work.device.target != "cpu" and work.bytes < SMALL:
+    if target_of(work.device.target).on_gpu and work.bytes < SMALL:
         return "launch"
     return "compute" if work.flops > BALANCE * work.bytes else "dram-bw"
 
@@ -83,7 +83,7 @@ def situation(brief: Brief, idea: Idea | None = None, attempt: int = 0, log: str
         operators=operators,
         dtypes=tuple(dict.fromkeys(_dtypes(known.graph))),
         arch=known.device.arch,
-        language=LANGUAGES.get(target, target),
+        language=target_of(target).pages,
         bottlenecks=tuple(dict.fromkeys((bottleneck(brief), limited_by(known, None)))),
         signals=seen.findings if seen else (),
         stalls=seen.stalls if seen else (),

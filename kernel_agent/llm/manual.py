@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import ProviderError, Waiting
+from kernel_agent.interfaces import OnNotice, ignore
 from kernel_agent.llm.call_site import load
 from kernel_agent.llm.model import Question, Reply
 from rag import text_files
@@ -20,16 +20,14 @@ class ManualModel:
 
     A question asked before keeps its number, also where the run went on elsewhere and the words differ a little: it is
     known by its words, else by its place in the run. Without `wait`, a question that has no answer yet raises Waiting.
-    `say` hears where to look.
+    `on_notice` hears where to look.
     """
 
     remedy = "correct the reply's file"
 
-    def __init__(
-        self, folder: Path, say: Callable[[str], None] | None = None, poll_s: float = 0.5, wait: bool = True
-    ) -> None:
+    def __init__(self, folder: Path, on_notice: OnNotice = ignore, poll_s: float = 0.5, wait: bool = True) -> None:
         self._folder = folder
-        self._say = say or (lambda _: None)
+        self._notice = on_notice
         self._poll_s = poll_s
         self._wait = wait
 
@@ -39,7 +37,7 @@ class ManualModel:
         if _size(reply) == 0:
             if not self._wait:
                 raise Waiting([str(prompt)])
-            self._say(f"waiting for {reply}: answer {prompt.name} there")
+            self._notice(f"waiting for {reply}: answer {prompt.name} there")
         seen = -1
         while True:
             size = _size(reply)

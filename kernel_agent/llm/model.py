@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol, Self, TypeVar
 
 from kernel_agent.errors import ProviderError, Unusable
+from kernel_agent.interfaces import OnNotice, ignore
 from kernel_agent.llm.call_site import CallSite
 from kernel_agent.run.types import JSON, digest
 
@@ -124,7 +125,7 @@ class Model:
         answers: Answers,
         calls: Calls,
         at_once: int | None = None,
-        say: Callable[[str], None] | None = None,
+        on_notice: OnNotice = ignore,
     ) -> None:
         self.usage = Usage()
         self._answers = answers
@@ -133,7 +134,7 @@ class Model:
         self._slots = asyncio.Semaphore(at_once) if at_once else None
         self._under_way: set[asyncio.Task[Reply]] = set()
         self._refusal: ProviderError | None = None
-        self._say = say or (lambda _: None)
+        self._notice = on_notice
 
     async def ask(
         self,
@@ -206,7 +207,7 @@ class Model:
         """Whoever stops the run, or has used its time, waits for nothing."""
         left = set(self._under_way)
         if left and isinstance(error, Exception):
-            self._say(f"{error} Model calls under way: {len(left)}; their replies are paid for, so they are kept.")
+            self._notice(f"{error} Model calls under way: {len(left)}; their replies are paid for, so they are kept.")
         elif left:
             for call in left:
                 call.cancel()

@@ -6,13 +6,14 @@ import asyncio
 import importlib
 import json
 import random
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from kernel_agent.errors import ProviderError
+from kernel_agent.interfaces import OnNotice, ignore
 from kernel_agent.llm.model import BrokenOff, Question, Reply, Usage
 from kernel_agent.run.types import JSON
 from kernel_agent.text import line
@@ -83,7 +84,8 @@ class Endpoint:
     """An OpenAI-compatible HTTP endpoint, which is given at most `timeout_s` seconds for a reply.
 
     429, 5xx and broken connections are tried again up to `retries` times, after what Retry-After says or a jittered
-    doubling of `first_wait_s`. A parameter that is not taken (400, 422) is left out from then on, which `say` hears.
+    doubling of `first_wait_s`. A parameter that is not taken (400, 422) is left out from then on, which
+    `on_notice` hears.
     All else is refused at once as one ProviderError.
     """
 
@@ -100,7 +102,7 @@ class Endpoint:
         retries: int = 4,
         first_wait_s: float = 1.0,
         extras: Extras | None = None,
-        say: Callable[[str], None] | None = None,
+        on_notice: OnNotice = ignore,
     ) -> None:
         import openai  # heavy: only runs that ask an endpoint pay for it
 
@@ -108,7 +110,7 @@ class Endpoint:
         self._client = openai.AsyncOpenAI(api_key=key or "none", base_url=url, timeout=timeout_s, max_retries=0)
         self._name, self._model, self._url, self._key = f"{provider} ({model})", model, url, key
         self._timeout_s, self._retries, self._first_wait_s = timeout_s, retries, first_wait_s
-        self._extras, self._say = extras or Extras(), say or (lambda _: None)
+        self._extras, self._notice = extras or Extras(), on_notice
         self._unknown: set[str] = set()
 
     async def answer(self, question: Question) -> Reply:
@@ -162,7 +164,7 @@ class Endpoint:
         for name in left_out:
             if name not in self._unknown:
                 self._unknown.add(name)
-                self._say(f"{self._name} does not take `{name}`: left out from now on.")
+                self._notice(f"{self._name} does not take `{name}`: left out from now on.")
 
     async def _once(self, question: Question, extras: JSON, lost: list[Usage]) -> Reply:
         heard: list[str] = []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_agent.errors import ProviderError, UsageError
+from kernel_agent.interfaces import OnNotice, ignore
 from kernel_agent.llm.cassette import Replay, read
 from kernel_agent.llm.ensemble import Ensemble, Past
 from kernel_agent.llm.manual import ManualModel
@@ -27,7 +28,7 @@ def open_model(
     settings: Settings,
     calls: Past,
     run_dir: Path,
-    say: Callable[[str], None] | None = None,
+    on_notice: OnNotice = ignore,
     budget: Budget | None = None,
 ) -> Model:
     """The model of a run by its provider's name (a row of PROVIDERS; `auto` is settled by the caller).
@@ -38,7 +39,7 @@ def open_model(
     if row is None:
         raise UsageError(f"There is no provider {provider}: choose one of {', '.join(PROVIDERS)}.")
     if provider == "manual":
-        return Model(ManualModel(run_dir / MANUAL, say, wait=settings.wait), calls)
+        return Model(ManualModel(run_dir / MANUAL, on_notice, wait=settings.wait), calls)
     if provider == "replay":
         return Model(Replay(read(settings.cassette).calls if settings.cassette else ()), calls)
     by_role: dict[Role, str | None] = {
@@ -50,14 +51,14 @@ def open_model(
     budget = budget or Budget()
 
     def answers(names: str | None) -> Answers:
-        models = {name: _endpoint(row, name, settings, say, budget) for name in models_of(names) or ("",)}
+        models = {name: _endpoint(row, name, settings, on_notice, budget) for name in models_of(names) or ("",)}
         return Ensemble(models, calls) if len(models) > 1 else next(iter(models.values()))
 
     named = {role: answers(names) for role, names in by_role.items() if names}
     if "code" in named:
         named["repair"] = named["code"]
     general = None if {"ideas", "code"} <= set(named) else answers(settings.model_name)
-    return Model(ByRole(general or named["code"], named), calls, settings.max_concurrent_calls, say)
+    return Model(ByRole(general or named["code"], named), calls, settings.max_concurrent_calls, on_notice)
 
 
 class ByRole:
@@ -76,9 +77,7 @@ class ByRole:
             await answers.close()
 
 
-def _endpoint(
-    row: Provider, name: str | None, settings: Settings, say: Callable[[str], None] | None, budget: Budget
-) -> Metered:
+def _endpoint(row: Provider, name: str | None, settings: Settings, on_notice: OnNotice, budget: Budget) -> Metered:
     """The endpoint of a model by its name, `PROVIDER:NAME` where it is another provider's."""
     url = settings.base_url
     if name and (other := PROVIDERS.get(name.partition(":")[0])) and other is not row and ":" in name:
@@ -98,7 +97,7 @@ def _endpoint(
         key=_key(row, settings),
         timeout_s=settings.call_timeout_s,
         extras=extras,
-        say=say,
+        on_notice=on_notice,
     )
     return metered(endpoint, name, settings, budget)
 

@@ -12,6 +12,7 @@ from typing import Any
 from kernel_agent.knowledge.render import told
 from kernel_agent.prompts import line
 from kernel_agent.run.types import JSON, Brief, Description, Evaluation, Idea, Outcome, Profile, Timing, baseline_title
+from kernel_agent.targets import target_of
 
 HOT_LINES, RULES, LAUNCHES = 6, 3, 8
 GIST = 240
@@ -79,7 +80,9 @@ def facts(brief: Brief) -> dict[str, object]:
 def _device(known: Description) -> str:
     device = known.device
     copy = f", {device.copy_gbps:,.0f} GB/s measured for a copy (read + write)" if device.copy_gbps else ""
-    threads = f", {device.threads} thread{'s' if device.threads != 1 else ''}" if device.target == "cpu" else ""
+    threads = (
+        f", {device.threads} thread{'s' if device.threads != 1 else ''}" if not target_of(device.target).on_gpu else ""
+    )
     return f"{device.name}, {device.arch}{threads}{copy}{''.join(f'; {feature}' for feature in device.features)}"
 
 
@@ -124,7 +127,7 @@ def _of(known: Description) -> str:
     """What the limit counts, and what is within reach."""
     if not _by_operations(known):
         return "at the rate of a copy; streaming kernels reach 85 to 95 % of it"
-    return "of the operations" if known.device.target == "cpu" else RATE
+    return RATE if target_of(known.device.target).on_gpu else "of the operations"
 
 
 def _time(timing: Timing, known: Description) -> str:

@@ -14,8 +14,8 @@ from kernel_agent.prompts.brief import facts, outcomes
 from kernel_agent.prompts.log_excerpt import excerpt, shortened
 from kernel_agent.replies import SCHEMA, Proposed, read_ideas, read_module
 from kernel_agent.run.types import Brief, Evaluation, Idea, Status, Trial, digest
+from kernel_agent.targets import target_of
 
-LANGUAGES = {"cpu": "C++", "cuda": "CUDA C++", "triton": "Triton"}
 MEANINGS = {
     Status.REJECTED: "The source breaks the rules; it was not run.",
     Status.BUILD_ERROR: "It does not compile or import.",
@@ -156,5 +156,5 @@ def _talk(brief: Brief, name: str, **asked: object) -> Talk:
     target = brief.problem.target
     if target not in prompts.TARGETS:
         raise UsageError(f"No prompt is written for target {target}: choose one of {', '.join(prompts.TARGETS)}.")
-    system = prompts.render("system", language=LANGUAGES.get(target, target))
+    system = prompts.render("system", language=target_of(target).language)
     return (("system", system), ("user", prompts.render(name, **facts(brief), **asked)))

@@ -23,19 +23,11 @@ from kernel_agent.run.types import (
     digest,
 )
 from kernel_agent.settings import Settings
+from kernel_agent.targets import target_of
 from rag.experience.ledger import Experience
 
 SEEDING = 0
 """The round in which templates write the first parents of a model's search."""
-
-NOISE = {"cpu": 0.06}
-"""Share of a ratio that is noise on a target; 0.01 where none is given. For what the server did not compare: two
-kernels, or a record of before, which has no verdict of the server's."""
-
-
-def noise(target: str) -> float:
-    """See NOISE."""
-    return NOISE.get(target, 0.01)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +277,7 @@ def contenders(run: Run) -> tuple[Trial, ...]:
     def faster(trial: Trial) -> bool:
         evaluation = run.evaluation(trial)
         if evaluation is None or evaluation.comparison is None:
-            return (run.speedup(trial) or 0.0) > 1 + noise(run.problem.target)
+            return (run.speedup(trial) or 0.0) > 1 + target_of(run.problem.target).noise
         return evaluation.comparison == "faster"
 
     return tuple(trial for trial in ranking(run) if trial.idea and faster(trial))[:CONTENDERS]
@@ -300,7 +292,7 @@ def accepted(run: Run, confirmation: Evaluation) -> bool:
     if confirmation.status is not Status.PASSED or speedup is None:
         return False
     if confirmation.comparison is None:
-        return speedup.low > 1 + noise(run.problem.target)
+        return speedup.low > 1 + target_of(run.problem.target).noise
     return confirmation.comparison == "faster"
 
 

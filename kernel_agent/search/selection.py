@@ -8,6 +8,7 @@ from difflib import unified_diff
 from kernel_agent.run import tree
 from kernel_agent.run.tree import Run
 from kernel_agent.run.types import Profile, Trial
+from kernel_agent.targets import target_of
 
 SEEDS = 4
 """Ideas of that round."""
@@ -123,6 +124,6 @@ def finished(run: Run, round: int) -> str | None:
     flat = run.settings.flat_rounds
     if flat and round >= flat:
         before, now = (run.speedup(tree.ranking(run, before=number + 1)[0]) or 1.0 for number in (round - flat, round))
-        if now <= before * (1 + tree.noise(run.problem.target)):
+        if now <= before * (1 + target_of(run.problem.target).noise):
             return f"the search ends after round {round}: nothing was faster for {flat} rounds"
     return None

@@ -11,6 +11,7 @@ as the names of tools. A candidate may order its verdict by a line `# verdict: w
 from __future__ import annotations
 
 import argparse
+import ast
 import asyncio
 import hashlib
 import json
@@ -82,12 +83,21 @@ def compared(low: float, high: float) -> str:
 
 def kernel_in(text: str) -> str:
     """The kernel's own source in a file that is delivered; any other text as it is."""
-    head, begins, rest = text.partition("# ---- The kernel, as it was judged. ----\n")
-    if not begins:
-        return text
-    kernel, ends, _ = rest.partition("\n\n# ---- ")
-    assert ends, f"{head[-80:]!r} begins a file that is delivered, in which no part follows the kernel"
-    return kernel
+    _, begins, rest = text.partition("# ---- The kernel, as it was judged. ----\n")
+    return without_blocks(rest.partition("\n\n# ---- ")[0]) if begins else text
+
+
+def without_blocks(code: str) -> str:
+    """The code as it was before kernel_agent.delivery.source.within put its statements below `with` lines."""
+    tree, lines = ast.parse(code), code.split("\n")
+    texts = [n for n in ast.walk(tree) if isinstance(n, ast.JoinedStr | ast.Constant) and n.end_lineno]
+    kept = {row for node in texts for row in range(node.lineno, node.end_lineno or 0)}
+    blocks = [n for n in tree.body if isinstance(n, ast.With) and ast.unparse(n.items[0]) == "_ka_as_judged"]
+    for block in reversed(blocks):
+        for row in range(block.lineno, block.end_lineno or 0):
+            lines[row] = lines[row] if row in kept else lines[row].removeprefix("    ")
+        del lines[block.lineno - 1]
+    return "\n".join(lines)
 
 
 def verdict(source: str, baselines: list[str]) -> dict[str, Any]:

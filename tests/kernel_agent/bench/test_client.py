@@ -179,7 +179,7 @@ async def test_a_server_is_reached_by_its_address_too(tmp_path: Path) -> None:
 async def test_a_server_killed_in_the_middle_is_restarted_once_and_its_calls_repeated(tmp_path: Path) -> None:
     notices: list[str] = []
     path = server(tmp_path, "--die-at 2", "--behave 'die once'", "--delay 0.05")
-    async with BenchClient(path, tmp_path, notice=notices.append) as bench:
+    async with BenchClient(path, tmp_path, on_notice=notices.append) as bench:
         work = (bench.evaluate(PROBLEM, f"# speed: {n}") for n in range(1, 5))
         found: list[Evaluation] = await asyncio.gather(*work)
     assert [evaluation.speedup for evaluation in found] == [1, 2, 3, 4]

@@ -319,7 +319,7 @@ async def test_parameters_that_an_endpoint_refuses_are_left_out_and_that_is_said
     extras = Extras(temperature=0.2, max_tokens=50)
     async with (
         ScriptedOpenAI(script) as server,
-        Model(endpoint(server, extras=extras, say=said.append), Kept()) as model,
+        Model(endpoint(server, extras=extras, on_notice=said.append), Kept()) as model,
     ):
         assert await model.ask(TALK, number, "ideas", schema=SCHEMA) == 8
         first = len(server.requests)
@@ -360,7 +360,7 @@ async def test_a_schema_and_the_limits_are_sent_in_openais_form() -> None:
 async def test_a_refusal_that_no_parameter_causes_is_quoted_and_nothing_is_learnt() -> None:
     said: list[str] = []
     script = [*[Refuse(400, "maximum context length")] * 3, Say("4")]
-    async with ScriptedOpenAI(script) as server, Model(endpoint(server, say=said.append), Kept()) as model:
+    async with ScriptedOpenAI(script) as server, Model(endpoint(server, on_notice=said.append), Kept()) as model:
         with pytest.raises(ProviderError, match="maximum context length"):
             await model.ask(TALK, number)
         assert await model.ask((("user", "shorter"),), number) == 4
