@@ -1,4 +1,7 @@
-"""The one reader of texts that people hand in: UTF-8 with a mark or without, UTF-16 and UTF-32, any line ends."""
+"""The one reader of texts that people hand in: UTF-8 with a mark or without, UTF-16 and UTF-32, any line ends.
+
+And the one way to write a text that others watch for or that must not be lost.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,13 @@ class NotText(ValueError):  # noqa: N818
 def read(path: Path, otherwise: str | None = None) -> str:
     """The text of a file; see decoded. Raises OSError, or NotText."""
     return decoded(path.read_bytes(), otherwise)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text in UTF-8, whole or not at all: beside the file, then in its place. Raises OSError."""
+    half = path.with_name(path.name + ".half")
+    half.write_text(text, "utf-8")
+    half.replace(path)
 
 
 def decoded(data: bytes, otherwise: str | None = None) -> str:

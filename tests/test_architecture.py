@@ -185,3 +185,13 @@ def test_names_of_tests_are_short() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     ]
     assert len(names) > 1000 and not [name for name in names if len(name) > 75]
+
+
+def test_tests_import_what_they_share_from_tests_support() -> None:
+    found = [
+        f"{path.name} imports {node.module}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module and ".test_" in node.module
+    ]
+    assert not found

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernel_agent.errors import Unavailable, UsageError
 from kernel_agent.knowledge.render import grouped, line
-from rag import LibraryError
+from rag import LibraryError, text_files
 from rag.experience.ledger import Experience, Held, Ledger, as_line, counted, default_ledger, read_line
 
 MATCHES: Mapping[str, Callable[[Experience, str], bool]] = {
@@ -44,10 +44,8 @@ def exported(chosen: Mapping[str, str], to: Path) -> Iterator[str]:
     if str(to) == "-":
         yield from map(as_line, found)
         return
-    half = to.with_name(to.name + ".half")
     try:
-        half.write_text("".join(f"{as_line(one)}\n" for one in found), "utf-8")
-        half.replace(to)
+        text_files.write_whole(to, "".join(f"{as_line(one)}\n" for one in found))
     except OSError as error:
         raise UsageError(f"{to} cannot be written ({error.strerror}).") from None
     yield f"{_of(found)} written to {to}{_unread(held)}"

@@ -10,6 +10,7 @@ from kernel_agent.delivery.sheet import Sheet, headed, page
 from kernel_agent.errors import Unavailable
 from kernel_agent.run import tree
 from kernel_agent.run.tree import Run
+from rag import text_files
 
 BEST, PAGE = "best_kernel.py", "VERIFICATION.md"
 
@@ -33,10 +34,8 @@ def deliver(run: Run, directory: Path, bind: str) -> str:
 
 def write(path: Path, text: str) -> None:
     """Whole or not at all. Raises Unavailable where it cannot be written."""
-    half = path.with_name(path.name + ".half")
     try:
-        half.write_text(text, "utf-8")
-        half.replace(path)
+        text_files.write_whole(path, text)
     except OSError as error:
         raise Unavailable(
             f"{path} cannot be written ({error.strerror}); the run is over and its journal safe: "

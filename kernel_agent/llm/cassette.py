@@ -160,11 +160,9 @@ def write(journal: Journal, to: Path) -> Path:
     if cassette.experiences:
         head["experiences"] = [asdict(one) for one in cassette.experiences]
     rows = [json.dumps(row) for row in (head, *(asdict(call) for call in cassette.calls))]
-    half = path.with_name(path.name + ".half")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        half.write_text("\n".join(rows) + "\n", "utf-8")
-        half.replace(path)
+        text_files.write_whole(path, "\n".join(rows) + "\n")
     except OSError as error:
         raise UsageError(f"The cassette {path} cannot be written ({error.strerror}).") from None
     return path

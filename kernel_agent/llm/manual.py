@@ -57,9 +57,7 @@ class ManualModel:
                 return found
             number = max((int(path.name.split(".")[0]) for path in asked), default=0) + 1
             path = self._folder / f"{number:03}.prompt.md"
-            half = path.with_suffix(".half")  # whoever watches the folder sees whole prompts
-            half.write_text(_text(question), "utf-8")
-            half.replace(path)
+            text_files.write_whole(path, _text(question))  # whoever watches the folder sees whole prompts
         except OSError as error:
             raise ProviderError(f"No prompt can be written in {self._folder} ({error.strerror}).") from None
         return path

@@ -190,3 +190,11 @@ def _command(folder: Path, *arguments: str, stdin: bytes = b"") -> subprocess.Co
         check=False,
     )
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_a_text_is_written_whole_or_the_one_before_stays(tmp_path: Path) -> None:
+    text_files.write_whole(tmp_path / "kept.md", TEXT)
+    (tmp_path / "kept.md.half").mkdir()
+    with pytest.raises(OSError):
+        text_files.write_whole(tmp_path / "kept.md", "other")
+    assert (tmp_path / "kept.md").read_text("utf-8") == TEXT

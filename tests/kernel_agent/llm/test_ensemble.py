@@ -21,7 +21,7 @@ from kernel_agent.run.journal import Journal
 from kernel_agent.run.tree import EvaluationRecord, Ideas, Run
 from kernel_agent.run.types import Idea, Trial, digest
 from kernel_agent.settings import rows
-from tests.kernel_agent.run.test_budget import run
+from tests.support.endpoint_run import run
 from tests.support.scripted_openai import Refuse, Say, ScriptedOpenAI, Step
 from tests.support.scripted_run import DESCRIPTION, LETTERS, PROBLEM, evaluation_of, small_settings
 

@@ -17,7 +17,7 @@ from kernel_agent.errors import ProviderError, Unavailable
 from kernel_agent.run.events import Event, NothingWritten, Notice, Stopped
 from kernel_agent.run.journal import Journal
 from kernel_agent.run.types import digest
-from tests.kernel_agent.run.test_budget import Mind, alone, run  # noqa: F401  alone: a fixture of every test
+from tests.support.endpoint_run import Mind, alone, run  # noqa: F401  alone: a fixture of every test
 from tests.support.scripted_openai import Later, Refuse, Say, ScriptedOpenAI, Step
 from tests.support.scripted_run import LETTERS
 

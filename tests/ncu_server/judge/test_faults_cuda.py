@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from tests.ncu_server.judge.test_cuda import LIGHT, status
+from tests.support.cuda_kernels import LIGHT, status
 from tests.support.edits import edit
 from tests.support.measuring import SCALE_ADD, Server, command, descendants, server_parameters
 

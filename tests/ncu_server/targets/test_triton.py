@@ -26,6 +26,7 @@ from ncu_server.targets import TARGETS, Probe, triton
 from ncu_server.worker.verbs import Draw, OpenCandidate, OpenReference, Practise
 from tests.support.edits import edit
 from tests.support.measuring import SCALE_ADD, Server
+from tests.support.needs import NO_TRITON, needs_triton
 
 KERNEL = """
 import torch, torch.nn as nn, triton, triton.language as tl
@@ -59,8 +60,6 @@ TUNED = edit(
     ", 256, BLOCK=256)",
     ", 256)",
 )
-NO_TRITON = subprocess.run([sys.executable, "-c", "import triton"], capture_output=True, check=False).returncode != 0
-needs_triton = pytest.mark.skipif(NO_TRITON, reason="triton cannot be imported here")
 
 
 async def evaluate(server: Server, candidate: str, **more: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.ncu_server.tools.test_http import TOKEN, Served, served, until
 from tests.support.edits import edit
+from tests.support.http_server import TOKEN, Served, served, until
 from tests.support.measuring import QUICK, ROOT, SCALE_ADD, descendants, server_parameters
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -5,16 +5,12 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
 import pytest
 import pytest_asyncio
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
 
 from kernel_agent import KernelAgent
@@ -22,51 +18,14 @@ from kernel_agent.bench.client import BenchClient
 from kernel_agent.errors import ServerError
 from kernel_agent.run.types import Problem, Status
 from tests.support.edits import edit
-from tests.support.measuring import QUICK, ROOT, SCALE_ADD, Server, descendants, server_parameters
+from tests.support.http_server import TOKEN, Served, command, environment, served, until
+from tests.support.measuring import QUICK, ROOT, SCALE_ADD, descendants
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-TOKEN = "a-token-of-these-tests"
 ENDLESS = edit(QUICK, "return out", "import time; time.sleep(1000)")
 ASKED = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 TYPES = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-
-
-@dataclass
-class Served:
-    """A server that listens: its address and its process."""
-
-    url: str
-    pid: int
-
-    @contextlib.asynccontextmanager
-    async def client(self, mode: str = "auto", token: str = TOKEN) -> AsyncIterator[Server]:
-        headers = {"Authorization": f"Bearer {token}"}
-        async with (
-            httpx2.AsyncClient(headers=headers, timeout=300) as http,
-            Client(streamable_http_client(self.url, http_client=http), mode=mode) as client,  # type: ignore[arg-type]
-        ):
-            yield Server(client)
-
-
-def command(*options: str) -> list[str]:
-    return [sys.executable, "-m", "ncu_server", "--http", *options]
-
-
-def environment(cache: Path, **more: str) -> dict[str, str]:
-    found = {k: v for k, v in (server_parameters(cache).env or {}).items() if k != "NCU_SERVER_TOKEN"}
-    return found | more
-
-
-@contextlib.contextmanager
-def served(cache: Path, *options: str) -> Iterator[Served]:
-    env = environment(cache, NCU_SERVER_TOKEN=TOKEN)
-    with subprocess.Popen(command("--port", "0", *options), stderr=subprocess.PIPE, text=True, env=env) as process:
-        assert process.stderr is not None
-        first = process.stderr.readline()
-        yield Served(first.rpartition(" ")[2].strip(), process.pid)
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -177,12 +136,6 @@ async def test_the_agents_client_says_why_it_is_turned_away(here: Served, tmp_pa
             await bench.evaluate(Problem("x", SCALE_ADD, "cpu"), "#" * (5 << 20))
         evaluation = await bench.evaluate(Problem("x", SCALE_ADD, "cpu"), QUICK)
         assert evaluation.status is Status.PASSED
-
-
-async def until(condition: object, seconds: float = 10.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])

@@ -16,8 +16,8 @@ from ncu_server.machine import versions
 from ncu_server.sandbox.forkserver import ForkServer
 from ncu_server.targets import TARGETS, Probe
 from ncu_server.worker import private
-from tests.ncu_server.targets.test_triton import needs_triton
 from tests.support.measuring import QUICK, ROOT, SCALE_ADD, opened, server_parameters
+from tests.support.needs import needs_triton
 
 HERE = Path(__file__).parent
 RECORDED: dict[str, dict[str, dict[str, str]]] = json.loads((HERE / "private_parts.json").read_text())
