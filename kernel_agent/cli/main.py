@@ -9,15 +9,14 @@ import contextlib
 import json
 import os
 import shlex
-import signal
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from kernel_agent.cli.flags import given, input_shapes, parsed
+from kernel_agent.cli.watched import INTERRUPTED, Watched, say, until_done
 from kernel_agent.errors import (
     BudgetSpent,
     KernelAgentError,
@@ -32,14 +31,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kernel_agent.interfaces import OnProgress
-    from kernel_agent.run.events import Event, Observer
+    from kernel_agent.run.events import Observer
 
-INTERRUPTED = 130
 NOT_PASSED = 6
 PAGES = (".md", ".markdown", ".rst", ".txt", ".html")
 """Files that hold Python between other text."""
-GRACE_S = 5.0
-"""Seconds a run has to end its children after Ctrl-C."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +54,7 @@ def _notices() -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, MistypedSetting):
-            _say(f"notice: {message}")
+            say(f"notice: {message}")
         else:
             usual(message, category, *place, **more)
 
@@ -83,19 +79,19 @@ def _ended(argv: Sequence[str] | None, watched: Watched) -> int:
     except Waiting as wait:
         for prompt in wait.prompts:
             print(prompt)
-        _say(f"waiting for {len(wait.prompts)} replies: answer each prompt in the .reply.md beside it")
-        _say(watched.stopped())
+        say(f"waiting for {len(wait.prompts)} replies: answer each prompt in the .reply.md beside it")
+        say(watched.stopped())
         return wait.exit_code
     except KernelAgentError as fault:
-        _say(f"error: {_in_flags(fault)}")
+        say(f"error: {_in_flags(fault)}")
         if (on := watched.going_on()) and not isinstance(fault, UsageError):
-            _say(f"What is recorded is kept; {on}")
+            say(f"What is recorded is kept; {on}")
         return fault.exit_code
     except ImportError as missing:
-        _say(f"error: {_unmet(missing)}")
+        say(f"error: {_unmet(missing)}")
         return Unavailable.exit_code
     except (KeyboardInterrupt, asyncio.CancelledError):
-        _say(watched.stopped())
+        say(watched.stopped())
         return INTERRUPTED
     except BrokenPipeError:  # whoever read us has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -115,44 +111,6 @@ def _unmet(missing: ImportError) -> str:
     return f"The package {package} {state} this Python; activate .venv or pip install -r requirements.txt."
 
 
-class Watched:
-    """Passes events on and remembers where the run is kept."""
-
-    def __init__(self) -> None:
-        self.directory: Path | None = None
-        self.retrieval: str | None = None
-        self.spent: str | None = None
-
-    def to(self, observer: Observer) -> Observer:
-        from kernel_agent.run.events import RunOpened, RunStarted, Stopped
-
-        def observe(event: Event) -> None:
-            if isinstance(event, RunOpened):
-                self.directory = event.directory
-            if isinstance(event, RunStarted):
-                self.retrieval = event.retrieval_mode
-            if isinstance(event, Stopped) and event.spent:
-                self.spent = event.reason
-            observer(event)
-
-        return observe
-
-    def going_on(self) -> str | None:
-        """How to go on with the run, where there is something to go on with."""
-        if self.directory is None:
-            return None
-        from kernel_agent.run.journal import begun
-
-        if not begun(self.directory):
-            return None
-        return f"go on with: python -m kernel_agent resume {shlex.quote(str(self.directory))}"
-
-    def stopped(self) -> str:
-        """The last word of a run that was stopped."""
-        on = self.going_on()
-        return f"stopped; {on}" if on else "stopped"
-
-
 def _run(arguments: argparse.Namespace, watched: Watched) -> int:
     if arguments.file.suffix == ".ipynb":
         script = f"jupyter nbconvert --to script {shlex.quote(str(arguments.file))}"
@@ -163,13 +121,13 @@ def _run(arguments: argparse.Namespace, watched: Watched) -> int:
         work = agent.generate_kernel(
             code, input_shapes(arguments), name=arguments.file.stem, run_directory=arguments.run_directory
         )
-        _until_done(work, watched)
+        until_done(work, watched)
     return _account(watched)
 
 
 def _resume(arguments: argparse.Namespace, watched: Watched) -> int:
     with _display() as observer:
-        _until_done(_agent(arguments, watched.to(observer)).resume(arguments.directory), watched)
+        until_done(_agent(arguments, watched.to(observer)).resume(arguments.directory), watched)
     return _account(watched)
 
 
@@ -208,7 +166,7 @@ def _doctor(arguments: argparse.Namespace, watched: Watched) -> int:
                 print(row, flush=True)
         return able
 
-    return 0 if _until_done(work(), watched) else Unavailable.exit_code
+    return 0 if until_done(work(), watched) else Unavailable.exit_code
 
 
 def _experience(arguments: argparse.Namespace, watched: Watched) -> int:
@@ -247,7 +205,7 @@ def _evaluate(arguments: argparse.Namespace, watched: Watched) -> int:
     candidate = _source(arguments.candidate, stdin=True)
     with _stage() as on_progress:
         judging = judge(settings, problem, candidate, arguments.baselines, arguments.rules, on_progress)
-        problem, answer = _until_done(judging, watched)
+        problem, answer = until_done(judging, watched)
     found = parse(EvaluateAnswer, answer)
     for row in [json.dumps(answer, indent=2)] if arguments.json else lines(found, problem):
         print(row)
@@ -340,7 +298,7 @@ def _account(watched: Watched) -> int:
     _print_account(watched.directory, watched.retrieval)
     if watched.spent is None:
         return 0
-    _say(f"{watched.spent} What is above is the best so far.")
+    say(f"{watched.spent} What is above is the best so far.")
     return BudgetSpent.exit_code
 
 
@@ -353,49 +311,3 @@ def _print_account(directory: Path, retrieval: str | None) -> None:
     console = _console()
     for part in account(read(directory), directory, retrieval):
         console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
-
-
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # the terminal may be gone
-        print(text, file=sys.stderr, flush=True)
-
-
-def _until_done(work: Coroutine[Any, Any, Any], watched: Watched) -> Any:
-    """Run the coroutine. The first Ctrl-C (SIGTERM, SIGHUP) cancels it, a second one ends the process at once.
-
-    Where cancelling takes longer than GRACE_S the process ends too: the server's child sees its pipe close and goes.
-    """
-
-    async def cancellable() -> Any:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None, "this coroutine runs as a task"
-        calls = 0
-
-        def stop(*_: object) -> None:
-            nonlocal calls
-            calls += 1
-            if calls > 1:
-                end()
-            _say("\nstopping; Ctrl-C again to stop at once")
-            late.start()
-            loop.call_soon_threadsafe(task.cancel)
-
-        for number in before:
-            signal.signal(number, stop)
-        return await work
-
-    def end() -> NoReturn:
-        _say(watched.stopped())
-        os._exit(INTERRUPTED)
-
-    late = threading.Timer(GRACE_S, end)
-    late.daemon = True
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    if before[signal.SIGHUP] is signal.SIG_IGN:  # nohup
-        del before[signal.SIGHUP]
-    try:
-        return asyncio.run(cancellable())
-    finally:
-        late.cancel()
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""One verb: judge a candidate. guard -> build -> check -> time -> attribute; the reference, the candidate and the
+"""One verb: judge a candidate. lint -> build -> check -> time -> authorship; the reference, the candidate and the
 comparison run in three different processes."""
 
 from __future__ import annotations
@@ -269,6 +269,6 @@ def provenance(device: Device) -> dict[str, str | float]:
         "torch": version("torch"),
         "python": platform.python_version(),
         **({"toolkit": probe.toolkit} if probe.toolkit else {}),
-        "protocol": "alternating blocks of at least 5 ms in separate processes, fresh values for each call",
+        "protocol": "alternating blocks of 5 ms or 400 calls in separate processes, fresh values for each call",
         "tie": device.target.resolution.tie,
     }

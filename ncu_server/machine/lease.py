@@ -56,7 +56,7 @@ class Lease:
             self._release(alone)
 
     async def _wait(self, turn: asyncio.Future[None], progress: Progress | None) -> None:
-        """Until it is our turn; `report` hears how many are ahead, at first and whenever that changes."""
+        """Until it is our turn; `progress` hears how many are ahead, at first and whenever that changes."""
         said = None
         while not turn.done() and progress is not None:
             if (ahead := self._ahead(turn)) != said:

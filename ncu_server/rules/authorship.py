@@ -30,7 +30,7 @@ from typing import Any, Literal
 from ncu_server.rules.triton_cache import Jitted
 
 Profile = Mapping[str, Any]
-"""See worker.verbs.Profiled."""
+"""See worker.answers.Profiled."""
 
 Label = Literal["custom", "hybrid", "library", "unknown"]
 CUSTOM, LIBRARY = 0.95, 0.05
@@ -179,7 +179,7 @@ def vendors(asked: tuple[str, ...], image: bytes) -> set[str]:
 class Ownership:
     """What tells the candidate's own from the rest: its source, its built libraries, what they ask of other libraries.
 
-    `vendor` are functions of BLAS and its like that it calls; `numeric` as in guard.Reading, with libraries that ctypes
+    `vendor` are functions of BLAS and its like that it calls; `numeric` as in lint.Reading, with libraries that ctypes
     has opened; `jitted` are the kernels that Triton compiled in its build.
     """
 
@@ -260,7 +260,7 @@ def unknown(why: str) -> Authorship:
 
 
 def attribute(seen: Profile, evidence: Evidence, own: Ownership) -> Authorship:
-    """Label by time alone. `seen` is what provenance.profiled gave, `evidence` its device's."""
+    """Label by time alone. `seen` is what authorship.profile gave, `evidence` its device's."""
     own = own.beside(seen.get("opened", []), seen.get("named", []))
     if hidden := _concealed(seen, evidence, own):
         top = max(hidden, key=lambda name: hidden[name])

@@ -148,7 +148,7 @@ class Checked(TypedDict):
 
 
 class CallProfile(TypedDict):
-    """Whose code spends the time of a call; see worker.authorship.profile.profiled. Microseconds of all `calls`, but
+    """Whose code spends the time of a call; see worker.authorship.profile.profile_calls. Microseconds of all `calls`, but
     for `least` and `outside_us`, which are of one."""
 
     calls: int

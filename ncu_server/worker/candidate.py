@@ -179,8 +179,8 @@ class Candidate(TimedSide):
         return self._stage.rotation
 
     def profile(self, fds: list[int], inputs: Spec, effects: Effects) -> Profiled:
-        """Whose code spends the time of a call, and what it has opened by ctypes; see provenance.profiled and
-        opened.Opened. Comes after all timing: it wraps and slows.
+        """Whose code spends the time of a call, and what it has opened by ctypes; see authorship.profile and
+        ctypes_audit.Opened. Comes after all timing: it wraps and slows.
 
         Profiled once before its functions are wrapped as well, since a candidate can tell that they are.
         """
@@ -224,7 +224,7 @@ class Candidate(TimedSide):
             vars(self).pop(name, None)
 
     def silence(self, fds: list[int], inputs: Spec, moves: bool) -> float:
-        """Share of the output that the candidate's own kernels decide; see provenance.dependence. Comes after `remake`.
+        """Share of the output that the candidate's own kernels decide; see authorship.profile.dependence. Comes after `remake`.
         `moves`: all that others do is to move data, so that what they leave as it was counts for nothing.
 
         What they are kept from is made anew too: a model that has run may replay what it has recorded of them.

@@ -44,7 +44,7 @@ class Reference(InputMaker, TimedSide):
     def expect(self, fds: list[int], inputs: Spec, effects: Effects | None = None) -> Expected:
         """Write what should be seen (in float64 where the model runs in it) and the error budget of each tensor.
 
-        The error budget is budget.units'. What a call changes is found out, unless it is known from other inputs.
+        The error budget is tolerance.units'. What a call changes is found out, unless it is known from other inputs.
         """
         restore(self._model, self._buffers, self._buffers)  # timed calls may have moved them on
         before, arguments = self._arguments(fds[0], inputs), self._arguments(fds[0], inputs)

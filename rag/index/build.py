@@ -4,7 +4,7 @@ CACHE/lock                                  one writer at a time; the kernel let
 CACHE/vectors.sqlite                        every vector ever made, by model and text
 CACHE/generations/<fingerprint>/index.sqlite
 CACHE/generations/<fingerprint>/chroma-<model>/
-CACHE/own/                                  the same of the user's own documents: see own.py
+CACHE/own/                                  the same of the user's own documents: see user_documents.py
 """
 
 from __future__ import annotations

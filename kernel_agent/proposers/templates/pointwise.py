@@ -76,10 +76,6 @@ def truth(x: Operand) -> Value:
 
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946  # torch.nn.SELU's
 
-UNARY = ["neg", "abs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "tanh"]
-UNARY += ["sigmoid", "erf", "erfc"]
-UNARY += ["sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "floor", "ceil", "round", "trunc", "sign"]
-BINARY = ["eq", "ne", "lt", "le", "gt", "ge", "fmod", "atan2", "copysign"]
 
 POINTWISE: dict[str, Callable[..., Value]] = {
     **{

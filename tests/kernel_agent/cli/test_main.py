@@ -356,15 +356,15 @@ def test_a_run_not_cancelled_in_time_says_how_to_go_on_before_it_ends(there: Pat
     with Journal.create(there / "kept") as journal:
         journal.begin(PROBLEM, small_settings())
     script = """
-import asyncio, os, pathlib, signal; from kernel_agent.cli import main as cli
+import asyncio, os, pathlib, signal; from kernel_agent.cli import watched as w
 async def deaf():
     os.kill(os.getpid(), signal.SIGTERM)
     while True:
         try: await asyncio.sleep(3600)
         except asyncio.CancelledError: pass
-cli.GRACE_S = 0.1
-watched = cli.Watched(); watched.directory = pathlib.Path("kept")
-cli._until_done(deaf(), watched)
+w.GRACE_S = 0.1
+watched = w.Watched(); watched.directory = pathlib.Path("kept")
+w.until_done(deaf(), watched)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 130
