@@ -1,8 +1,8 @@
 """Reads a candidate's source. Only what can never be honest is rejected; the rest are warnings that the verdict lists.
 
 A rule is a row: a name, a pattern on the syntax tree, and why. Comments and strings never match, with the one exception
-of the rule on foreign calls in C++ text, which is a warning. Who really does the work is measured (see rules/authorship.py),
-never guessed from the source.
+of the rule on foreign calls in C++ text, which is a warning. Who really does the work is measured (see
+rules/authorship.py), never guessed from the source.
 """
 
 from __future__ import annotations

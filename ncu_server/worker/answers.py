@@ -148,8 +148,8 @@ class Checked(TypedDict):
 
 
 class CallProfile(TypedDict):
-    """Whose code spends the time of a call; see worker.authorship.profile.profile_calls. Microseconds of all `calls`, but
-    for `least` and `outside_us`, which are of one."""
+    """Whose code spends the time of a call; see worker.authorship.profile. Microseconds of all `calls`, but for
+    `least` and `outside_us`, which are of one."""
 
     calls: int
     ops: dict[str, float]

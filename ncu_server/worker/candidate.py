@@ -224,8 +224,8 @@ class Candidate(TimedSide):
             vars(self).pop(name, None)
 
     def silence(self, fds: list[int], inputs: Spec, moves: bool) -> float:
-        """Share of the output that the candidate's own kernels decide; see authorship.profile.dependence. Comes after `remake`.
-        `moves`: all that others do is to move data, so that what they leave as it was counts for nothing.
+        """Share of the output that the candidate's own kernels decide; see authorship.profile.dependence. Comes after
+        `remake`. `moves`: all that others do is to move data, so that what they leave as it was counts for nothing.
 
         What they are kept from is made anew too: a model that has run may replay what it has recorded of them.
         """
