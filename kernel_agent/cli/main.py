@@ -196,12 +196,8 @@ def _evaluate(arguments: argparse.Namespace, watched: Watched) -> int:
     from kernel_agent.settings import load_settings
 
     settings = load_settings(**given(arguments))
-    problem = load_problem(
-        _whole(arguments.problem, arguments.helpers),
-        arguments.problem.stem,
-        settings.target or "",
-        input_shapes(arguments),
-    )
+    whole, name = _whole(arguments.problem, arguments.helpers), arguments.problem.stem
+    problem = load_problem(whole, name, settings.target or "", input_shapes(arguments))
     candidate = _source(arguments.candidate, stdin=True)
     with _stage() as on_progress:
         judging = judge(settings, problem, candidate, arguments.baselines, arguments.rules, on_progress)
