@@ -1,7 +1,8 @@
 """The error budget of a tensor, and whether a constant would pass; by pieces, since outputs may be gigabytes.
 
 The budget is a unit of error, of which comparison.BOUND are allowed. An element far above the others has a unit by its
-own size; where a good part of a tensor is so small that zero would pass for it, that part gets one of its own, and so on.
+own size; where a good part of a tensor is so small that zero would pass for it, that part gets one of its own, and so
+on.
 """
 
 from __future__ import annotations
