@@ -21,7 +21,7 @@ LOOSE = 64.0  # how much larger the unit of error is for inputs beyond what was 
 
 @dataclass(slots=True)
 class InputSet:
-    """One secret input set and what is expected of it; `units` are its tensors' error budgets (worker.checking.tolerance).
+    """One secret input set and what is expected of it; `units` are its tensors' (see worker.checking.tolerance).
 
     `variant` is the problem's function that gave the inputs. They are as it gave them, or sharper, or far larger, or
     with a plain value changed, of which `change` tells; what is drawn again is checked, and not timed. `unseen` are
