@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 NOT_PASSED = 6
 PAGES = (".md", ".markdown", ".rst", ".txt", ".html")
-"""Files that hold Python between other text."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -218,10 +217,9 @@ def _whole(file: Path, helpers: Sequence[Path]) -> str:
 def _python(file: Path) -> str:
     """A problem's text. Raises UsageError where the file is none of Python's by its name and its text."""
     source = _source(file)
-    if file.suffix in (".py", ""):
-        return source
     try:
-        ast.parse(source)
+        if file.suffix not in (".py", ""):
+            ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         where = (
             "save its block of Python as a .py file" if file.suffix in PAGES else "give the .py file with the module"
