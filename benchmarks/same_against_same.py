@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.candidates import FAMILIES, candidate, problem
 from benchmarks.serving import ROOT, keep, machine, served, table
-from ncu_server.build.builds import Build
+from ncu_server.compiler.builds import Build
 from ncu_server.judge.benchmark import CANDIDATE, time_candidate
 from ncu_server.judge.candidate import Attempt, EvaluateRequest, open_candidate
 from ncu_server.judge.problems import Workshop

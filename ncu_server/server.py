@@ -9,7 +9,7 @@ from pathlib import Path
 from mcp.server import MCPServer
 
 from ncu_server import places
-from ncu_server.build.store import Store
+from ncu_server.compiler.store import Store
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine import versions
 from ncu_server.profiler.reports import Reports

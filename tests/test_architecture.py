@@ -24,8 +24,8 @@ WINGS = {
         "settings providers targets errors text"
     ),
     "ncu_server": (
-        "__main__ server tools selftest sanitizer profiler judge harness build worker machine sandbox places targets "
-        "rules wire errors"
+        "__main__ server tools selftest sanitizer profiler judge harness compiler worker machine sandbox places "
+        "targets rules wire errors"
     ),
     "rag": "__main__ mcp_server library experience index embeddings documents retrieval text_files folders corpus_path "
     "protocol errors",

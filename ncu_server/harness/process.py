@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ncu_server.build.builds import Build
+from ncu_server.compiler.builds import Build
 from ncu_server.places import ROOT
 from ncu_server.sandbox.enter import CACHES
 from ncu_server.sandbox.policy import Policy

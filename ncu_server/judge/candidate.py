@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ncu_server.build.builds import Build
+from ncu_server.compiler.builds import Build
 from ncu_server.judge import replies
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.problem import PreparedProblem

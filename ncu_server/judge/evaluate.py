@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ncu_server.build.builds import Build, BuildFault, unbuildable
+from ncu_server.compiler.builds import Build, BuildFault, unbuildable
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge.benchmark import CANDIDATE, ShapeRun, time_candidate
 from ncu_server.judge.candidate import Attempt, EvaluateRequest, Objection, blamed, open_candidate

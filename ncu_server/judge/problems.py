@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from ncu_server.build.builds import Builds
+from ncu_server.compiler.builds import Builds
 from ncu_server.errors import Refusal
 from ncu_server.judge.preparation import prepare
 from ncu_server.judge.problem import PreparedProblem

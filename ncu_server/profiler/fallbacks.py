@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ncu_server.build import occupancy
+from ncu_server.compiler import occupancy
 from ncu_server.errors import Code, Refusal
 from ncu_server.harness import process
 from ncu_server.machine.device import Device

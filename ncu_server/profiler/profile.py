@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ncu_server.build.builds import Build, BuildFault
+from ncu_server.compiler.builds import Build, BuildFault
 from ncu_server.errors import Code, Refusal
 from ncu_server.harness import process
 from ncu_server.judge import peaks

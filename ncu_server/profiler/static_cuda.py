@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ncu_server.build import occupancy, sass
+from ncu_server.compiler import occupancy, sass
 from ncu_server.machine import toolkit
 from ncu_server.sandbox.supervisor import Supervisor
 from ncu_server.wire.profiling import StaticKernel

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncu_server.build.builds import Build, BuildFault, unbuildable
+from ncu_server.compiler.builds import Build, BuildFault, unbuildable
 from ncu_server.errors import Code, Refusal
 from ncu_server.harness import process
 from ncu_server.judge.problems import Workshop

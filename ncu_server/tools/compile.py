@@ -7,7 +7,7 @@ from typing import Annotated
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from pydantic import Field
 
-from ncu_server.build import compile, disassemble
+from ncu_server.compiler import compile, disassemble
 from ncu_server.errors import Code, Refusal
 from ncu_server.tools.arguments import RUNS_CODE, Arch, CompiledCandidate
 from ncu_server.tools.state import ToolContext, served, state

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ncu_server.build import compile, disassemble
+from ncu_server.compiler import compile, disassemble
 from ncu_server.errors import Code, Refusal
 from ncu_server.tools.arguments import RUNS_CODE, Arch, CompiledCandidate, TimeoutS
 from ncu_server.tools.state import ToolContext, served, state

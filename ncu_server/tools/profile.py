@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ncu_server.build import compile
+from ncu_server.compiler import compile
 from ncu_server.errors import Code, Refusal
 from ncu_server.profiler import ncu, profile
 from ncu_server.tools.arguments import RUNS_CODE

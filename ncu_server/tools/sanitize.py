@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ncu_server.build import compile
+from ncu_server.compiler import compile
 from ncu_server.errors import Code, Refusal
 from ncu_server.sanitizer import sanitize
 from ncu_server.sanitizer.records import SanitizeResult, Tool

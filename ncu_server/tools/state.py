@@ -12,7 +12,7 @@ from typing import Any
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 
-from ncu_server.build.store import Store
+from ncu_server.compiler.store import Store
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine.lease import Progress

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from ncu_server.build.builds import Build, BuildFault
+from ncu_server.compiler.builds import Build, BuildFault
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge.candidate import EvaluateRequest
 from ncu_server.judge.evaluate import evaluate

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from ncu_server.build.occupancy import own_shared, possible_pct
-from ncu_server.build.sass import mix_of_sass
+from ncu_server.compiler.occupancy import own_shared, possible_pct
+from ncu_server.compiler.sass import mix_of_sass
 from ncu_server.profiler.fallbacks import launches_in, timeline_report
 from ncu_server.profiler.metrics import value
 from ncu_server.profiler.static_cuda import mixes_in, static_kernel, usage_in

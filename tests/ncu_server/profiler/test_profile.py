@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from mcp import MCPError
 
-from ncu_server.build.builds import Build
+from ncu_server.compiler.builds import Build
 from ncu_server.harness import process
 from ncu_server.sandbox.supervisor import Supervisor
 from ncu_server.worker.handoff import TRACE, read

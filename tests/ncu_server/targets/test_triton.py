@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ncu_server.build.builds import Build, BuildFault, Builds
+from ncu_server.compiler.builds import Build, BuildFault, Builds
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Lease
 from ncu_server.rules import lint, triton_cache

@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from ncu_server.build import demangle, nvcc, occupancy
-from ncu_server.build.builds import compiler_words, unbuildable
-from ncu_server.build.store import Store
+from ncu_server.compiler import demangle, nvcc, occupancy
+from ncu_server.compiler.builds import compiler_words, unbuildable
+from ncu_server.compiler.store import Store
 from ncu_server.errors import Code, Refusal
 from ncu_server.machine.lease import Progress
 from ncu_server.machine.machine import Machine, probed

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from ncu_server.build import demangle, sass
-from ncu_server.build.compile import LONGEST_NAME, RESULT, folder_of, walled
-from ncu_server.build.store import Store
+from ncu_server.compiler import demangle, sass
+from ncu_server.compiler.compile import LONGEST_NAME, RESULT, folder_of, walled
+from ncu_server.compiler.store import Store
 from ncu_server.errors import Code, Refusal
 from ncu_server.machine import toolkit
 from ncu_server.machine.machine import Machine

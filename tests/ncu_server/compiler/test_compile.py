@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ncu_server.build import nvcc
+from ncu_server.compiler import nvcc
 from tests.support.edits import edit
 from tests.support.kernels import BROKEN, CANDIDATE, SPILLS
 from tests.support.measuring import SCALE_ADD, Server, descendants, opened, server_parameters

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ncu_server.build import nvcc
+from ncu_server.compiler import nvcc
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Lease, Progress
 from ncu_server.rules import lint, triton_cache

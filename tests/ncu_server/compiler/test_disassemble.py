@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ncu_server.build import sass
+from ncu_server.compiler import sass
 from ncu_server.errors import Refusal
 from ncu_server.machine import toolkit
 from tests.support.kernels import CANDIDATE, SPILLS, TENSOR
