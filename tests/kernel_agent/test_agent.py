@@ -157,7 +157,7 @@ async def test_a_server_that_dies_twice_stops_the_run_and_the_next_one_finishes_
 async def test_a_single_module_with_shapes_is_enough(tmp_path: Path) -> None:
     code = edit(CODE.partition("def get_inputs")[0], "Model", "ModelNew")
     kernel, _ = await agent(tmp_path).generate_kernel(code, input_shapes=[(64, 64)])
-    assert "\nModel = ModelNew\n" in kernel and "class ModelNew(Model):" in kernel
+    assert "Model = ModelNew\n" in kernel and "class ModelNew(Model):" in kernel
 
 
 @pytest.mark.parametrize(
