@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 
@@ -11,6 +12,8 @@ from kernel_agent.problem.python_source import names, statements
 
 SPACES = "_namespaces"
 FUTURE = "from __future__ import annotations\n\n"
+ELSEWHERE = sys.stdlib_module_names | {"torch", "triton", "tvm_ffi", "numpy"}
+"""What a problem means by these names is installed where it is judged, whatever lies beside its file."""
 
 Sources = Mapping[str, ast.Module]
 """Syntax trees by the paths of their files."""
@@ -61,6 +64,8 @@ def _beside(code: str, folder: Path) -> Iterator[Path]:
             first = [node.module] if node.module else []
             modules = [*first, *(".".join([*first, alias.name]) for alias in node.names)]
         for module in modules:
+            if module.split(".")[0] in ELSEWHERE and not (isinstance(node, ast.ImportFrom) and node.level):
+                continue
             place = folder.joinpath(*module.split("."))
             yield from (one for one in (place.with_suffix(".py"), place / "__init__.py") if one.is_file())
 

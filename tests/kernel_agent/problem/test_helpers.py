@@ -79,3 +79,10 @@ def test_a_file_beside_the_problem_that_it_imports_is_asked_for(tmp_path: Path) 
         whole(code, problem, {str(helper): HELPER})
     assert "ONE = 1.0" in whole(code, problem, {str(helper): HELPER, str(scale): SCALE})
     assert whole("import torch\n", problem, {}) == "import torch\n"
+
+
+def test_a_file_with_the_name_of_what_is_installed_is_no_helper(tmp_path: Path) -> None:
+    for name in ("torch.py", "json.py"):
+        (tmp_path / name).write_text(HELPER)
+    code = "import json\nimport torch\nimport torch.nn as nn\n"
+    assert whole(code, tmp_path / "problem.py", {}) == code
