@@ -3,8 +3,9 @@
 python -m benchmarks.ablation [--target T] [--only MECHANISM ...] [--jobs N] [--times N] [--out DIR] [CASE ...]
 
 A mechanism is switched off in the source of the copy: a function answers at once, or a constant has another value. The
-cases are those of the target that are cheats, or those that are named (shell patterns). A case needs a mechanism where
-it fails in each of `--times` runs without it and passes with all of them. `--jobs` copies are judged at once, each
+cases are those of the target that are cheats, or those that are named (shell patterns); without a mechanism only those
+are judged of which the verdict is one that it can bring about. A case needs a mechanism where it fails in each of
+`--times` runs without it and passes with all of them. `--jobs` copies are judged at once, each
 with a queue of its own, so that they disturb one another: name no more than a third of the machine's cores.
 """
 
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.serving import ROOT, keep, machine, table
-from ncu_server.selftest.cases import cases
+from ncu_server.selftest.cases import STATUSES, SelftestCase, cases
 from ncu_server.selftest.run import chosen
 
 WHOLE = "(nothing)"
@@ -41,39 +42,60 @@ class Off:
     by: str
 
 
-MECHANISMS: dict[str, tuple[Off, ...]] = {
-    WHOLE: (),
-    "static reading": (Off("rules/lint.py", "REJECT", "()"),),
-    "names in the ELF": (Off("rules/authorship.py", "vendors", "set()"),),
-    "whose kernel it is": (Off("rules/authorship.py", "Ownership.owns", "not LIBRARY_KERNEL.search(kernel)"),),
-    "wrapped functions": (Off("worker/authorship/instrument.py", "Watch.over", "None"),),
-    "profile before wrapping": (
-        Off("worker/authorship/profile.py", "join", "seen"),
-        Off("worker/authorship/profile.py", "find_concealed", "{}"),
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """What has to be switched off for it to be gone, and the verdicts that it can bring about."""
+
+    off: tuple[Off, ...]
+    verdicts: frozenset[str]
+
+
+AUTHOR, CHECK, TIME = frozenset({"rejected"}), frozenset({"wrong"}), frozenset({"suspect"})
+
+
+def _one(verdicts: frozenset[str], file: str, name: str, by: str) -> Mechanism:
+    return Mechanism((Off(file, name, by),), verdicts)
+
+
+MECHANISMS: dict[str, Mechanism] = {
+    WHOLE: Mechanism((), frozenset(STATUSES)),
+    "static reading": _one(AUTHOR, "rules/lint.py", "REJECT", "()"),
+    "names in the ELF": _one(AUTHOR, "rules/authorship.py", "vendors", "set()"),
+    "whose kernel it is": _one(AUTHOR, "rules/authorship.py", "Ownership.owns", "not LIBRARY_KERNEL.search(kernel)"),
+    "wrapped functions": _one(AUTHOR, "worker/authorship/instrument.py", "Watch.over", "None"),
+    "profile before wrapping": Mechanism(
+        (
+            Off("worker/authorship/profile.py", "join", "seen"),
+            Off("worker/authorship/profile.py", "find_concealed", "{}"),
+        ),
+        AUTHOR,
     ),
-    "model made anew": (Off("judge/evaluate.py", "_seen_anew", "None"),),
-    "silenced run": (Off("judge/evaluate.py", "_silenced", "authorship.settle(doubtful, 1.0)"),),
-    "what a call leaves on": (Off("worker/authorship/tamper.py", "Intact.check", "None"),),
-    "no look at frames": (Off("worker/authorship/tamper.py", "Blinds.draw", "None"),),
-    "ctypes audit": (Off("worker/authorship/ctypes_audit.py", "Opened.listen", "None"),),
-    "unseen draws": (Off("judge/benchmark.py", "_unremembered", "None"),),
-    "audits of blocks": (Off("judge/benchmark.py", "audits", "frozenset()"),),
-    "last timed call compared": (Off("judge/benchmark.py", "_held", "None"),),
-    "roofline floor": (Off("judge/benchmark.py", "_believe", "None"),),
-    "time that it computes": (Off("judge/interleave.py", "computes_untold", "False"),),
-    "alike values": (Off("worker/timing/stage.py", "ALIKE, ALIKE_KEPT", "0, 0"),),
-    "twins": (Off("judge/preparation.py", "TWINS", "0"),),
-    "further draws": (Off("judge/preparation.py", "AGAIN, AGAIN_BYTES, AGAIN_S", "0, 0, 0.0"),),
-    "hard inputs": (Off("judge/preparation.py", "_sharper", "None"),),
-    "far inputs": (Off("judge/preparation.py", "_draw_far", "None"),),
-    "plain values": (Off("judge/preparation.py", "_vary_plain_values", "None"),),
-    "where a constant would do": (Off("judge/preparation.py", "_constant", "None"),),
-    "NaN among the inputs": (Off("judge/checking.py", "_reads", "None"),),
-    "poisoned outputs": (
-        Off("worker/timing/devices.py", "Cpu.poison", "None"),
-        Off("worker/timing/devices.py", "Cuda.poison", "None"),
+    "model made anew": _one(AUTHOR, "judge/evaluate.py", "_seen_anew", "None"),
+    "silenced run": _one(AUTHOR, "judge/evaluate.py", "_silenced", "authorship.settle(doubtful, 1.0)"),
+    "what a call leaves on": _one(AUTHOR | CHECK | TIME, "worker/authorship/tamper.py", "Intact.check", "None"),
+    "no look at frames": _one(AUTHOR | CHECK | TIME, "worker/authorship/tamper.py", "Blinds.draw", "None"),
+    "ctypes audit": _one(AUTHOR, "worker/authorship/ctypes_audit.py", "Opened.listen", "None"),
+    "unseen draws": _one(TIME, "judge/benchmark.py", "_unremembered", "None"),
+    "audits of blocks": _one(CHECK | TIME, "judge/benchmark.py", "audits", "frozenset()"),
+    "last timed call compared": _one(CHECK | TIME, "judge/benchmark.py", "_held", "None"),
+    "roofline floor": _one(TIME, "judge/benchmark.py", "_believe", "None"),
+    "time that it computes": _one(TIME, "judge/interleave.py", "computes_untold", "False"),
+    "alike values": _one(CHECK | TIME, "worker/timing/stage.py", "ALIKE, ALIKE_KEPT", "0, 0"),
+    "twins": _one(CHECK, "judge/preparation.py", "TWINS", "0"),
+    "further draws": _one(CHECK, "judge/preparation.py", "AGAIN, AGAIN_BYTES, AGAIN_S", "0, 0, 0.0"),
+    "hard inputs": _one(CHECK, "judge/preparation.py", "_sharper", "None"),
+    "far inputs": _one(CHECK, "judge/preparation.py", "_draw_far", "None"),
+    "plain values": _one(CHECK, "judge/preparation.py", "_vary_plain_values", "None"),
+    "where a constant would do": _one(CHECK, "judge/preparation.py", "_constant", "None"),
+    "NaN among the inputs": _one(CHECK, "judge/checking.py", "_reads", "None"),
+    "poisoned outputs": Mechanism(
+        (
+            Off("worker/timing/devices.py", "Cpu.poison", "None"),
+            Off("worker/timing/devices.py", "Cuda.poison", "None"),
+        ),
+        CHECK,
     ),
-    "outputs apart in memory": (Off("worker/candidate.py", "Candidate._fresh", "True"),),
+    "outputs apart in memory": _one(CHECK, "worker/candidate.py", "Candidate._fresh", "True"),
 }
 
 
@@ -105,12 +127,15 @@ def _spliced(source: str, node: ast.expr, text: str) -> str:
     return source[:begins] + text + source[ends:]
 
 
-def failing(mechanism: str, target: str, names: Sequence[str]) -> set[str]:
+def failing(mechanism: str, target: str, wanted: Sequence[SelftestCase]) -> set[str]:
     """The cases that do not come out as they should without a mechanism. Raises RuntimeError where none is judged."""
+    names = [one.name for one in wanted if one.expect["default"] & MECHANISMS[mechanism].verdicts]
+    if not names:
+        return set()
     with tempfile.TemporaryDirectory(prefix="ablation-") as place:
         copy = Path(place) / "copy"
         shutil.copytree(ROOT / "ncu_server", copy / "ncu_server", ignore=shutil.ignore_patterns("__pycache__"))
-        for off in MECHANISMS[mechanism]:
+        for off in MECHANISMS[mechanism].off:
             file = copy / "ncu_server" / off.file
             file.write_text(without(file.read_text(), off))
         around = os.environ | {"XDG_CACHE_HOME": f"{place}/cache", "NCU_SERVER_LEASES": f"{place}/leases"}
@@ -128,11 +153,10 @@ def main() -> None:
     given = _parser().parse_args()
     target = given.target
     wanted = [case for case in chosen(cases(), target, given.names) if given.names or not case.honest]
-    names = [case.name for case in wanted]
     found: dict[str, Counter[str]] = {mechanism: Counter() for mechanism in [WHOLE, *(given.only or MECHANISMS)]}
     runs = [mechanism for mechanism in found for _ in range(given.times)]
     with ThreadPoolExecutor(given.jobs) as pool:
-        for mechanism, failed in zip(runs, pool.map(lambda m: failing(m, target, names), runs), strict=True):
+        for mechanism, failed in zip(runs, pool.map(lambda m: failing(m, target, wanted), runs), strict=True):
             found[mechanism].update(failed)
             print(f"{mechanism}: {', '.join(sorted(failed)) or 'none'}", flush=True)
     anyway = set(found[WHOLE])
@@ -141,7 +165,7 @@ def main() -> None:
         for mechanism, failed in found.items()
         if mechanism != WHOLE
     ]
-    title = f"# Which cheat passes without which mechanism\n\n{machine(target)}; {len(names)} cases"
+    title = f"# Which cheat passes without which mechanism\n\n{machine(target)}; {len(wanted)} cases"
     head = f"Failing with all mechanisms: {', '.join(sorted(anyway)) or 'none'}.\n\n"
     keep(
         given.out,
