@@ -1,0 +1,239 @@
+"""KernelBench's own sizes before the judge: each reference described, checked and timed against itself.
+
+python -m benchmarks.kernelbench_sizes CHECKOUT [--levels 1 2 3] [--first 5] [--every 5] [--only LEVEL/ID ...]
+    [--target T] [--limit-s N] [--budget-s N] [--out DIR]
+
+The reference's own code stands for the candidate, in a candidate's process, through the judge's own stages; only
+authorship is not asked (it is the library's). `idea` is what a model waits for: the description, with eager's time.
+Memory is the device's, all processes together, beyond what was in use before. Each problem's row is kept as soon as it
+is there, and a second call goes on with those that lack one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+import pynvml
+
+from benchmarks.serving import ROOT, keep, machine, table
+from ncu_server.compiler.builds import Build
+from ncu_server.errors import Refusal
+from ncu_server.judge.benchmark import CANDIDATE, time_candidate
+from ncu_server.judge.candidate import Attempt, EvaluateRequest, Objection, open_candidate
+from ncu_server.judge.checking import check
+from ncu_server.judge.describe import describe
+from ncu_server.judge.problems import Workshop
+from ncu_server.sandbox.child import ChildError
+from ncu_server.wire import evaluation
+
+SAMPLE_S = 0.02
+STEM = "kernelbench-sizes"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One problem: its status, seconds by stage, bytes."""
+
+    problem: str
+    status: str
+    why: str
+    input_bytes: int
+    idea_s: float
+    verdict_s: float
+    check_s: float
+    time_s: float
+    peak_bytes: int
+    eager_us: float
+    error: float
+
+    def cells(self) -> list[str]:
+        seconds = [f"{s:.1f}" for s in (self.idea_s, self.verdict_s, self.check_s, self.time_s)]
+        sizes = [f"{size / 2**30:.2f}" for size in (self.input_bytes, self.peak_bytes)]
+        return [self.problem, self.status, sizes[0], *seconds, sizes[1], f"{self.eager_us:,.0f}", self.why]
+
+
+class Memory:
+    """The device's memory in use, all processes together: the most since `begin`, beyond what there was then."""
+
+    def __init__(self, uuid: str | None) -> None:
+        self._uuid, self._most, self._first, self._ends = uuid, 0, 0, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _used(self) -> int:
+        if self._uuid is None:
+            return 0
+        pynvml.nvmlInit()
+        return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(self._uuid)).used)
+
+    def _watch(self) -> None:
+        while not self._ends.wait(SAMPLE_S):
+            self._most = max(self._most, self._used())
+
+    def begin(self) -> None:
+        self._first = self._most = self._used()
+
+    @property
+    def peak(self) -> int:
+        return self._most - self._first
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[Memory]:
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._ends.set()
+            self._thread.join()
+
+
+@dataclass(slots=True)
+class Judged:
+    """What is known of a problem so far."""
+
+    input_bytes: int = 0
+    idea_s: float = 0.0
+    verdict_s: float = 0.0
+    check_s: float = 0.0
+    time_s: float = 0.0
+    eager_us: float = 0.0
+    error: float = 0.0
+
+
+async def _quiet(_: str) -> None:
+    pass
+
+
+async def judged(workshop: Workshop, target: str, text: str, found: Judged) -> None:
+    """Describe a problem, then check and time its own code in a candidate's place."""
+    device = workshop.machine.device(target)
+    began = time.monotonic()
+    described, _, _ = await describe(workshop, text, target, ("eager",), _quiet)
+    found.idea_s = time.monotonic() - began
+    found.eager_us = described.baselines[0].timing.median_us
+    request = EvaluateRequest(text + "\n\nModelNew = Model\n", text, target, ("eager",), False, 120.0)
+    began = time.monotonic()
+    async with workshop.problems.prepared(text, device) as prepared, device.lease.alone():
+        found.input_bytes = prepared.drawn.inputs.spec["bytes"]
+        with tempfile.TemporaryDirectory(dir=device.work) as nothing_built:
+            child = await prepared.candidate(nothing_built)
+            with contextlib.closing(child):
+                built, stages = Build([], nothing_built, 0.0), evaluation.Stages()
+                attempt = Attempt(prepared, child, request, built, stages)
+                await open_candidate(attempt)
+                checking = time.monotonic()
+                found.error = await check(attempt)
+                timing = time.monotonic()
+                found.check_s = timing - checking
+                raced = await time_candidate(attempt)
+                found.time_s = time.monotonic() - timing
+    found.verdict_s = time.monotonic() - began
+    found.eager_us = raced.runs[0].samples.timing(CANDIDATE).median_us
+
+
+async def row(workshop: Workshop, target: str, path: Path, limit_s: float, memory: Memory) -> Row:
+    """A problem's row, whatever comes of it."""
+    found, status, why = Judged(), "judged", ""
+    memory.begin()
+    try:
+        async with asyncio.timeout(limit_s):
+            await judged(workshop, target, path.read_text(), found)
+    except TimeoutError:
+        status, why = "time", f"not done within {limit_s:.0f} s"
+    except Objection as objection:
+        status, why = objection.status, objection.log
+    except Refusal as refusal:
+        status, why = "refused", str(refusal)
+    except ChildError as error:
+        status, why = "error", str(error)
+    line = " ".join(why.split())[:200].replace("|", "/")
+    return Row(_name(path), status, line, peak_bytes=memory.peak, **asdict(found))
+
+
+def problems(checkout: Path, levels: list[int], first: int, every: int, only: list[str]) -> list[Path]:
+    """The problem files by level and number; those named, or every so many-th."""
+    found = []
+    for level in levels:
+        for path in sorted((checkout / "KernelBench" / f"level{level}").glob("*.py"), key=_number):
+            wanted = f"{level}/{_number(path)}" in only if only else _number(path) % every == first % every
+            if wanted:
+                found.append(path)
+    return found
+
+
+def _name(path: Path) -> str:
+    return f"{path.parent.name.removeprefix('level')}/{path.stem}"
+
+
+def _number(path: Path) -> int:
+    return int(path.name.partition("_")[0])
+
+
+async def main() -> None:
+    """Judge, print each row, and keep the table where `--out` says."""
+    args = _parser().parse_args()
+    kept = args.out / f"{STEM}.jsonl"
+    args.out.mkdir(parents=True, exist_ok=True)
+    rows = [Row(**json.loads(line)) for line in kept.read_text().splitlines()] if kept.exists() else []
+    done, began = {one.problem for one in rows}, time.monotonic()
+    paths = problems(args.checkout, args.levels, args.first, args.every, args.only)
+    with (
+        tempfile.TemporaryDirectory(prefix="sizes-") as cache,
+        contextlib.closing(Workshop(Path(cache))) as workshop,
+        Memory(workshop.machine.device(args.target).probe.uuid).watched() as memory,
+    ):
+        for path in [one for one in paths if _name(one) not in done]:
+            if time.monotonic() - began > args.budget_s:
+                break
+            rows.append(await row(workshop, args.target, path, args.limit_s, memory))
+            with kept.open("a") as file:
+                file.write(json.dumps(asdict(rows[-1])) + "\n")
+            print(" | ".join(rows[-1].cells()), flush=True)
+    _keep(args.out, args.target, rows)
+
+
+HEAD = ("problem", "status", "inputs, GiB", "idea, s", "verdict, s", "check, s", "time, s", "peak, GiB", "us", "why")
+
+
+def _keep(out: Path, target: str, rows: list[Row]) -> None:
+    waits = [one.idea_s for one in rows if one.status == "judged"]
+    made = "made by `python -m benchmarks.kernelbench_sizes`"
+    counts = ", ".join(f"{status} {count}" for status, count in Counter(one.status for one in rows).items())
+    text = f"{len(rows)} problems: {counts}."
+    if len(waits) > 1:
+        text += f" Seconds until the first idea: p50 {median(waits):.1f}, p95 {quantiles(waits, n=20)[-1]:.1f}."
+    keep(
+        out,
+        f"{STEM}-{target}",
+        f"# KernelBench's own sizes before the judge\n\n{machine(target)}; {made}",
+        f"{text}\n\n{table(list(HEAD), [one.cells() for one in rows])}",
+        {"rows": [asdict(one) for one in rows]},
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("benchmarks.kernelbench_sizes", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("--levels", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--first", type=int, default=5)
+    parser.add_argument("--every", type=int, default=5)
+    parser.add_argument("--only", nargs="+", default=[], metavar="LEVEL/ID")
+    parser.add_argument("--target", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--limit-s", type=float, default=120.0)
+    parser.add_argument("--budget-s", type=float, default=3600.0)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    return parser
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
