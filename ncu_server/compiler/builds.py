@@ -137,7 +137,7 @@ async def _warm_up(child: Child, warm_up: WarmUp, lease: Lease, timeout_s: float
     for held in (lease.shared, lease.alone):
         async with held(progress):
             with contextlib.suppress(ChildDied):
-                if not await child.ask(asked, warm_up.fds, timeout_s):
+                if not await child.ask(asked, warm_up.memories, timeout_s):
                     continue
             child.scrap = []
             child.close()

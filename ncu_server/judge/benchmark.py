@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -55,10 +55,13 @@ async def time_candidate(attempt: Attempt) -> Timed:
     names = ["eager", *(n for n in attempt.request.baselines if n != "eager")]
     runs, notes = [], []
     for input_set in prepared.timed:
-        sides = await _sides(attempt, names, input_set)
+        async with prepared.present(input_set):
+            sides = await _sides(attempt, names, input_set)
+            await _stage(attempt, input_set)
         notes += [note for note in sides.notes if note not in notes]
         names = list(sides.children)
         samples = await _time_case(attempt, input_set, sides, gauge)
+        await prepared.release()
         work, reached = await _counted(attempt, input_set)
         await _believe(attempt, input_set, samples, work, reached)
         runs.append(ShapeRun(input_set, samples, limit_us(work, reached)))
@@ -74,11 +77,17 @@ async def _sides(attempt: Attempt, names: Sequence[str], input_set: InputSet) ->
     return sides
 
 
+async def _stage(attempt: Attempt, input_set: InputSet) -> None:
+    prepared = attempt.prepared
+    with blamed(attempt, "in a timed call"):
+        async with prepared.lent(input_set) as lent:
+            await prepared.stage(attempt.child, lent, input_set.effects, attempt.request.timeout_s)
+
+
 async def _time_case(attempt: Attempt, input_set: InputSet, sides: Sides, gauge: Gauge) -> Samples:
     """Measure; then hold the last kept output against the reference's for the same values."""
     prepared, timeout_s = attempt.prepared, attempt.request.timeout_s
     with blamed(attempt, "in a timed call"):
-        await prepared.stage(attempt.child, input_set, timeout_s)
         everyone, audited = {**sides.children, CANDIDATE: attempt.child}, audits()
 
         async def audit(pair: int) -> None:
@@ -100,7 +109,8 @@ async def _time_case(attempt: Attempt, input_set: InputSet, sides: Sides, gauge:
     if CANDIDATE in samples.underclaimed:
         raise Objection("suspect", "the candidate claims less time inside its calls than it computed in them")
     await _held(attempt, input_set, sides.children["eager"])
-    await _unremembered(attempt, input_set, sides)
+    async with prepared.present(input_set):
+        await _unremembered(attempt, input_set, sides)
     return samples
 
 
@@ -130,9 +140,11 @@ async def _at_first_sight(attempt: Attempt, input_set: InputSet, sides: Sides) -
 
 
 async def _visited(attempt: Attempt, sides: Sides, draws: list[Shared], group: int) -> dict[str, list[float]]:
-    eager, timeout_s, fds = sides.children["eager"], attempt.request.timeout_s, [one.fd for one in draws]
+    eager, timeout_s = sides.children["eager"], attempt.request.timeout_s
     with blamed(attempt, "in a timed call"):
-        await _both(attempt, eager, verbs.TakeUnseen([one.spec for one in draws]), fds, fds)
+        async with contextlib.AsyncExitStack() as stack:
+            lent = [await stack.enter_async_context(attempt.prepared.lent(one)) for one in draws]
+            await _both(attempt, eager, verbs.TakeUnseen([one.spec for one in draws]), draws, lent)
         return await time_visits({"eager": eager, CANDIDATE: attempt.child}, len(draws), group, timeout_s)
 
 
@@ -157,38 +169,50 @@ async def _held(attempt: Attempt, input_set: InputSet, eager: Child, window: flo
 
     The bound is that of the values that were drawn; where it is missed, the very values of the call have their own.
     """
-    with (
-        blamed(attempt, "in a timed call"),
-        contextlib.closing(Shared("want")) as want,
-        contextlib.closing(Shared("got")) as got,
-    ):
-        right, spec = await _both(attempt, eager, verbs.Snapshot(window), [want.fd], [got.fd])
-        want.seal(right)
-        try:
-            await compare(attempt, _as_timed(input_set, want), want, got, spec, comparison.BOUND + 1, "in a timed call")
-        except Objection as objection:
-            if objection.error is None:
-                raise
-            await _reconsidered(attempt, input_set, got, spec, window)
+    with blamed(attempt, "in a timed call"), contextlib.closing(Shared("want")) as want:
+        async with _taken(attempt, input_set, window) as got:
+            await _compared(attempt, input_set, eager, want, got, window)
+
+
+@contextlib.asynccontextmanager
+async def _taken(attempt: Attempt, input_set: InputSet, window: float | None) -> AsyncIterator[Shared]:
+    """Memory for a candidate's snapshot: a stretch goes over the host."""
+    if window is not None:
+        with contextlib.closing(Shared("got")) as got:
+            yield got
+        return
+    async with attempt.prepared.slot(input_set.room) as got:
+        yield got
+
+
+async def _compared(
+    attempt: Attempt, input_set: InputSet, eager: Child, want: Shared, got: Shared, window: float | None
+) -> None:
+    right, spec = await _both(attempt, eager, verbs.Snapshot(window), [want], [got])
+    want.seal(right)
+    try:
+        await compare(attempt, _as_timed(input_set, want), want, got, spec, comparison.BOUND + 1, "in a timed call")
+    except Objection as objection:
+        if objection.error is None:
+            raise
+        await _reconsidered(attempt, input_set, got, spec, window)
 
 
 async def _reconsidered(attempt: Attempt, input_set: InputSet, got: Shared, spec: Spec, window: float | None) -> None:
-    with (
-        contextlib.closing(await attempt.prepared.exactly(input_set)) as exact,
-        contextlib.closing(Shared("whole")) as whole,
-    ):
-        if window is not None:
-            spec, got = await attempt.ask(verbs.Snapshot(last=False), [whole.fd]), whole
-        await compare(attempt, exact, exact.expected, got, spec, comparison.BOUND + 1, "in a timed call")
+    with contextlib.closing(await attempt.prepared.exactly(input_set)) as exact:
+        async with attempt.prepared.slot(input_set.room) as whole:
+            if window is not None:
+                spec, got = await attempt.ask(verbs.Snapshot(last=False), [whole]), whole
+            await compare(attempt, exact, exact.expected, got, spec, comparison.BOUND + 1, "in a timed call")
 
 
 async def _both(
-    attempt: Attempt, eager: Child, verb: Verb[T], fds: Sequence[int], of_candidate: Sequence[int]
+    attempt: Attempt, eager: Child, verb: Verb[T], memories: Sequence[Shared], of_candidate: Sequence[Shared]
 ) -> tuple[T, T]:
     """What the reference and the candidate answer, asked at the same time; raises what either raises once both have
     answered."""
     timeout_s = attempt.request.timeout_s
-    asked = [eager.ask(verb, fds, timeout_s), attempt.child.ask(verb, of_candidate, timeout_s)]
+    asked = [eager.ask(verb, memories, timeout_s), attempt.child.ask(verb, of_candidate, timeout_s)]
     answers = []
     for answer in await asyncio.gather(*asked, return_exceptions=True):
         if isinstance(answer, BaseException):

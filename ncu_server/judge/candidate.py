@@ -63,8 +63,15 @@ class Attempt:
     stages: evaluation.Stages
     notes: list[str] = field(default_factory=list)
 
-    async def ask(self, verb: Verb[T], fds: list[int]) -> T:
-        return await self.child.ask(verb, fds, self.request.timeout_s)
+    async def ask(self, verb: Verb[T], memories: Sequence[Shared]) -> T:
+        return await self.child.ask(verb, memories, self.request.timeout_s)
+
+    async def ask_beside(
+        self, verb: Verb[T], inputs: InputSet | Shared, *more: Shared, child: Child | None = None
+    ) -> T:
+        """Ask beside inputs, of which the candidate has its own for that time."""
+        async with self.prepared.lent(inputs) as lent:
+            return await (child or self.child).ask(verb, [lent, *more], self.request.timeout_s)
 
 
 def exhausted(error: ChildError) -> bool:
@@ -105,22 +112,23 @@ async def open_candidate(attempt: Attempt, child: Child | None = None) -> None:
             libraries=attempt.built.libraries,
             kernels=attempt.built.kernels if warm_up else None,
         )
-        await child.ask(asked, [prepared.arguments.fd], request.timeout_s)
+        await child.ask(asked, [prepared.arguments], request.timeout_s)
     if warm_up:
         with blamed(attempt, "in a first call"):
-            await child.ask(verbs.Practise(warm_up.specs), warm_up.fds[1:], request.timeout_s)
+            await child.ask(verbs.Practise(warm_up.specs), warm_up.memories[1:], request.timeout_s)
 
 
 async def compare(
     attempt: Attempt, input_set: InputSet, want: Shared, got: Shared, spec: Spec, bound: float, where: str
 ) -> float:
-    replies.require_tree(attempt.child, spec, got)
+    replies.require_form(attempt.child, spec)
     tensors = input_set.tensors[: len(want.spec["tensors"])]
     if fault := comparison.structure_fault(want.spec, tensors, spec):
         raise Objection("wrong", f"{where}: {fault}")
+    replies.require_tree(attempt.child, spec, got)
     judge = await attempt.prepared.judge()
     units = input_set.units[: len(tensors)]
-    results = await judge.ask(verbs.Compare(want.spec, spec, units, bound), [want.fd, got.fd])
+    results = await judge.ask(verbs.Compare(want.spec, spec, units, bound), [want, got])
     error = comparison.largest(results)
     if fault := comparison.value_fault(input_set.names[: len(tensors)], results, bound):
         raise Objection("wrong", f"{where}: {fault}", error)

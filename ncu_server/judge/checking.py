@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncIterator
 
 from ncu_server.judge import replies
 from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, open_candidate
@@ -28,9 +29,9 @@ async def check(attempt: Attempt) -> float:
 
 
 async def _checked_on(attempt: Attempt, input_set: InputSet) -> float:
-    with blamed(attempt, input_set.where), contextlib.closing(Shared("seen")) as got:
+    async with _blamed_slot(attempt, input_set) as got:
         try:
-            ran = await _check(attempt.child, attempt, input_set.inputs, got, input_set)
+            ran = await _check(attempt.child, attempt, input_set, got, input_set)
         except ChildFault as fault:
             if not input_set.change or fault.kind in FAULTS:
                 raise
@@ -54,27 +55,46 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> float:
     return error
 
 
-async def _check(child: Child, attempt: Attempt, inputs: Shared, got: Shared, input_set: InputSet) -> answers.Checked:
-    return await child.ask(verbs.Check(inputs.spec, input_set.effects), [inputs.fd, got.fd], attempt.request.timeout_s)
+@contextlib.asynccontextmanager
+async def _blamed_slot(attempt: Attempt, input_set: InputSet) -> AsyncIterator[Shared]:
+    with blamed(attempt, input_set.where):
+        async with attempt.prepared.slot(input_set.room) as got:
+            yield got
+
+
+async def _check(
+    child: Child, attempt: Attempt, inputs: InputSet | Shared, got: Shared, input_set: InputSet
+) -> answers.Checked:
+    """`inputs` are the set's, or others of the same form."""
+    spec = inputs.inputs.spec if isinstance(inputs, InputSet) else inputs.spec
+    return await attempt.ask_beside(verbs.Check(spec, input_set.effects), inputs, got, child=child)
 
 
 async def _reads(attempt: Attempt, input_set: InputSet, holed: Shared) -> None:
     """Object where the output is constant and stays, bit by bit, the same for rows of NaN, which show in whatever is
     computed of them. What else a kernel makes of NaN is its own affair, and so is a call that fails: this is a process
     of its own."""
-    child = await attempt.prepared.candidate(attempt.built.directory)
-    with contextlib.closing(child), contextlib.closing(Shared("one")) as one, contextlib.closing(Shared("two")) as two:
-        try:
-            await open_candidate(attempt, child)
-            seen = [
-                (await _check(child, attempt, inputs, got, input_set))["seen"]
-                for inputs, got in ((input_set.inputs, one), (holed, two))
-            ]
-            for spec, got in zip(seen, (one, two), strict=True):
-                replies.require_tree(child, spec, got)
-        except (ChildError, Objection):
-            return
-        judge = await attempt.prepared.judge()
-        if seen[0] == seen[1] and await judge.ask(verbs.Identical(*seen), [one.fd, two.fd]):
-            words = "the output is the same, bit by bit, with rows of NaN that the judge put into the inputs, though "
-            raise Objection("wrong", f"{words}NaN shows in whatever is computed of it: the inputs are not read")
+    prepared, room = attempt.prepared, input_set.room
+    child = await prepared.candidate(attempt.built.directory)
+    with contextlib.closing(child):
+        async with prepared.slot(room) as one, prepared.slot(room) as two:
+            await _object_if_alike(attempt, child, input_set, holed, one, two)
+
+
+async def _object_if_alike(
+    attempt: Attempt, child: Child, input_set: InputSet, holed: Shared, one: Shared, two: Shared
+) -> None:
+    try:
+        await open_candidate(attempt, child)
+        seen = [
+            (await _check(child, attempt, inputs, got, input_set))["seen"]
+            for inputs, got in ((input_set, one), (holed, two))
+        ]
+        for spec, got in zip(seen, (one, two), strict=True):
+            replies.require_tree(child, spec, got)
+    except (ChildError, Objection):
+        return
+    judge = await attempt.prepared.judge()
+    if seen[0] == seen[1] and await judge.ask(verbs.Identical(*seen), [one, two]):
+        words = "the output is the same, bit by bit, with rows of NaN that the judge put into the inputs, though "
+        raise Objection("wrong", f"{words}NaN shows in whatever is computed of it: the inputs are not read")

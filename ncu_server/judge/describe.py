@@ -51,6 +51,7 @@ async def _describe(
         except ChildError as fault:
             raise ours(fault) from fault
         await progress("timing PyTorch eager and compiled")
+        await prepared.release()
         wanted = ["eager", *(n for n in names or device.target.baselines if n != "eager")]
         measured, notes = await baselines.measure(prepared, wanted)
     target, probe = device.target, device.probe

@@ -201,7 +201,7 @@ async def _attribute(attempt: Attempt) -> Authorship:
     drawn = attempt.prepared.drawn
     with blamed(attempt, "in a profiled call"):
         try:
-            seen = await attempt.ask(verbs.Profile(drawn.inputs.spec, drawn.effects), [drawn.inputs.fd])
+            seen = await attempt.ask_beside(verbs.Profile(drawn.inputs.spec, drawn.effects), drawn)
         except ChildFault as fault:
             return authorship.unknown(f"{fault.kind}: {fault.text}")
     if seen["unordered_us"] > 0:
@@ -219,7 +219,7 @@ async def _seen_anew(attempt: Attempt, drawn: InputSet) -> answers.Profiled | No
     """The profile of a model made anew; None where it cannot be made, or calls nothing of its own either."""
     with blamed(attempt, "in a profiled call of a model made anew"):
         try:
-            seen = await attempt.ask(verbs.ProfileAnew(drawn.inputs.spec, drawn.effects), [drawn.inputs.fd])
+            seen = await attempt.ask_beside(verbs.ProfileAnew(drawn.inputs.spec, drawn.effects), drawn)
         except ChildFault:
             return None
     return seen if seen["own_started"] else None
@@ -229,16 +229,16 @@ async def _silenced(attempt: Attempt, doubtful: Authorship, operators: bool) -> 
     """The label after a run without the candidate's own kernels, held against a run with them; both of a model made
     anew, and one that answers otherwise because it is not the first gains nothing. `operators` of its own, which cannot
     be silenced, may be all that it has."""
-    inputs = attempt.prepared.drawn.inputs
+    drawn, inputs = attempt.prepared.drawn, attempt.prepared.drawn.inputs
     with blamed(attempt, "in a call of a model made anew"):
         try:
-            started = await attempt.ask(verbs.Remake(inputs.spec), [inputs.fd])
+            started = await attempt.ask_beside(verbs.Remake(inputs.spec), drawn)
         except ChildFault as fault:
             return authorship.unsettled(doubtful, f"a model made anew does not run: {fault.kind}: {fault.text}")
     if operators and not started:
         return authorship.unsettled(doubtful, "operators of its own cannot be silenced")
     try:
-        decides = await attempt.ask(verbs.Silence(inputs.spec, doubtful.moves), [inputs.fd])
+        decides = await attempt.ask_beside(verbs.Silence(inputs.spec, doubtful.moves), drawn)
     except ChildError:
         return authorship.unsettled(doubtful, "without its own kernels it does not run")
     return authorship.settle(doubtful, decides)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
-from ncu_server.sandbox.shared_memory import Shared
+from ncu_server.sandbox.shared_memory import ALIGNMENT, Shared, Spec
 from ncu_server.worker.answers import Effects, Expected, How, Seen, Units, Work
+from ncu_server.worker.verbs import Draw
 
 # In words: what the judge has made of what was drawn, so that nobody looks for it in `get_inputs`.
 PLACES: dict[How, str] = {
@@ -19,6 +21,21 @@ PLACES: dict[How, str] = {
 LOOSE = 64.0  # how much larger the unit of error is for inputs beyond what was drawn: what fails there fails wholly
 
 
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How secret inputs were made: drawn, and where `sharpen` is there changed after."""
+
+    draw: Draw
+    sharpen: tuple[int, list[int]] | None = None
+    """The seed, and the inputs that stay as drawn; see verbs.Sharpen."""
+    structure: dict[str, Any] | None = None
+    """The tree in place of the one that is drawn, with other plain values."""
+
+    def changed(self, spec: Spec) -> Spec:
+        """The spec with the recipe's tree."""
+        return {**spec, "structure": self.structure} if self.structure else spec
+
+
 @dataclass(slots=True)
 class InputSet:
     """One secret input set and what is expected of it; `units` are its tensors' (see worker.checking.tolerance).
@@ -26,6 +43,7 @@ class InputSet:
     `variant` is the problem's function that gave the inputs. They are as it gave them, or sharper, or far larger, or
     with a plain value changed, of which `change` tells; what is drawn again is checked, and not timed. `unseen` are
     further ones that only timed calls see. `holed` are the same with NaN in some rows, which whatever reads them shows.
+    Inputs of gigabytes are there while they have `users`, and made again as `made` tells.
     """
 
     variant: str
@@ -40,6 +58,8 @@ class InputSet:
     work: Work | None = None
     holed: Shared | None = None
     change: str = ""
+    made: Recipe | None = None
+    users: int = 0
 
     @property
     def where(self) -> str:
@@ -52,6 +72,11 @@ class InputSet:
         """How many elements the inputs have, and what is compared."""
         given = sum(math.prod(t["shape"]) for t in self.inputs.spec["tensors"])
         return given, sum(math.prod(t["shape"]) for t in self.tensors)
+
+    @property
+    def room(self) -> int:
+        """Bytes that what is compared takes where it lies in shared memory."""
+        return sum(-(-t["bytes"] // ALIGNMENT) * ALIGNMENT for t in self.tensors) or 1
 
     @property
     def names(self) -> list[str]:

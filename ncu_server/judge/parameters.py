@@ -41,10 +41,10 @@ async def explain(attempt: Attempt, input_set: InputSet, got: Shared, seen: Spec
 async def _differing(attempt: Attempt, input_set: InputSet) -> AsyncIterator[tuple[Shared, Spec, list[Difference]]]:
     """The candidate's tensors, and which of the reference's it has otherwise."""
     with contextlib.closing(Shared("parameters")) as theirs:
-        spec = await attempt.ask(verbs.Parameters(), [theirs.fd])
+        spec = await attempt.ask(verbs.Parameters(), [theirs])
         replies.require_tree(attempt.child, spec, theirs)
         asked = verbs.Differing(spec, input_set.effects["buffers"])
-        yield theirs, spec, await attempt.prepared.eager.ask(asked, [theirs.fd], PREPARE_TIMEOUT_S)
+        yield theirs, spec, await attempt.prepared.eager.ask(asked, [theirs], PREPARE_TIMEOUT_S)
 
 
 async def _is_cause(
@@ -59,12 +59,12 @@ async def _is_cause(
     judge, eager = await attempt.prepared.judge(), attempt.prepared.eager
     for fill in FILLS if any(one["other"] is None for one in found) else FILLS[:1]:
         with contextlib.closing(Shared("expected")) as want:
-            fds = [input_set.inputs.fd, want.fd, theirs.fd]
+            fds = [input_set.inputs, want, theirs]
             asked = verbs.ExpectWith(input_set.inputs.spec, input_set.effects, spec, found, fill)
             answer = await eager.ask(asked, fds, PREPARE_TIMEOUT_S)
             want.seal(answer["stored"])
             pair = verbs.Compare(want.spec, seen, answer["units"], comparison.BOUND)
-            results = await judge.ask(pair, [want.fd, got.fd])
+            results = await judge.ask(pair, [want, got])
         if not any(one["outside"] for one in results):
             return True
     return False

@@ -9,10 +9,11 @@ import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from ncu_server.errors import Code, Refusal
-from ncu_server.judge.input_set import InputSet, same_effects
+from ncu_server.judge.input_set import InputSet, Recipe, same_effects
 from ncu_server.judge.plain_values import Kept, Plain, Value, change, kept_note, others, plain_values, replaced
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.trusted import trusted
@@ -37,10 +38,17 @@ async def prepare(prepared: PreparedProblem) -> None:
 
 async def _prepare(prepared: PreparedProblem, variant: str) -> None:
     drawn = prepared.add(variant, "as drawn")
-    await prepared.draw(drawn.inputs, variant)
+    drawn.made = await prepared.draw(drawn.inputs, variant)
     first = await prepared.expect(drawn)
+    async with prepared.present(drawn):
+        await _make_more(prepared, variant, drawn, first)
+
+
+async def _make_more(prepared: PreparedProblem, variant: str, drawn: InputSet, first: Expected) -> None:
+    """What else the judge tries, beside the inputs as drawn."""
+    await _require_the_same(prepared, drawn)
     _require_elements(prepared, drawn)
-    still = await trusted(prepared.eager, verbs.Still(drawn.inputs.spec), [drawn.inputs.fd])
+    still = await trusted(prepared.eager, verbs.Still(drawn.inputs.spec), [drawn.inputs])
     drawn.effects["still"] = still
     if still:
         which = ", ".join(map(str, still))
@@ -48,7 +56,7 @@ async def _prepare(prepared: PreparedProblem, variant: str) -> None:
     second = await _sharper(prepared, drawn, first)
     if prepared.target.warms_up:
         prepared.warm_up_inputs.append(Shared("rehearsal"))  # none of the secret ones
-        await prepared.draw(prepared.warm_up_inputs[-1], variant)
+        await prepared.draw(prepared.warm_up_inputs[-1], variant, on_host=True)  # all candidates are given it
     await _draw_again(prepared, drawn, first)
     await _draw_far(prepared, drawn, first)
     await _vary_plain_values(prepared, drawn, first)
@@ -73,13 +81,11 @@ def _require_elements(prepared: PreparedProblem, drawn: InputSet) -> None:
 async def _sharper(prepared: PreparedProblem, drawn: InputSet, first: Expected) -> Expected | None:
     """What is expected of inputs of other statistics; None where the reference gives no numbers for them."""
     sharp = prepared.add(drawn.variant, "sharper")
-    with contextlib.closing(Shared("blunt")) as blunt:
-        await prepared.draw(blunt, drawn.variant)
-        asked = verbs.Sharpen(blunt.spec, secrets.randbits(62), drawn.effects["still"])
-        made = await trusted(prepared.eager, asked, [blunt.fd, sharp.inputs.fd])
-        sharp.inputs.seal(made["inputs"])
-        sharp.how = made["how"]
-    second = await _usable(prepared, sharp, first)
+    draw = verbs.Draw(drawn.variant, secrets.randbits(62))
+    sharp.made = Recipe(draw, (secrets.randbits(62), drawn.effects["still"]))
+    sharp.how = await prepared.make(sharp.made, sharp.inputs)
+    async with prepared.present(sharp):
+        second = await _usable(prepared, sharp, first)
     if not second:
         prepared.note("checked on inputs as drawn only: on sharper ones the reference gives no numbers")
     return second
@@ -96,6 +102,17 @@ async def _usable(prepared: PreparedProblem, input_set: InputSet, drawn: Expecte
         return told
     prepared.drop(input_set)
     return None
+
+
+async def _require_the_same(prepared: PreparedProblem, drawn: InputSet) -> None:
+    """Find out whether a second draw under one seed gives the same, where inputs are made anew at each use."""
+    if not prepared.forgets(drawn) or not drawn.made:
+        return
+    with contextlib.closing(Shared("again")) as again:
+        await prepared.make(drawn.made, again)
+        judge = await prepared.judge()
+        same = verbs.Identical(drawn.inputs.spec, again.spec)
+        prepared.remakes = drawn.inputs.spec == again.spec and await trusted(judge, same, [drawn.inputs, again])
 
 
 def _size(input_set: InputSet) -> int:
@@ -120,7 +137,7 @@ async def _draw_again(prepared: PreparedProblem, first: InputSet, told: Expected
 async def _draw_alike(prepared: PreparedProblem, first: InputSet, input_set: InputSet) -> None:
     """Inputs that differ in few elements from others that are made so: a sample of them does not tell which."""
     asked = verbs.Mutate(first.inputs.spec, first.effects["still"], secrets.randbits(48))
-    input_set.inputs.seal(await trusted(prepared.eager, asked, [first.inputs.fd, input_set.inputs.fd]))
+    input_set.inputs.seal(await trusted(prepared.eager, asked, [first.inputs, input_set.inputs]))
 
 
 async def _apart(prepared: PreparedProblem, work: Callable[[Child], Awaitable[T]]) -> T | None:
@@ -128,13 +145,13 @@ async def _apart(prepared: PreparedProblem, work: Callable[[Child], Awaitable[T]
     them. None where it fails or does not come back."""
     child = await prepared.device.fork_server.spawn("reference")
     with contextlib.suppress(ChildError), contextlib.closing(child), contextlib.closing(Shared("unused")) as unused:
-        await child.ask(prepared.opening(None), [unused.fd], FAR_S)
+        await child.ask(prepared.opening(None), [unused], FAR_S)
         return await work(child)
     return None
 
 
 async def _expected(child: Child, input_set: InputSet) -> Expected:
-    fds = [input_set.inputs.fd, input_set.expected.fd]
+    fds = [input_set.inputs, input_set.expected]
     return input_set.keep(await child.ask(verbs.Expect(input_set.inputs.spec), fds, FAR_S))
 
 
@@ -147,7 +164,7 @@ async def _draw_far(prepared: PreparedProblem, first: InputSet, told: Expected) 
 
     async def stretched(child: Child) -> Expected | None:
         asked = verbs.Stretch(first.inputs.spec, first.effects["still"])
-        made = await child.ask(asked, [first.inputs.fd, input_set.inputs.fd], FAR_S)
+        made = await child.ask(asked, [first.inputs, input_set.inputs], FAR_S)
         if not made:
             return None
         input_set.inputs.seal(made)
@@ -191,7 +208,7 @@ async def _chosen(
         structures = [replaced(first.inputs.spec["structure"], [(one.path, value)]) for value in values]
 
         async def choose(child: Child, structures: list[Any] = structures) -> Chosen:
-            return await child.ask(verbs.Choose(first.inputs.spec, structures), [first.inputs.fd], FAR_S)
+            return await child.ask(verbs.Choose(first.inputs.spec, structures), [first.inputs], FAR_S)
 
         found = await _apart(prepared, choose)
         if found and found["taken"] is not None:
@@ -212,7 +229,10 @@ async def _with_plain_values(
         first.inputs.again({**first.inputs.spec, "structure": structure}),
         change(changes),
     )
-    found = await _apart(prepared, functools.partial(_expected, input_set=input_set))
+    if first.made:
+        input_set.made = replace(first.made, structure=structure)
+    async with prepared.present(input_set):
+        found = await _apart(prepared, functools.partial(_expected, input_set=input_set))
     usable = found and (found["finite"] or not told["finite"]) and same_effects(found["effects"], told["effects"])
     if not usable:
         prepared.drop(input_set)
@@ -230,7 +250,7 @@ async def _constant(prepared: PreparedProblem, drawn: InputSet, word: str, secon
 
     async def punched(child: Child) -> Spec | None:
         asked = verbs.Hole(drawn.inputs.spec, secrets.randbits(62), drawn.effects["still"])
-        return await child.ask(asked, [drawn.inputs.fd, holed.fd], FAR_S)
+        return await child.ask(asked, [drawn.inputs, holed], FAR_S)
 
     if made := await _apart(prepared, punched):
         holed.seal(made)

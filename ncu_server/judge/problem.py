@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ncu_server.judge.input_set import InputSet
+from ncu_server.judge.input_set import InputSet, Recipe
 from ncu_server.judge.interleave import Rotation
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
 from ncu_server.machine.device import Device
@@ -26,6 +27,7 @@ BASELINES: dict[str, str | None] = {
 COMMON = ("leaves", "form", "returns", "is_plain", "parameters", "made", "mode")  # of what all calls of a problem share
 OF_A_CALL = ("takes", "gives", "held", "leaves", "form")
 UNSEEN = ((1 << 20, 8), (16 << 20, 2), (1 << 30, 1))  # bytes of an input set at most, and how many only timed calls see
+GIANT_BYTES = 1 << 30  # of inputs and what is compared: more is made anew when it is needed
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
 
@@ -58,6 +60,7 @@ class PreparedProblem:
         self.notes: list[str] = []
         self.kept: dict[str, list[int]] = {}  # numbers of the plain values that no check varies, by variant
         self.users = self._held_bytes = 0
+        self.remakes = True  # a second draw under the same seed gives the same
         self._children: list[Child] = []
         self._baselines: dict[str, Child] = {}
         self._compiled: set[tuple[str, str]] = set()
@@ -92,9 +95,58 @@ class PreparedProblem:
             return None
         return WarmUp(self.problem, self.target.device, self.parameter_seed, self.arguments, self.warm_up_inputs)
 
-    async def draw(self, inputs: Shared, variant: str) -> None:
-        """What `variant` gives under a new secret seed. Raises Refusal BAD_PROBLEM."""
-        inputs.seal(await trusted(self.eager, verbs.Draw(variant, secrets.randbits(62)), [inputs.fd]))
+    async def draw(self, inputs: Shared, variant: str, on_host: bool = False) -> Recipe:
+        """What `variant` gives under a new secret seed; it lies on the device, where that shares memory, or `on_host`.
+        Raises Refusal BAD_PROBLEM."""
+        recipe = Recipe(verbs.Draw(variant, secrets.randbits(62), on_host))
+        await self.make(recipe, inputs)
+        return recipe
+
+    async def make(self, recipe: Recipe, inputs: Shared) -> How:
+        """Make inputs as a recipe tells; what they are. Raises Refusal BAD_PROBLEM."""
+        if recipe.sharpen:
+            with contextlib.closing(Shared("blunt")) as blunt:
+                await self.make(Recipe(recipe.draw), blunt)
+                sharpen = verbs.Sharpen(blunt.spec, *recipe.sharpen)
+                made = await trusted(self.eager, sharpen, [blunt, inputs])
+            inputs.seal(made["inputs"])
+            return made["how"]
+        drawn = await trusted(self.eager, recipe.draw, [inputs])
+        inputs.seal(recipe.changed(drawn["inputs"]))
+        if drawn["note"]:
+            self.note(drawn["note"])
+        return "as drawn"
+
+    @contextlib.asynccontextmanager
+    async def present(self, input_set: InputSet) -> AsyncIterator[InputSet]:
+        """The set with its inputs in memory; those of gigabytes are made for that time."""
+        if input_set.inputs.fd < 0 and input_set.made:
+            input_set.inputs = Shared("inputs")
+            await self.make(input_set.made, input_set.inputs)
+        input_set.users += 1
+        try:
+            yield input_set
+        finally:
+            input_set.users -= 1
+            if not input_set.users and self.forgets(input_set):
+                input_set.inputs.close()
+
+    @property
+    def is_giant(self) -> bool:
+        """Whether inputs and outputs are gigabytes, of which no more than needed may be held at once."""
+        return any(map(_is_giant, self.timed))
+
+    def forgets(self, input_set: InputSet) -> bool:
+        """Whether inputs are made anew at each use: they are large, and come out the same."""
+        return input_set.made is not None and input_set.inputs.on_device and self.remakes and _is_giant(input_set)
+
+    async def release(self) -> None:
+        """Let baselines go of what they hold for timing a problem of gigabytes: candidates need the room."""
+        if not self.is_giant:
+            return
+        for name in list(self._stages):
+            await self._baselines[name].ask(verbs.Unstage(), timeout_s=PREPARE_TIMEOUT_S)
+        self._stages.clear()
 
     async def draw_unseen(self, input_set: InputSet) -> None:
         """Draw the inputs that only timed calls see, in place of those there are; none of other shapes."""
@@ -130,8 +182,8 @@ class PreparedProblem:
 
     async def expect(self, input_set: InputSet, effects: answers.Effects | None = None) -> answers.Expected:
         """What the reference gives for a case. Raises Refusal BAD_PROBLEM where it fails."""
-        fds = [input_set.inputs.fd, input_set.expected.fd]
-        answer = input_set.keep(await trusted(self.eager, verbs.Expect(input_set.inputs.spec, effects), fds))
+        memories = [input_set.inputs, input_set.expected]
+        answer = input_set.keep(await trusted(self.eager, verbs.Expect(input_set.inputs.spec, effects), memories))
         if answer["note"]:
             self.note(answer["note"])
         return answer
@@ -140,7 +192,7 @@ class PreparedProblem:
         """A case of what the eager side's kept call was given, with what is expected of that; the caller closes it."""
         kept = InputSet(input_set.variant, input_set.how, Shared("inputs"), Shared("expected"))
         try:
-            kept.inputs.seal(await trusted(self.eager, verbs.KeptInputs(), [kept.inputs.fd]))
+            kept.inputs.seal(await trusted(self.eager, verbs.KeptInputs(), [kept.inputs]))
             await self.expect(kept, effects=input_set.effects)
         except BaseException:
             kept.close()
@@ -155,23 +207,27 @@ class PreparedProblem:
 
     async def trace(self) -> answers.Traced:
         """The graph; ChildFault passes through."""
-        inputs = self.drawn.inputs
-        return await self.eager.ask(verbs.Trace(inputs.spec), [inputs.fd], PREPARE_TIMEOUT_S)
+        async with self.present(self.drawn):
+            inputs = self.drawn.inputs
+            return await self.eager.ask(verbs.Trace(inputs.spec), [inputs], PREPARE_TIMEOUT_S)
 
     async def work(self, input_set: InputSet) -> answers.Work:
         """What a case must move and compute at least; counted at first use. ChildFault passes through."""
-        if not input_set.work:
+        if input_set.work:
+            return input_set.work
+        async with self.present(input_set):
             inputs = input_set.inputs
-            work = await self.eager.ask(verbs.CountWork(inputs.spec), [inputs.fd], PREPARE_TIMEOUT_S)
-            input_set.work = work
-        return input_set.work
+            work = await self.eager.ask(verbs.CountWork(inputs.spec), [inputs], PREPARE_TIMEOUT_S)
+        input_set.work = work
+        return work
 
     async def contract(self) -> dict[str, Any]:
         """What calls take and give: those of all input sets, and what they have in common; see worker.contract."""
         found = []
         for input_set in self.timed:
             asked = verbs.Contract(input_set.inputs.spec, self.kept.get(input_set.variant, []))
-            found.append(await self.eager.ask(asked, [input_set.inputs.fd], PREPARE_TIMEOUT_S))
+            async with self.present(input_set):
+                found.append(await self.eager.ask(asked, [input_set.inputs], PREPARE_TIMEOUT_S))
         calls = [{name: value for name, value in one.items() if name in OF_A_CALL} for one in found]
         common, *others = ({name: value for name, value in one.items() if name in COMMON} for one in found)
         alike = all(one == common for one in others)
@@ -191,10 +247,28 @@ class PreparedProblem:
         """What the device reaches; ChildError passes through."""
         return await self.eager.ask(verbs.Peaks(), timeout_s=PREPARE_TIMEOUT_S)
 
-    async def stage(self, child: Child, input_set: InputSet, timeout_s: float) -> answers.Staged:
+    async def stage(self, child: Child, inputs: Shared, effects: answers.Effects, timeout_s: float) -> answers.Staged:
         """Let a child set up a case's inputs for timing."""
-        inputs = input_set.inputs
-        return await child.ask(verbs.Stage(inputs.spec, input_set.effects), [inputs.fd], timeout_s)
+        return await child.ask(verbs.Stage(inputs.spec, effects), [inputs], timeout_s)
+
+    @contextlib.asynccontextmanager
+    async def lent(self, inputs: InputSet | Shared) -> AsyncIterator[Shared]:
+        """The inputs as one candidate may have them: the host's memory, which is sealed, or a copy of the device's."""
+        with contextlib.closing(Shared("lent")) as copy:
+            async with self.present(inputs) if isinstance(inputs, InputSet) else contextlib.nullcontext():
+                own = inputs.inputs if isinstance(inputs, InputSet) else inputs
+                if own.on_device:
+                    await self.eager.ask(verbs.Lend(own.spec), [own, copy], PREPARE_TIMEOUT_S)
+                    copy.seal(own.spec)
+            yield copy if own.on_device else own
+
+    @contextlib.asynccontextmanager
+    async def slot(self, size: int) -> AsyncIterator[Shared]:
+        """Memory for what one candidate gives, of `size` bytes where it lies on the device."""
+        with contextlib.closing(Shared("got")) as got:
+            if self.drawn.inputs.on_device:
+                await (await self.judge()).ask(verbs.Slot(size), [got], PREPARE_TIMEOUT_S)
+            yield got
 
     @property
     def broken(self) -> bool:
@@ -219,13 +293,17 @@ class PreparedProblem:
     async def _staged(self, name: str, input_set: InputSet) -> tuple[Child, Rotation]:
         child = await self.baseline(name)
         if BASELINES[name] and (name, input_set.variant) not in self._compiled:
-            self._stages[name] = input_set.variant, Rotation(**await self.stage(child, input_set, COMPILE_TIMEOUT_S))
+            self._stages[name] = input_set.variant, await self._rotation(child, input_set, COMPILE_TIMEOUT_S)
             await child.ask(verbs.Block(nonce=0, count=1), timeout_s=COMPILE_TIMEOUT_S)
             self._compiled.add((name, input_set.variant))
         if self._stages.get(name, ("",))[0] != input_set.variant:
             self._stages.pop(name, None)  # it is gone, whether or not the next one comes to stand
-            self._stages[name] = input_set.variant, Rotation(**await self.stage(child, input_set, PREPARE_TIMEOUT_S))
+            self._stages[name] = input_set.variant, await self._rotation(child, input_set, PREPARE_TIMEOUT_S)
         return child, self._stages[name][1]
+
+    async def _rotation(self, child: Child, input_set: InputSet, timeout_s: float) -> Rotation:
+        async with self.present(input_set):
+            return Rotation(**await self.stage(child, input_set.inputs, input_set.effects, timeout_s))
 
     def _drop(self, name: str) -> None:
         self._stages.pop(name, None)
@@ -265,13 +343,17 @@ class PreparedProblem:
     async def _open(self, name: str) -> answers.Opened:
         child = await self._spawn("reference")
         memory = self.arguments if name == "eager" else Shared("unused")
-        opened = await trusted(child, self.opening(BASELINES[name]), [memory.fd])
+        opened = await trusted(child, self.opening(BASELINES[name]), [memory])
         if name == "eager":
             self.arguments.seal(opened["arguments"])
         else:
             memory.close()
         self._baselines[name] = child
         return opened
+
+
+def _is_giant(input_set: InputSet) -> bool:
+    return input_set.inputs.spec["bytes"] + input_set.room > GIANT_BYTES
 
 
 def _unseen_sets(input_set: InputSet) -> int:

@@ -38,6 +38,7 @@ class Problems:
                     known.close()
             prepared = None if fresh else self._kept.get(key)
             if prepared is None:
+                self._make_room()
                 prepared = await _prepared(problem, device)
                 if not fresh:
                     self._keep(key, prepared)
@@ -48,6 +49,11 @@ class Problems:
             prepared.users -= 1
             if not prepared.users and self._kept.get(key) is not prepared:
                 prepared.close()
+
+    def _make_room(self) -> None:
+        """Let go of problems of gigabytes that nobody uses."""
+        for key in [k for k, s in self._kept.items() if not s.users and s.is_giant]:
+            self._kept.pop(key).close()
 
     def _keep(self, key: str, prepared: PreparedProblem) -> None:
         self._kept[key] = prepared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,12 @@ WIDEST = 16  # bytes of an element: no tensor begins elsewhere
 def require_tree(child: Child, spec: Spec, memory: Shared) -> None:
     """Freeze the memory's size. Raises ChildDied where it does not hold what the child says lies there."""
     if fault := tree_fault(spec, memory.freeze()):
+        raise ChildDied(child, f"the process answered nonsense: {fault}")
+
+
+def require_form(child: Child, spec: Spec) -> None:
+    """Raises ChildDied where what the child says is no tree of tensors, wherever that may lie."""
+    if fault := tree_fault(spec, sys.maxsize):
         raise ChildDied(child, f"the process answered nonsense: {fault}")
 
 

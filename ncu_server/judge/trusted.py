@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from ncu_server.errors import Code, Refusal
 from ncu_server.rules.python_source import demands_cuda
 from ncu_server.sandbox.child import Child, ChildDied, ChildError, ChildFault, ChildTimeout, Lost
+from ncu_server.sandbox.shared_memory import Shared
 from ncu_server.sandbox.verb import Verb
 from ncu_server.worker import verbs
 
@@ -25,10 +26,10 @@ STEPS: dict[type[Verb[Any]], str] = {
 UNJUDGEABLE = "Unjudgeable"  # the class in worker.tensors, whose words are a whole sentence
 
 
-async def trusted(child: Child, verb: Verb[T], fds: Sequence[int]) -> T:
+async def trusted(child: Child, verb: Verb[T], memories: Sequence[Shared]) -> T:
     """The answer. Raises Refusal BAD_PROBLEM where the problem's code fails, takes too long or ends the process."""
     try:
-        return await child.ask(verb, fds, PREPARE_TIMEOUT_S)
+        return await child.ask(verb, memories, PREPARE_TIMEOUT_S)
     except ChildFault as fault:
         raise Refusal(Code.BAD_PROBLEM, _sentence(fault, f"in {_step(verb)}")) from fault
     except ChildTimeout:

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from ncu_server.errors import Code, Refusal
 from ncu_server.sandbox.crash import innermost
 from ncu_server.sandbox.framing import Message, receive_async, send_async
+from ncu_server.sandbox.shared_memory import Shared
 from ncu_server.sandbox.verb import Verb
 
 LOG_TAIL = 4000
@@ -89,18 +90,19 @@ class Child:
     """One forked process: ask it, then close it. Whoever asks decides whose fault a fault is."""
 
     def __init__(
-        self, fork_server: Owner, number: int, pid: int, sock: socket.socket, directory: Path, walls: str
+        self, fork_server: Owner, number: int, pid: int, sock: socket.socket, directory: Path, walls: str, gives: bool
     ) -> None:
+        """`gives`: it is of ours, and may put device memory in place of the memory that it is to fill."""
         self._fork_server, self._sock, self._number = fork_server, sock, number
         self.pid, self.directory = pid, directory
-        self.walls = walls
+        self.walls, self._gives = walls, gives
         self.closed = self._released = False
         self._handle = _handle(pid)
         self.scrap: list[Path] = []
         self.ended: asyncio.Future[tuple[int, str | None]] = asyncio.get_running_loop().create_future()
 
-    async def ask(self, verb: Verb[T], fds: Sequence[int] = (), timeout_s: float | None = None) -> T:
-        """Run `verb` in the child and return what it answers, of the form that the verb says.
+    async def ask(self, verb: Verb[T], memories: Sequence[Shared] = (), timeout_s: float | None = None) -> T:
+        """Run `verb` in the child, beside these memories, and return what it answers, of the form that the verb says.
 
         Raises ChildFault for an exception inside, ChildDied where the process is gone or its answer has another form,
         ChildTimeout after `timeout_s` (the child is killed then), Lost where the fork server has gone.
@@ -108,7 +110,7 @@ class Child:
         self._signal(signal.SIGCONT)
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._exchange(verb.message(), fds)
+                answer = await self._exchange(verb.message(), memories)
         except TimeoutError:
             self.close()
             raise ChildTimeout(self, f"no answer within {timeout_s} s") from None
@@ -139,15 +141,23 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._handle, number)
 
-    async def _exchange(self, message: Message, fds: Sequence[int]) -> object:
+    async def _exchange(self, message: Message, memories: Sequence[Shared]) -> object:
         """The answer, None where the process has gone, and a text where what came is no message."""
+        fds: list[int] = []
         try:
-            await send_async(self._sock, message, fds)
-            return await receive_async(self._sock)
+            await send_async(self._sock, message, [memory.fd for memory in memories])
+            answer = await receive_async(self._sock, fds if self._gives else None)
+            if answer and self._gives:
+                for place, room in answer.pop("given", []):
+                    memories[place].replace(fds.pop(0), room)
+            return answer
         except OSError:
             return None
         except ValueError:
             return "no JSON"
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     async def _obituary(self) -> str:
         self.closed = True

@@ -37,6 +37,8 @@ START_TIMEOUT_S = 120.0
 CLEAR_TIMEOUT_S = 10.0
 ENDED_S = 2.0
 KINDS: dict[str, Kind] = {"builder": "build", "candidate": "run"}
+GIVING = {"reference", "judge"}
+"""Roles of ours that run no candidate: they may give device memory."""
 
 
 def _remove(places: Sequence[Path]) -> None:
@@ -55,6 +57,7 @@ def _abandoned(spawning: asyncio.Future[Child]) -> None:
 class Fork:
     """A child that is being forked: our end of its channel, what it will write, and what goes with it."""
 
+    role: str
     ours: socket.socket
     directory: Path
     scrap: list[Path]
@@ -113,7 +116,7 @@ class ForkServer:
         number = next(self._numbers)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        fork = Fork(ours, self._work / f"{role}-{number}", [Path(place) for place in walls.writable])
+        fork = Fork(role, ours, self._work / f"{role}-{number}", [Path(place) for place in walls.writable])
         self._forks[number] = fork
         message = {"fork": number, "role": role, "directory": str(fork.directory), "walls": asdict(walls)}
         try:
@@ -216,7 +219,8 @@ class ForkServer:
         if fork is None or fork.child.done():
             self.kill(number)
         else:
-            child = self._children[number] = Child(self, number, pid, fork.ours, fork.directory, walls)
+            gives = fork.role in GIVING
+            child = self._children[number] = Child(self, number, pid, fork.ours, fork.directory, walls, gives)
             child.scrap = fork.scrap
             fork.child.set_result(child)
 

@@ -58,12 +58,12 @@ async def send_async(sock: socket.socket, message: Message, fds: Sequence[int] =
     await asyncio.get_running_loop().sock_sendall(sock, data)
 
 
-async def receive_async(sock: socket.socket) -> Message | None:
-    """As `receive`, from a running event loop; descriptors never travel in this direction.
+async def receive_async(sock: socket.socket, fds: list[int] | None = None) -> Message | None:
+    """As `receive`, from a running event loop; descriptors are added to `fds`, and dropped by the kernel without it.
 
     Raises ValueError for what is no message.
     """
-    head = await _exactly_async(sock, HEADER.size)
+    head = await _exactly_async(sock, HEADER.size) if fds is None else await _head_async(sock, fds)
     if head and HEADER.unpack(head)[0] > MAX_BYTES:
         raise ValueError(f"a message of more than {MAX_BYTES} bytes")
     data = await _exactly_async(sock, HEADER.unpack(head)[0]) if head else b""
@@ -71,6 +71,21 @@ async def receive_async(sock: socket.socket) -> Message | None:
         return json.loads(data) if data else None
     except RecursionError:
         raise ValueError("a message that is nested too deeply") from None
+
+
+async def _head_async(sock: socket.socket, fds: list[int]) -> bytes:
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sock, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(sock)
+    try:
+        head, found, _, _ = socket.recv_fds(sock, HEADER.size, MAX_FDS)
+    except ConnectionError:
+        return b""
+    fds += found
+    return head if len(head) == HEADER.size else b""
 
 
 async def _exactly_async(sock: socket.socket, count: int) -> bytes:

@@ -60,6 +60,13 @@ class Opened(TypedDict):
     held_bytes: int
 
 
+class Drawn(TypedDict):
+    """Inputs as the problem gives them, and what to note of how they were drawn."""
+
+    inputs: Spec
+    note: str | None
+
+
 class Sharpened(TypedDict):
     """Inputs of other statistics, and which."""
 

@@ -100,8 +100,8 @@ class Candidate(TimedSide):
         `effects` are the reference's: what it changes, and all buffers that it has. `kept`: inputs that the reference
         leaves alone are as they were. `fresh`: no output lies where one of an earlier call, which is still held, lies.
         """
-        moved = self._laid(fds[0], inputs)
-        before = [t.clone() for t in moved]
+        before = read(fds[0], inputs)
+        moved = self._laid(before, inputs)
         arguments = unflatten(inputs["structure"], moved)
         ready = self._readier(moved, effects)
         ready()
@@ -124,10 +124,10 @@ class Candidate(TimedSide):
         """Write what the model holds; see worker.checking.parameters.tensors_of."""
         return write(fds[0], tensors_of(self._model))
 
-    def _laid(self, fd: int, inputs: Spec) -> list[torch.Tensor]:
+    def _laid(self, given: list[torch.Tensor], inputs: Spec) -> list[torch.Tensor]:
         """The inputs on the device, in the memory of those before where they are of the same layout: an address does
         not tell what lies there."""
-        given, layout = read(fd, inputs), inputs["tensors"]
+        layout = inputs["tensors"]
         if layout == self._layout and all(t.is_contiguous() for t in self._last):
             for tensor, value in zip(self._last, given, strict=True):
                 tensor.copy_(value)

@@ -12,13 +12,15 @@ import torch
 
 from ncu_server.rules.comparison import ordered
 from ncu_server.sandbox.shared_memory import Spec
+from ncu_server.worker import device_memory
 from ncu_server.worker.answers import Compared, Units
 from ncu_server.worker.checking.effects import same
 from ncu_server.worker.checking.tolerance import errors
 from ncu_server.worker.tensors import read, real
 
-CHUNK = 1 << 18
+CHUNK = {"cpu": 1 << 18, "cuda": 1 << 25}  # elements that are compared at once
 FEW = 0.01
+BLANK = 0xA5  # what a slot is filled with, whatever lay there before
 FILLS = (0xFE, 0xFF)  # the bytes of fresh memory while a candidate is checked; see devices.poison
 THREADS = 8
 T = TypeVar("T")
@@ -48,13 +50,35 @@ class Judge:
         """
         found = ordered(expected, got, read(fds[1], got))
         pairs = zip(read(fds[0], expected), found, units, strict=True)
-        each = self._pool.map
-        return [_compare(real(want), real(have).reshape(-1), unit, bound, each) for want, have, unit in pairs]
+        compared = [
+            _compare(real(want), real(_own(have, want.device)).reshape(-1), unit, bound, self._each(want))
+            for want, have, unit in pairs
+        ]
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        return compared
+
+    def _each(self, want: torch.Tensor) -> Map:
+        return map if want.is_cuda else self._pool.map
+
+    def slot(self, fds: list[int], size: int) -> None:
+        """Make room on the device that holds nothing, for what one candidate gives."""
+        if not torch.cuda.is_available() or device_memory.refusal():
+            return
+        descriptor, room = device_memory.make(size)
+        room.fill_(BLANK)
+        torch.cuda.synchronize()
+        device_memory.hand(fds[0], descriptor, size)
 
     def identical(self, fds: list[int], one: Spec, other: Spec) -> bool:
         """Whether two sets of tensors are the same, bit by bit."""
         pairs = zip(read(fds[0], one), read(fds[1], other), strict=True)
         return all(same(a, b) for a, b in pairs)
+
+
+def _own(have: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """What a candidate gave, read once: it may still write to memory of the device."""
+    return have.to(device, copy=have.is_cuda or have.device != device)
 
 
 def _compare(want: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float, each: Map = map) -> Compared:
@@ -63,19 +87,19 @@ def _compare(want: torch.Tensor, have: torch.Tensor, units: Units | None, bound:
     found = _held(want, have, units, bound, each)
     if units is None or not found["outside"] or not (parts := units["levels"][1:]):
         return found
-    pieces, ceiling = want.reshape(-1).split(CHUNK), parts[0][0]
+    pieces, ceiling = want.reshape(-1).split(CHUNK[want.device.type]), parts[0][0]
     small = sum(each(lambda i: int(((pieces[i] != 0) & (pieces[i].abs() <= ceiling)).sum()), range(len(pieces))))
     whole = _held(want, have, {"grain": units["grain"], "levels": units["levels"][:1]}, bound, each)
     return whole if not whole["outside"] and found["outside"] <= FEW * small else found
 
 
 def _held(shaped: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float, each: Map) -> Compared:
-    want = shaped.reshape(-1)
+    want, size = shaped.reshape(-1), CHUNK[shaped.device.type]
 
     def piece(start: int) -> Compared:
-        return _piece(shaped, want[start : start + CHUNK], have[start : start + CHUNK], start, units, bound)
+        return _piece(shaped, want[start : start + size], have[start : start + size], start, units, bound)
 
-    return reduce(_joined, each(piece, range(0, want.numel(), CHUNK)), _agreeing(shaped))
+    return reduce(_joined, each(piece, range(0, want.numel(), size)), _agreeing(shaped))
 
 
 def _agreeing(shaped: torch.Tensor) -> Compared:

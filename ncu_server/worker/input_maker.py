@@ -12,22 +12,26 @@ import torch
 from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker.answers import (
     Chosen,
+    Drawn,
     Sharpened,
 )
+from ncu_server.worker.calls import Call
 from ncu_server.worker.checking.holes import shows
 from ncu_server.worker.checking.tolerance import degenerate, finite, units
 from ncu_server.worker.checking.varied import chosen
 from ncu_server.worker.dense import named
 from ncu_server.worker.problem import MISREAD
-from ncu_server.worker.problem_model import ProblemModel
+from ncu_server.worker.problem_model import ProblemModel, trimmed
 from ncu_server.worker.tensors import (
+    copied,
     flatten,
+    give,
     placed,
+    put,
     read,
     real,
     unflatten,
     wide,
-    write,
 )
 from ncu_server.worker.timing.input_sets import far, holed, sharper, stretched
 from ncu_server.worker.timing.mutation import MIX, Draw
@@ -40,22 +44,38 @@ UNFIT = (RuntimeError, TypeError, ValueError, LookupError, AssertionError, Arith
 class InputMaker(ProblemModel):
     """Draws inputs and changes them, as far as the problem's model does for what was made."""
 
-    def draw(self, fds: list[int], variant: str, input_seed: int) -> Spec:
-        """Make the inputs that the function `variant` gives under the secret seed and write them to the memfd.
+    @trimmed
+    def draw(self, fds: list[int], variant: str, input_seed: int, on_host: bool = False) -> Drawn:
+        """Make the inputs that the function `variant` gives under the secret seed, on the device where it can.
 
         Where they may stand for several calls, the first of them in which the model comes to its end.
         """
-        calls = self._problem.drawn(variant, input_seed, self._model.forward)
+        device = self._device.torch_device
+        calls = self._problem.drawn_on(device, variant, input_seed, self._model.forward)
         with named(variant, "input", "give dense ones, and make it of them in forward"):
-            for call in calls[:-1]:
-                spec = write(fds[0], call)
-                try:
-                    self._run(self._model, self._arguments(fds[0], spec))
-                except MISREAD:
-                    continue
-                return spec
-            return write(fds[0], calls[-1])
+            chosen = next(filter(self._comes_to_its_end, calls[:-1]), calls[-1])
+            structure, tensors = flatten(chosen)
+        moved = [t.to(device) for t in tensors]
+        why = self._problem.refuses or "it makes them there, whatever the default device"
+        apart = any(t.device.type != device for t in tensors)
+        return {
+            "inputs": (put if on_host else give)(fds[0], structure, moved),
+            "note": f"the inputs of {variant} are drawn on the host: {why}" if apart else None,
+        }
 
+    def _comes_to_its_end(self, call: Call) -> bool:
+        try:
+            self._run(self._model, copied(call, self._device.torch_device))
+        except MISREAD:
+            return False
+        return True
+
+    @trimmed
+    def lend(self, fds: list[int], inputs: Spec) -> None:
+        """Copy the inputs to memory that one candidate alone is given."""
+        give(fds[1], inputs["structure"], read(fds[0], inputs))
+
+    @trimmed
     def sharpen(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Sharpened:
         """Write a sharper set made of the first memfd's to the second, but for what is `still`; see worker.inputs.
 
@@ -63,26 +83,29 @@ class InputMaker(ProblemModel):
         what was drawn. `how` says which of them it is, as case.How.
         """
         drawn = unflatten(inputs["structure"], read(fds[0], inputs))
-        generator = torch.Generator().manual_seed(input_seed)
+        generator = self._generator(input_seed)
         given, made = flatten(drawn)[1], flatten(sharper(drawn, generator))[1]
         kept = [old if place in still else new for place, (old, new) in enumerate(zip(given, made, strict=True))]
         first = unflatten(inputs["structure"], kept)
-        if not self._tells(fds[1], first) and self._tells(fds[1], far := stretched(drawn)):
-            return {"inputs": write(fds[1], far), "how": "32 times as large"}
-        return {"inputs": write(fds[1], first), "how": "sharper"}
+        if not self._tells(first) and self._tells(far := stretched(drawn)):
+            return {"inputs": give(fds[1], *flatten(far)), "how": "32 times as large"}
+        return {"inputs": give(fds[1], *flatten(first)), "how": "sharper"}
 
+    @trimmed
     def hole(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Spec | None:
         """Write the first memfd's set with NaN in some rows of its floats to the second; None where the reference does
         not say what comes of NaN. See worker.holes."""
-        given, generator = read(fds[0], inputs), torch.Generator().manual_seed(input_seed)
+        given, generator = read(fds[0], inputs), self._generator(input_seed)
         made = holed(given, generator)
         kept = [old if place in still else new for place, (old, new) in enumerate(zip(given, made, strict=True))]
-        spec = write(fds[1], unflatten(inputs["structure"], kept))
+        numbers, holes = unflatten(inputs["structure"], given), unflatten(inputs["structure"], kept)
+        device = self._device.torch_device
         with contextlib.suppress(*UNFIT):
-            if shows(lambda fd: self._run(self._model, self._arguments(fd, inputs))[0], fds[0], fds[1]):
-                return spec
+            if shows(lambda tree: self._run(self._model, copied(tree, device))[0], numbers, holes):
+                return give(fds[1], inputs["structure"], kept)
         return None
 
+    @trimmed
     def choose(self, fds: list[int], inputs: Spec, structures: list[Any]) -> Chosen:
         """Which of these trees of the same tensors, with another plain value, the reference takes; one that changes its
         output before others. `taken` is None, and `why` says why, where it takes none; see worker.varied."""
@@ -92,19 +115,23 @@ class InputMaker(ProblemModel):
 
         return chosen(run, inputs["structure"], structures)
 
+    @trimmed
     def stretch(self, fds: list[int], inputs: Spec, still: list[int]) -> Spec | None:
         """Write a set made of the first memfd's to the second, of which floats lie far beyond; see inputs.far."""
         made = far(read(fds[0], inputs), still)
-        return write(fds[1], unflatten(inputs["structure"], made)) if made else None
+        return give(fds[1], inputs["structure"], made) if made else None
 
+    @trimmed
     def mutate(self, fds: list[int], inputs: Spec, still: list[int], nonce: int) -> Spec:
         """Write a set made of the first memfd's to the second, one of those that are alike; see draws.Draw.fill."""
         given = read(fds[0], inputs)
-        draw = Draw(given, inputs, "cpu", still, kept=False)
-        held = [placed(t, layout, "cpu") for t, layout in zip(given, inputs["tensors"], strict=True)]
+        device = self._device.torch_device
+        draw = Draw(given, inputs, device, still, kept=False)
+        held = [placed(t, layout, device) for t, layout in zip(given, inputs["tensors"], strict=True)]
         draw.fill(held, nonce, alike=True)
-        return write(fds[1], unflatten(inputs["structure"], held))
+        return give(fds[1], inputs["structure"], held)
 
+    @trimmed
     def still(self, fds: list[int], inputs: Spec) -> list[int]:
         """The inputs of which no value may change, since the reference fails where some have: raises (a matrix that has
         to be positive definite, say) or gives no numbers where it gave such."""
@@ -113,9 +140,12 @@ class InputMaker(ProblemModel):
             return []
         return [i for i in moved if self._fails(fds[0], inputs, [i])] or list(moved)
 
-    def _tells(self, fd: int, made: list[Any]) -> bool:
+    def _generator(self, seed: int) -> torch.Generator:
+        return torch.Generator(self._device.torch_device).manual_seed(seed)
+
+    def _tells(self, made: list[Any]) -> bool:
         """Whether no constant would pass for what the reference gives; false where these inputs are none for it."""
-        arguments = self._arguments(fd, write(fd, made))
+        arguments = copied(made, self._device.torch_device)
         try:
             tensors = [real(t) for t in flatten(self._run(self._model, arguments)[0])[1]]
         except UNFIT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable
 from types import ModuleType
@@ -14,6 +15,7 @@ from ncu_server.worker.building.modules import Arguments, build, load, seeded
 from ncu_server.worker.calls import Call, called, readings
 from ncu_server.worker.tensors import mapped
 
+LINE = 200  # characters of a fault's text that a note shows
 INPUTS, ARGUMENTS = "get_inputs", "get_init_inputs"
 # What code raises that is called otherwise than it was written for.
 MISREAD = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError, ArithmeticError)
@@ -33,6 +35,7 @@ class LoadedProblem:
         except ImportError as missing:
             raise _unmet(missing) from missing
         self.note: str | None = None
+        self.refuses = ""
         self.model_class = self._model_class(source)
         if not hasattr(self.module, INPUTS):
             raise AttributeError(f"the problem defines no `{INPUTS}`, which gives what `forward` is called with")
@@ -58,18 +61,32 @@ class LoadedProblem:
     def _runs(self, arguments: Arguments, seed: int, device: str) -> bool:
         try:
             model = build(self.model_class, copy.deepcopy(arguments), seed, device)
-            calls = self.drawn(INPUTS, seed, model.forward)
+            calls = self.drawn_on(device, INPUTS, seed, model.forward)
         except MISREAD:
             return False
         return any(_comes_to_its_end(model, mapped(call, lambda tensor: tensor.to(device))) for call in calls)
 
-    def drawn(self, variant: str, input_seed: int, forward: Callable[..., Any]) -> list[Call]:
-        """The calls that what `variant` gives under the seed may stand for, the likeliest first."""
-        with seeded(input_seed):
+    def drawn(self, variant: str, input_seed: int, forward: Callable[..., Any], device: str = "cpu") -> list[Call]:
+        """The calls that what `variant` gives under the seed may stand for, the likeliest first; tensors that name no
+        device are made on this one."""
+        with seeded(input_seed), torch.device(device) if device != "cpu" else contextlib.nullcontext():
             given = getattr(self.module, variant)()
         if given is None:
             raise TypeError(f"{variant}() returns None; it should return a list of what `forward` is called with")
         return readings(forward, given)
+
+    def drawn_on(self, device: str, variant: str, input_seed: int, forward: Callable[..., Any]) -> list[Call]:
+        """As `drawn`, with the device as the default one, or on the host where that raises (`refuses` says what). One
+        problem keeps to one way: values differ by device."""
+        if not self.refuses and device != "cpu":
+            try:
+                return self.drawn(variant, input_seed, forward, device)
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except MISREAD as fault:
+                words = " ".join(str(fault).split())[:LINE]
+                self.refuses = f"with the GPU as the default device it raises {type(fault).__name__}: {words}"
+        return self.drawn(variant, input_seed, forward)
 
     def _model_class(self, source: str) -> Any:
         if callable(named := getattr(self.module, "Model", None)):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -27,6 +28,21 @@ from ncu_server.worker.tensors import (
 from ncu_server.worker.timing.devices import DEVICES, Device
 from ncu_server.worker.timing.stage import Stage
 from ncu_server.worker.tracing import graph, inductor
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def trimmed(verb: Method) -> Method:
+    """The verb, after which other processes have the memory that it has freed."""
+
+    @functools.wraps(verb)
+    def run(self: ProblemModel, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return verb(self, *args, **kwargs)
+        finally:
+            self._device.trim()
+
+    return cast(Method, run)
 
 
 class ProblemModel:
@@ -63,15 +79,18 @@ class ProblemModel:
         variants, note = self._problem.variants, self._problem.note
         return {"arguments": spec, "variants": variants, "note": note, "held_bytes": held_bytes}
 
+    @trimmed
     def count_work(self, fds: list[int], inputs: Spec) -> Work:
         """Shapes, parameters and counted work; see ncu_server.worker.tracing.graph."""
         return graph.work(self._model, self._arguments(fds[0], inputs))
 
+    @trimmed
     def contract(self, fds: list[int], inputs: Spec, kept: list[int]) -> CallContract:
         """What one call takes and gives; see ncu_server.worker.contract."""
         made, call = self._made, self._arguments(fds[0], inputs)
         return contract.contract(copy.deepcopy(self._model), made, call, kept)
 
+    @trimmed
     def trace(self, fds: list[int], inputs: Spec) -> Traced:
         """The traced graph; raises whatever torch.export raises for a model that cannot be traced."""
         return graph.graph(self._model, self._arguments(fds[0], inputs))

@@ -21,7 +21,7 @@ from ncu_server.worker.building.modules import Arguments, build, load
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.handoff import OUTPUT, RANGE, SPEC, TOLD, TRACE
 from ncu_server.worker.problem import INPUTS, MISREAD, LoadedProblem
-from ncu_server.worker.tensors import mapped
+from ncu_server.worker.tensors import copied, mapped
 
 WARM_UPS, TAIL = 2, 4000
 
@@ -61,22 +61,21 @@ def _outcome(
 
 def _caller(spec: dict[str, Any], candidate: dict[str, Any]) -> Callable[[], Any]:
     device = spec["device"]
-    given, drawn = _arguments(spec["problem"], spec["seed"])
+    given, inputs = _arguments(spec["problem"], spec["seed"], device)
     if candidate["kernels"]:
         triton_cache.only_read(Path(candidate["kernels"]))
     with Libraries.loading(candidate["libraries"], {}):
         module = load(candidate["source"], "candidate", "ModelNew")
         arguments = mapped(given, lambda tensor: tensor)  # of the candidate's own classes
         model = build(module.ModelNew, arguments, spec["seed"], device)
-    inputs = mapped(drawn, lambda tensor: tensor.to(device))
     return lambda: called(model, inputs)
 
 
-def _arguments(source: str, seed: int) -> tuple[Arguments, Call]:
-    """What the problem's model is constructed and called with."""
+def _arguments(source: str, seed: int, device: str) -> tuple[Arguments, Call]:
+    """What the problem's model is constructed and called with, on the device."""
     problem = LoadedProblem(source)
-    model, given = problem.built(seed, "cpu")
-    calls = problem.drawn(INPUTS, seed, model.forward)
+    model, given = problem.built(seed, device)
+    calls = [copied(call, device) for call in problem.drawn_on(device, INPUTS, seed, model.forward)]
     for call in calls[:-1]:
         try:
             called(model, copy.deepcopy(call))

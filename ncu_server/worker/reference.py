@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,13 +22,16 @@ from ncu_server.worker.calls import Call
 from ncu_server.worker.checking.effects import changed, restore, same, state, visible
 from ncu_server.worker.checking.float64 import SINGLE_TO_DOUBLE, Recast
 from ncu_server.worker.checking.parameters import differences, take, tensors_of
+from ncu_server.worker.checking.slices import Cut, agree, cuts
 from ncu_server.worker.checking.tolerance import alike, degenerate, stored, truth, units
 from ncu_server.worker.dense import named
 from ncu_server.worker.input_maker import UNFIT, InputMaker, all_finite
+from ncu_server.worker.problem_model import trimmed
 from ncu_server.worker.tensors import (
+    copied,
     flatten,
+    give,
     mapped,
-    put,
     read,
     real,
     spec_of,
@@ -37,17 +41,23 @@ from ncu_server.worker.tensors import (
 from ncu_server.worker.timing.side import TimedSide
 from ncu_server.worker.timing.stage import Stage
 
+IN_ONE_BYTES = 1 << 30
+"""Inputs and outputs up to this size are computed in float64 in one call."""
+
 
 class Reference(InputMaker, TimedSide):
     """One problem on one device; verbs come in the order open_reference, draw, expect or stage, block."""
 
+    _write = staticmethod(give)
+
+    @trimmed
     def expect(self, fds: list[int], inputs: Spec, effects: Effects | None = None) -> Expected:
         """Write what should be seen (in float64 where the model runs in it) and the error budget of each tensor.
 
         The error budget is tolerance.units'. What a call changes is found out, unless it is known from other inputs.
         """
         restore(self._model, self._buffers, self._buffers)  # timed calls may have moved them on
-        before, arguments = self._arguments(fds[0], inputs), self._arguments(fds[0], inputs)
+        before, arguments = unflatten(inputs["structure"], read(fds[0], inputs)), self._arguments(fds[0], inputs)
         out, model = self._run(self._model, arguments)
         with named("Model.forward", "output", "return dense ones (such as its values and indices)"):
             if not flatten(out)[1]:
@@ -55,14 +65,14 @@ class Reference(InputMaker, TimedSide):
         self._repeats(out, fds[0], inputs)
         effects = effects or self._effects(before, arguments, model)
         structure, tensors = flatten(visible(out, arguments, model, effects["inputs"], effects["buffers"]))
-        exact, note = self._exact(fds[0], inputs, effects)
+        exact, note = self._exact(fds[0], inputs, effects, flatten(out)[1])
         expected, allowed = [], []
         for got in map(real, tensors):
             right = truth(got, exact.pop(0))
             allowed.append(units(got, right))
             expected.append(stored(right))
         return {
-            "stored": put(fds[1], structure, expected),
+            "stored": give(fds[1], structure, expected),
             "tensors": _described(tensors, len(flatten(out)[1]), effects),
             "units": allowed,
             "effects": effects,
@@ -80,6 +90,7 @@ class Reference(InputMaker, TimedSide):
         tree = unflatten(theirs["structure"], read(fds[0], theirs))
         return differences(tensors_of(self._model)["own"], tree["own"], tree["kept"], but)
 
+    @trimmed
     def expect_with(
         self,
         fds: list[int],
@@ -134,15 +145,64 @@ class Reference(InputMaker, TimedSide):
         inputs = changed(flatten(before)[1], flatten(after)[1])
         return {"inputs": inputs, "buffers": buffers, "state": list(old), "still": []}
 
-    def _exact(self, fd: int, inputs: Spec, effects: Effects) -> tuple[list[torch.Tensor], str | None]:
-        """What should be seen, in float64 throughout, or as far as the model runs in it; a note where it does not."""
+    def _exact(
+        self, fd: int, inputs: Spec, effects: Effects, outputs: list[torch.Tensor]
+    ) -> tuple[list[torch.Tensor], str | None]:
+        """What should be seen, in float64 throughout, or as far as the model runs in it; a note where it does not. What
+        is gigabytes is computed in slices, where the model treats the indices of a dimension by themselves."""
+        seen = functools.partial(self._seen, fd, inputs, effects)
+        if cut := self._cut(fd, inputs, effects, outputs):
+            seen = functools.partial(self._seen_in_slices, cut, fd, inputs, outputs)
         note = None
         for answers in (SINGLE_TO_DOUBLE, {}):
             try:
-                return self._seen(fd, inputs, effects, wide, answers), None
+                return seen(wide, answers), None
             except UNFIT as fault:
                 note = f"compared with the reference's own precision: it does not run in float64 ({fault})"
-        return self._seen(fd, inputs, effects, lambda tensor: tensor, {}), note
+        return seen(lambda tensor: tensor, {}), note
+
+    def _cut(self, fd: int, inputs: Spec, effects: Effects, outputs: list[torch.Tensor]) -> Cut | None:
+        """A dimension along which a call for one index gives what the whole call gave there."""
+        if effects["inputs"] or effects["buffers"] or inputs["bytes"] + sum(t.nbytes for t in outputs) <= IN_ONE_BYTES:
+            return None
+        tensors = read(fd, inputs)
+
+        def holds(cut: Cut) -> bool:
+            for start in cut.starts():
+                some = copied(unflatten(inputs["structure"], cut.of(tensors, start, 1)), self._device.torch_device)
+                try:
+                    parts = flatten(self._run(self._model, some)[0])[1]
+                except UNFIT:
+                    return False
+                wholes = [t.narrow(cut.dimension, start, 1) for t in outputs]
+                if len(parts) != len(wholes) or not all(map(agree, parts, wholes)):
+                    return False
+            return True
+
+        return next(filter(holds, cuts(tensors, outputs)), None)
+
+    def _seen_in_slices(
+        self,
+        cut: Cut,
+        fd: int,
+        inputs: Spec,
+        outputs: list[torch.Tensor],
+        change: Callable[[torch.Tensor], torch.Tensor],
+        answers: Mapping[Any, Any],
+    ) -> list[torch.Tensor]:
+        """As `_seen`, of a call that changes nothing."""
+        model, tensors = copy.deepcopy(self._model)._apply(change), read(fd, inputs)
+        held = [*tensors, *self._model.parameters(), *self._model.buffers()]
+        length = cut.length(tensors, outputs)
+        exact = [torch.empty(t.shape, dtype=change(t[:0]).dtype, device=t.device) for t in outputs]
+        with Recast(answers, held) if answers else contextlib.nullcontext():
+            for start in range(0, cut.size, length):
+                some = cut.of(tensors, start, min(length, cut.size - start))
+                given = [change(t.to(self._device.torch_device)) for t in some]
+                out, _ = self._run(model, unflatten(inputs["structure"], given))
+                for whole, part in zip(exact, flatten(out)[1], strict=True):
+                    whole.narrow(cut.dimension, start, part.shape[cut.dimension]).copy_(part)
+        return [real(wide(t)) for t in exact]
 
     def _seen(
         self,

@@ -8,6 +8,7 @@ import traceback
 from typing import Any
 
 from ncu_server.sandbox.framing import receive, send
+from ncu_server.worker import device_memory
 from ncu_server.worker.builder import Builder
 from ncu_server.worker.candidate import Candidate
 from ncu_server.worker.comparer import Judge
@@ -33,12 +34,17 @@ def serve(role: str, sock: socket.socket) -> None:
             answer = {"value": getattr(worker, verb.name())(fds, **vars(verb))}
         except BaseException as fault:  # noqa: BLE001  whatever a candidate raises, SystemExit included, is an answer
             answer = {"fault": _fault(fault)}
+        given = device_memory.handed(fds)
+        if given:
+            answer["given"] = [[place, room] for place, _, room in given]
         for fd in fds:
             os.close(fd)
         try:
-            send(sock, answer)
+            send(sock, answer, [descriptor for _, descriptor, _ in given])
         except (BrokenPipeError, ConnectionResetError):  # nobody waits for it any more
             return
+        for _, descriptor, _ in given:
+            os.close(descriptor)
 
 
 def _fault(fault: BaseException) -> dict[str, str]:

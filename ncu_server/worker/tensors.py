@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 import mmap
@@ -12,11 +13,10 @@ from typing import Any
 
 import torch
 
-from ncu_server.sandbox.shared_memory import Spec, TensorLayout
-from ncu_server.worker import records
+from ncu_server.sandbox.shared_memory import ALIGNMENT, Spec, TensorLayout
+from ncu_server.worker import device_memory, records
 from ncu_server.worker.dense import ONLY, Unjudgeable, unlike
 
-ALIGNMENT = 64
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SCALARS = (bool, int, float, str, type(None))
 MOST_BITS = 4096  # of an int that is told
@@ -154,23 +154,49 @@ def write(fd: int, tree: Any, strict: bool = False) -> Spec:
 
 
 def put(fd: int, structure: Any, tensors: list[torch.Tensor]) -> Spec:
-    """Put a flattened tree into the memfd and say where everything lies."""
+    """Put a flattened tree into the memory and say where everything lies: a memfd, which grows to that size, or memory
+    of the device, into which nothing is put that is larger."""
     spec = spec_of(structure, tensors)
+    if device_memory.is_shared(fd):
+        with contextlib.suppress(device_memory.DriverError):  # too small for it, as its layout tells
+            _fill(device_memory.opened(fd, spec["bytes"]), spec, tensors)
+            torch.cuda.synchronize()  # who maps it next is another process
+        return spec
     os.ftruncate(fd, spec["bytes"])
     with mmap.mmap(fd, spec["bytes"]) as shared:
         room = torch.frombuffer(shared, dtype=torch.uint8)
-        for tensor, place in zip(tensors, spec["tensors"], strict=True):
-            if place["bytes"]:
-                held = tensor.resolve_conj().resolve_neg().contiguous()
-                _raw(room, place).copy_(held.reshape(-1).view(torch.uint8))
+        _fill(room, spec, tensors)
         del room
     return spec
 
 
+def give(fd: int, structure: Any, tensors: list[torch.Tensor]) -> Spec:
+    """As `put`, by a process of ours: what lies on a GPU stays there, in memory that takes the memfd's place."""
+    if not any(tensor.is_cuda for tensor in tensors) or device_memory.refusal():
+        return put(fd, structure, tensors)
+    spec = spec_of(structure, tensors)
+    descriptor, room = device_memory.make(spec["bytes"])
+    _fill(room, spec, tensors)
+    torch.cuda.synchronize()
+    device_memory.hand(fd, descriptor, spec["bytes"])
+    return spec
+
+
+def _fill(room: torch.Tensor, spec: Spec, tensors: list[torch.Tensor]) -> None:
+    for tensor, place in zip(tensors, spec["tensors"], strict=True):
+        if place["bytes"]:
+            held = tensor.resolve_conj().resolve_neg().contiguous()
+            _raw(room, place).copy_(held.reshape(-1).view(torch.uint8))
+
+
 def read(fd: int, spec: Spec) -> list[torch.Tensor]:
-    """The tensors of a memfd as a private copy-on-write mapping: what is written to them is not seen by others."""
-    shared = mmap.mmap(fd, spec["bytes"], flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-    room = torch.frombuffer(shared, dtype=torch.uint8)
+    """The tensors of a memfd as a private copy-on-write mapping: what is written to them is not seen by others. Those
+    of device memory lie there for all who map it, and nobody may write to them."""
+    if device_memory.is_shared(fd):
+        room = device_memory.opened(fd, spec["bytes"])
+    else:
+        shared = mmap.mmap(fd, spec["bytes"], flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        room = torch.frombuffer(shared, dtype=torch.uint8)
     return [_typed(room, place) for place in spec["tensors"]]
 
 
@@ -181,7 +207,7 @@ def _raw(room: torch.Tensor, place: TensorLayout) -> torch.Tensor:
 def _typed(room: torch.Tensor, place: TensorLayout) -> torch.Tensor:
     dtype = getattr(torch, place["dtype"])
     if not place["bytes"]:
-        return torch.empty(place["shape"], dtype=dtype)
+        return torch.empty(place["shape"], dtype=dtype, device=room.device)
     return _raw(room, place).view(dtype).view(place["shape"])
 
 
@@ -206,9 +232,16 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def arrived(fd: int, spec: Spec, device: str) -> Any:
-    """The tree of a memfd, its tensors copied to the device."""
+    """The tree that lies in the memory, its tensors copied to the device."""
     moved = [placed(t, p, device) for t, p in zip(read(fd, spec), spec["tensors"], strict=True)]
     return unflatten(spec["structure"], moved)
+
+
+def copied(tree: Any, device: str) -> Any:
+    """The tree, its tensors copied to the device with their strides."""
+    structure, tensors = flatten(tree)
+    layouts = spec_of(structure, tensors)["tensors"]
+    return unflatten(structure, [placed(t, p, device) for t, p in zip(tensors, layouts, strict=True)])
 
 
 def mapped(tree: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

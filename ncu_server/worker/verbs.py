@@ -19,6 +19,7 @@ from ncu_server.worker.answers import (
     Chosen,
     Compared,
     Difference,
+    Drawn,
     Effects,
     Expected,
     Inputs,
@@ -44,11 +45,13 @@ class OpenReference(Verb[Opened]):
 
 
 @dataclass(frozen=True)
-class Draw(Verb[Spec]):
-    """Inputs that the function `variant` gives under a seed. Memory: the inputs."""
+class Draw(Verb[Drawn]):
+    """Inputs that the function `variant` gives under a seed, in the host's memory where `on_host`. Memory: the
+    inputs."""
 
     variant: str
     input_seed: int
+    on_host: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,20 @@ class ExpectWith(Verb[Expected]):
 
 
 @dataclass(frozen=True)
+class Lend(Verb[None]):
+    """A copy of the inputs for one candidate. Memory: the inputs, the copy."""
+
+    inputs: Spec
+
+
+@dataclass(frozen=True)
+class Slot(Verb[None]):
+    """Room on the device for what one candidate gives. Memory: for it."""
+
+    size: int
+
+
+@dataclass(frozen=True)
 class KeptInputs(Verb[Spec]):
     """What the kept call was given. Memory: for it."""
 
@@ -178,6 +195,11 @@ class Stage(Verb[Staged]):
 
     inputs: Spec
     effects: Effects
+
+
+@dataclass(frozen=True)
+class Unstage(Verb[None]):
+    """Let go of what was set up for timing."""
 
 
 @dataclass(frozen=True)

@@ -56,13 +56,13 @@ def _with_number(value: Any, number: float, kept: Callable[[Any, Any], Any]) -> 
     return kept(value, value.nan_to_num(number, torch.inf, -torch.inf))
 
 
-def shows(run: Callable[[int], Any], numbers: int, holes: int) -> bool:
+def shows(run: Callable[[Any], Any], numbers: Any, holes: Any) -> bool:
     """Whether NaN among the inputs must show in the output, whatever an honest kernel's comparisons do with it: some
     elements are the same for all ways to treat it, and others than for the inputs with numbers.
 
-    `run` gives the output for the inputs of a memfd.
+    `run` gives the output for a tree of inputs.
     """
-    without, plain = (flatten(run(fd))[1] for fd in (numbers, holes))
+    without, plain = (flatten(run(inputs))[1] for inputs in (numbers, holes))
     same = [_unlike(a, b) for a, b in zip(without, plain, strict=True)]
     for number in NUMBERS:
         with Chosen(number):

@@ -22,6 +22,7 @@ CPU_COPY_BYTES = 256 << 20
 CUDA_COPY_BYTES = 1 << 30
 CYCLES_PER_US = 2_000  # of an SM clock near 2 GHz; a slower clock only makes the lead longer
 MOST_BLOCKS = 64  # that are poisoned at once
+GIANT = 1 << 30  # bytes of a block that is alone
 # Bound before any candidate's code: replacing them in `time` or in the classes of `torch.cuda` changes nothing here.
 _now, _stream, _synchronize, _sum = time.perf_counter_ns, torch.cuda.current_stream, torch.cuda.synchronize, torch.sum
 _sleep, _Event = private.take("torch.cuda._sleep"), private.take("torch._C._CudaEventBase")
@@ -78,6 +79,9 @@ class Cpu:
     def release(self) -> None:
         """Give back the memory that has been freed."""
         allocator.release()
+
+    def trim(self) -> None:
+        """What is freed here goes back by itself, but for what is used again."""
 
     def evict(self) -> None:
         """Fill the last-level cache with something else."""
@@ -157,14 +161,19 @@ class Cuda:
     def release(self) -> None:
         torch.cuda.empty_cache()
 
+    def trim(self) -> None:
+        """Give back what is free, where it is gigabytes."""
+        if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > GIANT:
+            torch.cuda.empty_cache()
+
     def evict(self) -> None:
         """Left to the clock, which flushes ahead of each group."""
 
     def poison(self, on: bool, room: int = 0) -> None:
         """Leave NaN bits in the allocator's free blocks of this room, where the next torch.empty finds them."""
         blocks: list[torch.Tensor] = []
-        reserved = torch.cuda.memory_reserved()
-        while on and len(blocks) < MOST_BLOCKS and (len(blocks) < 2 or torch.cuda.memory_reserved() == reserved):
+        reserved, least = torch.cuda.memory_reserved(), 1 if room > GIANT else 2
+        while on and len(blocks) < MOST_BLOCKS and (len(blocks) < least or torch.cuda.memory_reserved() == reserved):
             blocks.append(torch.empty(max(room, 512), dtype=torch.uint8, device="cuda").fill_(255))
         torch.cuda.synchronize()
 

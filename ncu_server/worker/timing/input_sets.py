@@ -3,13 +3,14 @@ which a constant would be the answer, ones outside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from ncu_server.worker.tensors import mapped, real
 
+PART = 1 << 25  # elements that are changed at once
 ROW_SCALES = (1.0, 0.5, 0.25, 0.0625)
 STRETCH = 32.0
 FIRST = 64  # rows, in which what is in no order mostly shows it
@@ -28,21 +29,42 @@ def sharper(inputs: list[Any], generator: torch.Generator) -> list[Any]:
     def pull(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.numel() < 2 or ordered(tensor) or symmetric(tensor):
             return tensor
-        finite = torch.isfinite(tensor)
-        if not (numbers := tensor[finite]).numel():
+        if not (ends := _ends(tensor)):
             return tensor
-        low, high = float(numbers.min()), float(numbers.max())
-        pivot = min(max(0.0, low), high)
-        factor = torch.rand(tensor.shape, generator=generator, dtype=torch.float32).pow_(2)
+        pivot, made = min(max(0.0, ends[0]), ends[1]), torch.empty_like(tensor, memory_format=torch.contiguous_format)
+        rows = tensor.reshape(len(tensor), -1)
+        scales = torch.ones(len(rows), 1, device=tensor.device)
         if tensor.dim() > 1:
-            scales = torch.tensor(ROW_SCALES, dtype=torch.float32)
-            rows = scales[torch.randint(len(ROW_SCALES), tensor.shape[:1], generator=generator)]
-            factor *= rows.reshape(-1, *[1] * (tensor.dim() - 1))
-        made = ((tensor - pivot) * factor.to(tensor.dtype) + pivot).clamp_(low, high)
-        return torch.where(finite, made, tensor)
+            known = torch.tensor(ROW_SCALES, dtype=torch.float32, device=tensor.device)
+            some = torch.randint(len(ROW_SCALES), (len(rows),), generator=generator, device=tensor.device)
+            scales = known[some, None]
+        for part in _parts(rows):
+            given = rows[part]
+            factor = torch.rand(given.shape, generator=generator, dtype=torch.float32, device=tensor.device).pow_(2)
+            factor *= scales[part[0]]
+            moved = ((given - pivot) * factor.to(tensor.dtype) + pivot).clamp_(*ends)
+            made.view(rows.shape)[part] = torch.where(torch.isfinite(given), moved, given)
+        return made
 
     changed: list[Any] = mapped(inputs, lambda t: _as_floats(t, pull))
     return changed
+
+
+def _parts(rows: torch.Tensor) -> Iterator[tuple[slice, slice]]:
+    """Places of a matrix that have PART elements at most, together all of it."""
+    height = max(1, PART // max(rows.shape[1], 1))
+    for i in range(0, rows.shape[0], height):
+        for j in range(0, rows.shape[1], PART):
+            yield slice(i, i + height), slice(j, j + PART)
+
+
+def _ends(tensor: torch.Tensor) -> tuple[float, float] | None:
+    """The least and the largest finite number; None where there is none."""
+    found = []
+    for part in tensor.reshape(-1).split(PART):
+        if (numbers := part[torch.isfinite(part)]).numel():
+            found.append((float(numbers.min()), float(numbers.max())))
+    return (min(low for low, _ in found), max(high for _, high in found)) if found else None
 
 
 def ordered(tensor: torch.Tensor) -> bool:
@@ -95,7 +117,8 @@ def holed(inputs: list[Any], generator: torch.Generator) -> list[Any]:
             return tensor
         made = tensor.clone()
         rows = made if made.dim() else made[None]
-        rows[torch.randint(len(rows), (max(1, len(rows) // 4),), generator=generator)] = torch.nan
+        some = torch.randint(len(rows), (max(1, len(rows) // 4),), generator=generator, device=made.device)
+        rows[some] = torch.nan
         return made
 
     changed: list[Any] = mapped(inputs, lambda t: _as_floats(t, punch))

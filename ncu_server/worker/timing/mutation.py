@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from ncu_server.sandbox.shared_memory import Spec
+from ncu_server.sandbox.shared_memory import Spec, TensorLayout
 from ncu_server.worker.tensors import placed, real
 from ncu_server.worker.timing.input_sets import ordered, symmetric
 
@@ -18,8 +18,9 @@ MIX = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, as in SplitMix64: neighb
 SEED = 20_261_129
 UNSIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
-Fill = Callable[[torch.Tensor, int, bool], None]
-"""Gives a tensor, which holds the draw's other values, those that belong to a nonce; see Draw.fill."""
+Fill = Callable[[torch.Tensor, int | None, bool], None]
+"""Gives a tensor, which holds the draw's other values, those that belong to a nonce (see Draw.fill), or without one
+those that were drawn."""
 
 
 class Draw:
@@ -31,31 +32,30 @@ class Draw:
     """
 
     def __init__(self, given: list[torch.Tensor], spec: Spec, device: str, still: Sequence[int], kept: bool) -> None:
-        """`given` are host tensors. `kept`: calls change their inputs, so that all of them is put back each time."""
-        bases = [placed(t, layout, device) for t, layout in zip(given, spec["tensors"], strict=True)]
-        steps = [1 if kept else max(1, -(-t.nbytes // BASE_BYTES)) for t in given]
-        factors = Factors(max((len(_flat(base)) for base in bases if base.numel()), default=0), device)
+        """`given` are what was drawn, wherever it lies. `kept`: calls change their inputs, so that all of them is put
+        back each time."""
+        steps = [1 if kept or not _is_float(t) else max(1, -(-t.nbytes // BASE_BYTES)) for t in given]
+        factors = Factors(max((_span(layout) for layout in spec["tensors"]), default=0), device)
         self._kept = kept
-        self._fills = [
-            None if place in still else filled(base, place, factors, step)
-            for place, (base, step) in enumerate(zip(bases, steps, strict=True))
-        ]
-        # Of a giant, what was drawn stays on the host.
-        self._drawn = [base if step == 1 else t for base, t, step in zip(bases, given, steps, strict=True)]
-
-    @property
-    def changes(self) -> bool:
-        """Whether all inputs of more than one element are floats that change, and so whatever is made of them."""
-        return all(
-            fill is not None and (one.is_floating_point() or one.is_complex())
-            for fill, one in zip(self._fills, self._drawn, strict=True)
-            if one.numel() > 1
+        self._drawn: list[torch.Tensor | None] = []  # None of a giant: most of it stays where it was laid
+        self._fills: list[Fill | None] = []
+        for place, (t, layout, step) in enumerate(zip(given, spec["tensors"], steps, strict=True)):
+            base = placed(t, layout, device)
+            self._fills.append(None if place in still else filled(base, place, factors, step))
+            self._drawn.append(base if step == 1 else None)
+        self.changes = all(
+            fill is not None and _is_float(t) for fill, t in zip(self._fills, given, strict=True) if t.numel() > 1
         )
+        """Whether all inputs of more than one element are floats that change, and so whatever is made of them."""
 
     def lay(self, held: list[torch.Tensor]) -> None:
-        """Put the values that were drawn into tensors of the draw's layout."""
-        for tensor, drawn in zip(held, self._drawn, strict=True):
-            tensor.copy_(drawn)
+        """Put the values that were drawn into tensors of the draw's layout; a giant has to hold them already, but for
+        those that `fill` changes."""
+        for tensor, drawn, fill in zip(held, self._drawn, self._fills, strict=True):
+            if drawn is not None:
+                tensor.copy_(drawn)
+            elif fill:
+                fill(tensor, None, False)
 
     def fill(self, held: list[torch.Tensor], nonce: int, alike: bool = False) -> None:
         """Give tensors in which the draw was laid the values that belong to a nonce: throughout its own, or `alike`,
@@ -63,7 +63,7 @@ class Draw:
         for tensor, drawn, fill in zip(held, self._drawn, self._fills, strict=True):
             if fill:
                 fill(tensor, nonce, alike)
-            elif self._kept:
+            elif self._kept and drawn is not None:
                 tensor.copy_(drawn)
 
 
@@ -90,7 +90,7 @@ def filled(base: torch.Tensor, place: int, factors: Factors, step: int = 1) -> F
     """How the input at `place` gets a nonce's values from `base`; of floats every `step`-th. None where it stays."""
     if not base.numel():
         return None
-    if base.is_floating_point() or base.is_complex():
+    if _is_float(base):
         return None if ordered(base) or symmetric(base) else _drawn_in(base, place * MIX, factors, step)
     return _moved(base) if wanders(base) else None
 
@@ -104,8 +104,11 @@ def _drawn_in(base: torch.Tensor, salt: int, factors: Factors, step: int) -> Fil
         return None
     pivot, stride, clamps = min(max(0.0, low), high), max(1, len(values) // FEW), bool(finite.all())
 
-    def fill(tensor: torch.Tensor, nonce: int, alike: bool) -> None:
+    def fill(tensor: torch.Tensor, nonce: int | None, alike: bool) -> None:
         out, dtype = _flat(tensor)[::step], torch.float32 if narrow else values.dtype
+        if nonce is None:
+            out.copy_(values)
+            return
         for part, by in factors.pieces(len(values), dtype, salt if alike else nonce + salt):
             if narrow or pivot:
                 _shrink(values[part], out[part], by)
@@ -136,8 +139,11 @@ def _moved(base: torch.Tensor) -> Fill:
     slices = _slices(base.view(UNSIGNED.get(base.dtype, base.dtype)))
     count, most = len(slices), min(len(slices), max(2, FEW * len(slices) // base.numel()))
 
-    def fill(tensor: torch.Tensor, nonce: int, alike: bool) -> None:
+    def fill(tensor: torch.Tensor, nonce: int | None, alike: bool) -> None:
         out = _slices(tensor.view(UNSIGNED.get(tensor.dtype, tensor.dtype)))
+        if nonce is None:
+            out.copy_(slices)
+            return
         by = 0 if alike else (nonce >> 32) % count
         out[by:].copy_(slices[: count - by])
         out[:by].copy_(slices[count - by :])
@@ -146,6 +152,18 @@ def _moved(base: torch.Tensor) -> Fill:
         stretch.copy_(stretch.flip(0))
 
     return fill
+
+
+def _is_float(tensor: torch.Tensor) -> bool:
+    return bool(tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+
+
+def _span(layout: TensorLayout) -> int:
+    """Elements in memory from the first to the last, those of complex numbers as pairs; 0 where there is none."""
+    if not layout["bytes"]:
+        return 0
+    span = 1 + sum((n - 1) * s for n, s in zip(layout["shape"], layout["strides"], strict=True))
+    return 2 * span if layout["dtype"].startswith("complex") else span
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

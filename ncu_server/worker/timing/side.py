@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker.answers import Inputs
-from ncu_server.worker.tensors import read
-from ncu_server.worker.timing.stage import Stage
+from ncu_server.worker.tensors import put, read
+from ncu_server.worker.timing.devices import Device
+from ncu_server.worker.timing.stage import Stage, Write
 
 
 class TimedSide:
     """A role that has been staged."""
 
     _stage: Stage
+    _device: Device
+    _write: Write = staticmethod(put)
+
+    def unstage(self, fds: list[int]) -> None:
+        """Let go of what was set up for timing."""
+        vars(self).pop("_stage", None)
+        self._device.release()
 
     def block(self, fds: list[int], nonce: int, count: int, group: int = 1, inputs: Inputs = "cold") -> list[float]:
         """Time `count` groups of calls in microseconds; see Stage.block."""
@@ -23,4 +31,4 @@ class TimedSide:
 
     def snapshot(self, fds: list[int], window: float | None = None, last: bool = True) -> Spec:
         """Write what the kept call gave; see Stage.snapshot."""
-        return self._stage.snapshot(fds[0], window, last)
+        return self._stage.snapshot(fds[0], window, last, self._write)

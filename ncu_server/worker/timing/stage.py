@@ -11,7 +11,7 @@ import torch
 from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker.answers import Inputs, Staged
 from ncu_server.worker.checking.effects import State
-from ncu_server.worker.tensors import flatten, placed, put, unflatten, write
+from ncu_server.worker.tensors import flatten, give, placed, put, unflatten
 from ncu_server.worker.timing.devices import SURE, USUAL, Calls, Device
 from ncu_server.worker.timing.mutation import MIX, Draw
 
@@ -22,6 +22,10 @@ STRETCH = 1 << 18  # elements of each tensor that an audit compares
 # recognises inputs by a sample is wrong for the second of them, who computes anew only what differs gains little, and a
 # call's values do not tell whether it is kept.
 ALIKE, ALIKE_KEPT = 1, 8
+
+
+Write = Callable[[int, Any, list[torch.Tensor]], Spec]
+"""How a flattened tree is put into memory: tensors.put, or by a process of ours tensors.give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class Stage:
         still: Sequence[int] = (),
         looks: Callable[[bool], None] | None = None,
     ) -> None:
-        """`given` are the host tensors of the inputs; enough sets are made to exceed the last-level cache.
+        """`given` are the inputs; enough sets are made to exceed the last-level cache.
 
         What calls change, of which `state` tells, is put back, untimed: a set of inputs before it is used again,
         buffers before each call. `still` are the inputs that stay as they are. `looks` is
@@ -117,7 +121,7 @@ class Stage:
         }
 
     def take_unseen(self, given: list[list[torch.Tensor]], spec: Spec) -> None:
-        """Take draws (host tensors) that no call has seen, for one block."""
+        """Take draws that no call has seen, for one block."""
         self._unseen = [self._drawn(one, spec) for one in given]
 
     def block(self, nonce: int, count: int, group: int, inputs: Inputs) -> list[float]:
@@ -180,23 +184,23 @@ class Stage:
     def _drawn(self, given: list[torch.Tensor], spec: Spec) -> Draw:
         return Draw(given, spec, self._device.torch_device, self._still, bool(self._state.inputs))
 
-    def snapshot(self, fd: int, window: float | None = None, last: bool = True) -> Spec:
+    def snapshot(self, fd: int, window: float | None = None, last: bool = True, write: Write = put) -> Spec:
         """Write what the kept call gave and changed, whole, after which it is forgotten if this was the `last` look;
         with a `window` (0 to 1) a stretch of each tensor there."""
         structure, tensors = self._kept
         if window is not None:
-            return put(fd, structure, [_stretch(t, window) for t in tensors])
-        spec = put(fd, structure, tensors)
+            return write(fd, structure, [_stretch(t, window) for t in tensors])
+        spec = write(fd, structure, tensors)
         if last:
             self._kept = None
         return spec
 
     def kept_inputs(self, fd: int) -> Spec:
-        """Write what the kept call was given, before it changed any of it."""
+        """Give what the kept call was given, before it changed any of it."""
         draw, nonce, alike = self._given
         draw.lay(self._held[0])
         draw.fill(self._held[0], nonce, alike)
-        spec = write(fd, self._arguments[0])
+        spec = give(fd, *flatten(self._arguments[0]))
         self._draw.lay(self._held[0])
         return spec
 

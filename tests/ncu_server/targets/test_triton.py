@@ -247,9 +247,10 @@ class Bench:
 
     async def fill(self) -> None:
         with closing(await self.fork_server.spawn("reference")) as child:
-            opened = await child.ask(OpenReference(SCALE_ADD, "cpu", 7, None), [self.arguments.fd])
+            opened = await child.ask(OpenReference(SCALE_ADD, "cpu", 7, None), [self.arguments])
             self.arguments.seal(opened["arguments"])
-            self.inputs.seal(await child.ask(Draw("get_inputs", 1), [self.inputs.fd]))
+            drawn = await child.ask(Draw("get_inputs", 1), [self.inputs])
+            self.inputs.seal(drawn["inputs"])
 
     async def build(self, source: str) -> Build | BuildFault:
         async def progress(words: str) -> None:
@@ -262,8 +263,8 @@ class Bench:
         child = await self.fork_server.spawn("candidate", readable=[built.directory])
         with closing(child):
             opening = OpenCandidate(source, "cpu", 7, self.arguments.spec, [], built.kernels)
-            await child.ask(opening, [self.arguments.fd], 60)
-            await child.ask(Practise(self.warm_up.specs), [self.inputs.fd], 60)
+            await child.ask(opening, [self.arguments], 60)
+            await child.ask(Practise(self.warm_up.specs), [self.inputs], 60)
 
 
 @asynccontextmanager

@@ -70,7 +70,7 @@ def test_a_tensor_that_cannot_be_judged_is_named_as_input_and_as_output(memory: 
         opened(memory, input=made).draw(memory, "get_inputs", 1)
     assert str(fault.value).startswith(f"get_inputs gives {KINDS[made]} as input 1: only dense tensors")
     reference = opened(memory, forward=f"return x[0], {made}")
-    drawn = reference.draw(memory, "get_inputs", 1)
+    drawn = reference.draw(memory, "get_inputs", 1)["inputs"]
     with pytest.raises(Unjudgeable) as fault:
         reference.expect(memory, drawn)
     assert str(fault.value).startswith(f"Model.forward gives {KINDS[made]} as output 1: only dense tensors")
@@ -97,5 +97,5 @@ def test_an_argument_of_the_constructor_that_is_no_dense_tensor_is_named(memory:
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "complex64", "uint16", "int8", "bool"])
 def test_dense_tensors_of_every_plain_dtype_are_taken(memory: list[int], dtype: str) -> None:
-    drawn = opened(memory, input=f"torch.zeros(4).to(torch.{dtype})").draw(memory, "get_inputs", 1)
+    drawn = opened(memory, input=f"torch.zeros(4).to(torch.{dtype})").draw(memory, "get_inputs", 1)["inputs"]
     assert drawn["tensors"][1]["dtype"] == dtype

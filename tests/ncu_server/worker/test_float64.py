@@ -37,7 +37,7 @@ def expected(body: str, inputs: str, init: str = "pass") -> tuple["torch.Tensor"
     reference = Reference()
     try:
         reference.open_reference(fds, PROBLEM.format(init=init, body=body, inputs=inputs), "cpu", 1, None)
-        drawn = reference.draw(fds, "get_inputs", 2)
+        drawn = reference.draw(fds, "get_inputs", 2)["inputs"]
         told = reference.expect(fds, drawn)
         (x,), (first, *_) = read(fds[0], drawn), read(fds[1], told["stored"])
         return x.clone(), first.clone(), told
@@ -164,7 +164,7 @@ def test_inputs_that_a_model_asserts_against_are_none_of_the_sharper_ones(memory
     """Its output on drawn ones is zero, so that others are looked for."""
     reference, body = Reference(), "assert x.abs().max() < 20; return torch.relu(x - 15)"
     reference.open_reference(memory, PROBLEM.format(init="pass", body=body, inputs="torch.rand(64, 8)"), "cpu", 1, None)
-    drawn = reference.draw(memory, "get_inputs", 2)
+    drawn = reference.draw(memory, "get_inputs", 2)["inputs"]
     (made,) = read(memory[1], reference.sharpen(memory, drawn, 3, [])["inputs"])
     assert float(made.abs().max()) < 20
 
@@ -186,7 +186,7 @@ def test_what_is_expected_does_not_depend_on_earlier_timed_calls(memory: list[in
     reference, init = Reference(), "self.register_buffer('calls', torch.zeros(()))"
     body = "self.calls += 1; return x + self.calls"
     reference.open_reference(memory, PROBLEM.format(init=init, body=body, inputs="torch.rand(64, 8)"), "cpu", 1, None)
-    drawn = reference.draw(memory, "get_inputs", 2)
+    drawn = reference.draw(memory, "get_inputs", 2)["inputs"]
     first = reference.expect(memory, drawn)
     right = [t.clone() for t in read(memory[1], first["stored"])]
     told = reference.stage(memory, drawn, first["effects"] | {"still": []})

@@ -1,0 +1,114 @@
+"""What should be seen, computed in slices where gigabytes would not fit in double precision at once."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from ncu_server.worker import reference as module
+from ncu_server.worker.checking.slices import Cut, agree, cuts
+from ncu_server.worker.reference import Reference
+from ncu_server.worker.tensors import read
+
+PROBLEM = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, *given):
+        {body}
+
+def get_inputs():
+    return [{inputs}]
+"""
+TWO = "torch.randn(12, 8), torch.randn(8, 12)"
+CUT = {
+    "one by one": ("return torch.nn.functional.gelu(given[0])", "torch.randn(33, 40)", 0),
+    "rows": ("return torch.softmax(given[0], 1) * 2", "torch.randn(33, 40)", 0),
+    "columns": ("return torch.cumsum(given[0], 0)", "torch.randn(33, 40)", 1),
+    "a product's left side alone": ("return given[0] @ given[1]", "torch.randn(16, 16), torch.randn(16, 16)", 0),
+    "a batch of products": ("return torch.bmm(*given)", "torch.randn(5, 6, 7), torch.randn(5, 7, 4)", 0),
+    "a layer's images": ("return self.layer(given[0])", "torch.randn(6, 3, 9, 9)", 0),
+    "two outputs": ("return given[0].exp(), given[0].sum(1)", "torch.randn(9, 4)", 0),
+}
+WHOLE = {
+    "what all have in common": ("return given[0] - given[0].mean()", "torch.randn(33, 40)"),
+    "statistics of a batch": ("return self.layer(given[0])", "torch.randn(6, 3, 9, 9)"),
+    "a loss": ("return given[0].square().mean()", "torch.randn(33, 40)"),
+    "sums along all": ("return given[0].cumsum(0).cumsum(1)", "torch.randn(33, 40)"),
+    "an input that changes": ("given[0].add_(1); return given[0] * 2", "torch.randn(33, 40)"),
+}
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[int]]:
+    """Two descriptors, in a folder in which a problem's file may lie."""
+    monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))
+    monkeypatch.chdir(tmp_path)
+    fds = [os.memfd_create(name) for name in ("inputs", "expected")]
+    yield fds
+    for fd in fds:
+        os.close(fd)
+
+
+def expected(memory: list[int], monkeypatch: pytest.MonkeyPatch, source: str, most: int) -> list[torch.Tensor]:
+    monkeypatch.setattr(module, "IN_ONE_BYTES", most)
+    monkeypatch.setattr("ncu_server.worker.checking.slices.SLICE_BYTES", 700)
+    one = Reference()
+    one.open_reference(memory, source, "cpu", 1, None)
+    drawn = one.draw(memory, "get_inputs", 2)["inputs"]
+    stored = one.expect(memory, drawn)["stored"]
+    return [t.clone() for t in read(memory[1], stored)]
+
+
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[Cut | None]:
+    """The cuts that are taken from here on."""
+    found: list[Cut | None] = []
+    cut = Reference._cut
+
+    def noted(*given: object) -> Cut | None:
+        found.append(cut(*given))  # type: ignore[arg-type]
+        return found[-1]
+
+    monkeypatch.setattr(Reference, "_cut", noted)
+    return found
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_slices_say_what_the_whole_call_says(memory: list[int], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    body, inputs, dimension = CUT[name]
+    source = PROBLEM.format(init="self.layer = torch.nn.Conv2d(3, 4, 3)", body=body, inputs=inputs)
+    whole, found = expected(memory, monkeypatch, source, 1 << 30), taken(monkeypatch)
+    sliced = expected(memory, monkeypatch, source, 0)
+    assert [one and one.dimension for one in found] == [dimension]
+    for one, other in zip(whole, sliced, strict=True):
+        assert one.dtype == other.dtype == torch.float64
+        torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_hangs_on_other_indices_is_not_cut(memory: list[int], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    body, inputs = WHOLE[name]
+    source = PROBLEM.format(init="self.layer = torch.nn.BatchNorm2d(3)", body=body, inputs=inputs)
+    found = taken(monkeypatch)
+    expected(memory, monkeypatch, source, 0)
+    assert found == [None]
+
+
+def test_of_inputs_that_are_cut_together_or_alone_all_are_tried() -> None:
+    one, other = torch.zeros(4, 4), torch.zeros(4, 4)
+    assert [c.inputs for c in cuts([one, other], [one]) if c.dimension == 0] == [(0, 1), (0,), (1,)]
+    assert not list(cuts([torch.zeros(3)], [torch.zeros(())]))
+
+
+def test_one_index_agrees_but_for_rounding() -> None:
+    whole = torch.randn(1, 1000)
+    assert agree(whole * (1 + 1e-7), whole)
+    assert not agree(whole + 1e-3, whole)
+    assert not agree(torch.where(whole > 2, torch.inf, whole), whole)
+    assert not agree(whole.double(), whole)
