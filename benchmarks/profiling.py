@@ -30,6 +30,7 @@ from benchmarks.diseases import DISEASES, Disease
 from benchmarks.serving import ROOT, keep, machine, table
 
 HIDDEN = "from ncu_server.profiler import ncu; from ncu_server import server; ncu.find = lambda: None; server.main()"
+HEADS = ["kernel", "bound", "troubles", "line", "ncu's us", "call s"]
 SETS, BATCH = ("basic", "standard", "full"), 4
 NO_WALLS = "profiled without walls"
 PROGRAM = "import torch; x = torch.ones(1 << 20, device='cuda'); (x * 2).sum().item(); torch.cuda.synchronize()"
@@ -65,7 +66,7 @@ async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def diagnosed(client: Client, disease: Disease, faults: Faults, kept: Path | None) -> list[str]:
-    """One kernel: what was said against what should be; a row of the table."""
+    """One kernel: what was said against what should be; a row of `HEADS`. Its report is kept in `kept`."""
     began = time.monotonic()
     given = {"candidates": [disease.candidate], "problem": disease.problem, "target": "cuda"}
     answer = await call(client, "profile_kernel", **given)
@@ -75,30 +76,37 @@ async def diagnosed(client: Client, disease: Disease, faults: Faults, kept: Path
     faults.unless(report.get("rung") == "counters", f"{disease.name}: read from counters {answer.get('refused', '')}")
     if not report.get("digest"):
         print(json.dumps(answer)[:3000])
-        return [disease.name, str(row.get("status")), "", "", f"{took:.1f}"]
+        return [disease.name, str(row.get("status")), "", "", "", f"{took:.1f}"]
     digest = report["digest"]
     _held(disease, digest, report, faults)
     if kept is not None:
         kept.mkdir(parents=True, exist_ok=True)
         raw = (await client.read_resource(f"{report['uri']}/raw")).contents[0]
         whole = base64.b64decode(getattr(raw, "blob", ""))
-        (kept / f"{disease.name}.ncu-rep.xz").write_bytes(lzma.compress(whole, preset=9))
+        (kept / f"{disease.name}.ncu-rep.xz").write_bytes(await asyncio.to_thread(lzma.compress, whole, preset=9))
     print(json.dumps(digest), flush=True)
     named = ", ".join(f["trouble"] for f in digest["findings"]) or "none"
-    return [disease.name, digest["bound"], named, f"{digest['duration_us']:.1f}", f"{took:.1f}"]
+    return [
+        disease.name,
+        digest["bound"],
+        named,
+        _blamed(disease, digest),
+        f"{digest['duration_us']:.1f}",
+        f"{took:.1f}",
+    ]
+
+
+def _blamed(disease: Disease, digest: dict[str, Any]) -> str:
+    """The line that the disease's own finding blames, or the caller of the hottest line where that is asked for."""
+    places = [f["place"] for f in digest["findings"] if f["trouble"] == disease.trouble and f["place"]]
+    if disease.inlined and digest["hot_lines"]:
+        places = [digest["hot_lines"][0]["called_from"]]
+    return f"`{places[0]['text']}`" if places and places[0] else ""
 
 
 def _held(disease: Disease, digest: dict[str, Any], report: dict[str, Any], faults: Faults) -> None:
-    found = {finding["trouble"]: finding for finding in digest["findings"]}
-    faults.unless(digest["bound"] in disease.bounds, f"{disease.name}: bound {digest['bound']} of {disease.bounds}")
-    if disease.trouble is None:
-        faults.unless(not found, f"{disease.name}: no trouble, found {sorted(found)}")
-    else:
-        faults.unless(disease.trouble in found, f"{disease.name}: {disease.trouble} among {sorted(found)}")
-    if disease.line and disease.trouble in found:
-        place = found[disease.trouble].get("place") or {}
-        blamed = place.get("candidate_line")
-        faults.unless(blamed == disease.line, f"{disease.name}: line {blamed} is blamed, {disease.line} is to blame")
+    for words in disease.faults(digest) or [None]:
+        faults.unless(words is None, f"{disease.name}: {words or 'told as it should be'}")
     faults.unless(digest["hot_lines"] and digest["hot_lines"][0]["file"], f"{disease.name}: hot lines have a file")
     faults.unless(digest["clock_ghz"], f"{disease.name}: clock {digest['clock_ghz']} GHz")
     faults.unless(not any(NO_WALLS in note for note in report["notes"]), f"{disease.name}: behind walls")
@@ -176,7 +184,7 @@ async def run(given: argparse.Namespace) -> int:
                 await edges(client, faults)
         if not given.only:
             await timeline(Path(place), faults)
-    text = table(["kernel", "bound", "troubles", "ncu's us", "call s"], rows)
+    text = table(HEADS, rows)
     if spent:
         heads = ["section set", "candidates", "seconds", "collected"]
         text += "\n\n" + table(

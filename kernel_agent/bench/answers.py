@@ -90,6 +90,7 @@ class DescribeAnswer:
     baselines: tuple[BaselineAnswer, ...] = ()
     notes: tuple[str, ...] = ()
     contract_uri: str | None = None
+    limit_rate: str | None = None
 
     def description(self, graph: JSON | None, contract: JSON | None) -> Description:
         """What a run keeps of it. Raises ServerError where eager PyTorch was not timed."""
@@ -106,6 +107,7 @@ class DescribeAnswer:
             notes=self.notes,
             compiled=next((row.kernels for row in self.baselines if row.kernels), ()),
             contract=contract,
+            limit_rate=self.limit_rate,
         )
 
 

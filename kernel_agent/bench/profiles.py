@@ -81,6 +81,7 @@ class HotLine:
     line: int | None = None
     candidate_line: int | None = None
     stalls: dict[str, float] = field(default_factory=dict)
+    called_from: SourceLine | None = None
 
 
 Numbers = dict[str, float | str | None]
@@ -245,4 +246,5 @@ def _rule(rule: NcuRule) -> str:
 def _hot(line: HotLine) -> str:
     place = SourceLine(line.text, line.file, line.line, line.candidate_line)
     waits = ", ".join(f"{reason} {share:.0f} %" for reason, share in line.stalls.items())
-    return f"{line.share_pct:.0f} % of samples at {place}{f' [{waits}]' if waits else ''}"
+    caller = f", inlined at {line.called_from}" if line.called_from else ""
+    return f"{line.share_pct:.0f} % of samples at {place}{caller}{f' [{waits}]' if waits else ''}"

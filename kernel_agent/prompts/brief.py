@@ -33,8 +33,9 @@ NEAR = 0.3
 KERNELS = 60
 """Kernels of torch.compile, and rows of a graph, that are named."""
 
-RATE = "of the operations at TF32's rate (bfloat16's for narrow inputs); float32 of split operands takes longer"
-"""What a limit by operations counts on a GPU."""
+SPLIT = "float32 of split operands takes longer"
+RATE = f"of the operations at TF32's rate (bfloat16's for narrow inputs); {SPLIT}"
+"""What a limit by operations counts on a GPU, in runs of before."""
 
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
@@ -127,7 +128,9 @@ def _of(known: Description) -> str:
     """What the limit counts, and what is within reach."""
     if not _by_operations(known):
         return "at the rate of a copy; streaming kernels reach 85 to 95 % of it"
-    return RATE if target_of(known.device.target).on_gpu else "of the operations"
+    if not target_of(known.device.target).on_gpu:
+        return "of the operations"
+    return f"of the operations at {known.limit_rate}; {SPLIT}" if known.limit_rate else RATE
 
 
 def _time(timing: Timing, known: Description) -> str:

@@ -284,6 +284,8 @@ class Description:
     """What torch.compile launches, in order: its kernels, named after what each fuses, and library calls."""
     contract: JSON | None = None
     """What the problem's calls take and give (see kernel_agent.delivery.contract); None in runs of before."""
+    limit_rate: str | None = None
+    """The measured rate that made the limit, in words; None in runs of before."""
 
     @property
     def bytes_us(self) -> float | None:

@@ -131,6 +131,12 @@ def opcode_of(instruction: str) -> str | None:
     return code[1] if code else None
 
 
+def mnemonic_of(instruction: str) -> str | None:
+    """The opcode of an instruction of SASS with its suffixes; None for what is none."""
+    code = OPCODE.match(instruction)
+    return code[0].rpartition(" ")[2] if code else None
+
+
 def class_of(opcode: str) -> str:
     """What an opcode of SASS does, a key of CLASSES or `other`."""
     return next((name for name, pattern in MATCHERS.items() if pattern.fullmatch(opcode)), "other")

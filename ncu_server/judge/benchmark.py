@@ -14,7 +14,7 @@ from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, exha
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import MAX_PAIRS, MIN_PAIRS, Samples, alternate, longer_at_first, time_visits
 from ncu_server.judge.problem import Sides
-from ncu_server.judge.roofline import floor_us, limit_us
+from ncu_server.judge.roofline import Limit, floor_us, limit
 from ncu_server.judge.trusted import ours
 from ncu_server.rules import comparison
 from ncu_server.sandbox.child import Child, ChildError
@@ -33,11 +33,11 @@ AUDITS = 3  # of the first MIN_PAIRS pairs of blocks
 
 @dataclass(frozen=True, slots=True)
 class ShapeRun:
-    """What timing on one input shape gave, and the roofline bound there in microseconds."""
+    """What timing on one input shape gave, and the roofline bound there."""
 
     input_set: InputSet
     samples: Samples
-    limit_us: float
+    limit: Limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ async def time_candidate(attempt: Attempt) -> Timed:
         await prepared.release()
         work, reached = await _counted(attempt, input_set)
         await _believe(attempt, input_set, samples, work, reached)
-        runs.append(ShapeRun(input_set, samples, limit_us(work, reached)))
+        runs.append(ShapeRun(input_set, samples, limit(work, reached)))
     return Timed(runs, [*notes, *gauge.notes()])
 
 

@@ -8,7 +8,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.judge import baselines, graph_text, peaks
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop, problem_id
-from ncu_server.judge.roofline import limit_us
+from ncu_server.judge.roofline import limit
 from ncu_server.judge.trusted import ours
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
@@ -54,7 +54,7 @@ async def _describe(
         await prepared.release()
         wanted = ["eager", *(n for n in names or device.target.baselines if n != "eager")]
         measured, notes = await baselines.measure(prepared, wanted)
-    target, probe = device.target, device.probe
+    target, probe, bound = device.target, device.probe, limit(work, reached)
     identity = problem_id(problem, target.name)
     result = evaluation.DescribeResult(
         problem_id=identity,
@@ -80,7 +80,8 @@ async def _describe(
         left_out=_left_out(work, operators),
         flops=work["flops"] + elementwise,
         bytes=work["read_bytes"] + work["written_bytes"],
-        limit_us=limit_us(work, reached),
+        limit_us=bound.us,
+        limit_rate=bound.rate,
         baselines=measured,
         fair_baseline=baselines.fair(measured),
         notes=[*prepared.notes, *notes],

@@ -163,6 +163,7 @@ async def _run(attempt: Attempt, progress: Progress) -> evaluation.EvaluateResul
         versus=_versus(whole),
         shapes=shapes if len(shapes) > 1 else [],
         limit_us=_mean([shape.limit_us for shape in shapes]),
+        limit_rate="; ".join(dict.fromkeys(one.limit.rate for one in raced.runs)),
         provenance=provenance(attempt.prepared.device) | author.facts() | {"walls": attempt.child.walls},
         notes=[*attempt.notes, *raced.notes, *([author.why] if author.label == "unknown" else [])],
         stages=attempt.stages,
@@ -179,7 +180,7 @@ def _shape(run: ShapeRun) -> evaluation.ShapeResult:
         inputs=run.input_set.variant,
         timing=run.samples.timing(CANDIDATE),
         versus=_versus(run.samples),
-        limit_us=run.limit_us,
+        limit_us=run.limit.us,
     )
 
 

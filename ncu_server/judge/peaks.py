@@ -12,7 +12,7 @@ from ncu_server.judge.problem import PreparedProblem
 from ncu_server.machine.device import Device
 from ncu_server.wire.evaluation import Peaks
 
-FORMAT = "2"  # 1: a copy on the CPU was torch's alone
+FORMAT = "3"  # 1: a copy on the CPU was torch's alone; 2: neither int8, fp8 nor L2
 
 
 async def measure(prepared: PreparedProblem, anew: bool = False) -> Peaks:

@@ -5,17 +5,31 @@ S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009: time >= ma
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ncu_server.wire.evaluation import Peaks
 from ncu_server.worker.answers import Work
 
 
-def limit_us(work: Work, peaks: Peaks) -> float:
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Microseconds that no kernel goes below, and the measured rate that made them, in words."""
+
+    us: float
+    rate: str
+
+
+def limit(work: Work, peaks: Peaks) -> Limit:
     """No kernel is faster that moves the counted bytes and does the counted matrix operations at the rates known here.
 
     Other algebra needs fewer operations, and narrower formats (int8 digits of float32) have higher rates.
     """
     moved: float = (work["read_bytes"] + work["written_bytes"]) / peaks.copy_gbps / 1e3
-    return max(moved, float(work["flops"]) / _rate(work, peaks) / 1e6)
+    rate, name = _rate(work, peaks)
+    multiplied = float(work["flops"]) / rate / 1e6
+    if multiplied > moved:
+        return Limit(multiplied, f"{rate:,.3g} TFLOP/s of {name} products")
+    return Limit(moved, f"{peaks.copy_gbps:,.0f} GB/s of a copy")
 
 
 def floor_us(work: Work, peaks: Peaks, read_over_copy: float, cold: bool) -> float:
@@ -31,7 +45,8 @@ def floor_us(work: Work, peaks: Peaks, read_over_copy: float, cold: bool) -> flo
     return float((work["argument_bytes"] + written) / peaks.copy_gbps / 1e3 / read_over_copy)
 
 
-def _rate(work: Work, peaks: Peaks) -> float:
-    """TFLOP/s of the fastest unit that can give the precision asked for: split TF32 reaches float32's."""
-    rates = (peaks.fp32_tflops, peaks.tf32_tflops, peaks.bf16_tflops if work["narrow"] else None)
-    return max(rate for rate in rates if rate is not None)
+def _rate(work: Work, peaks: Peaks) -> tuple[float, str]:
+    """TFLOP/s and format of the fastest unit that can give the precision asked for: split TF32 reaches float32's, and
+    what is given in a byte may be multiplied as it is."""
+    formats = {"fp32", "TF32", *work["byte_formats"]} | ({"bf16"} if work["narrow"] else set())
+    return max((rate, name) for name, rate in peaks.products.items() if rate and name in formats)

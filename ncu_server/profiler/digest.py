@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ncu_server.profiler import findings, metrics
+from ncu_server.profiler import evidence, findings, metrics
 from ncu_server.profiler.facts import KernelFacts, LineFact, RuleFact
 from ncu_server.profiler.metrics import number, value
 from ncu_server.wire.profiling import (
@@ -41,7 +41,7 @@ def digest(kernel: KernelFacts, copy_gbps: float | None = None, source: str | No
     light, memory = _speed_of_light(known), _memory(known)
     where = _Lookup(source)
     wrong = findings.found_in(kernel, where)
-    bound, why = _bound(known, light, {f.trouble for f in wrong})
+    bound, why = _bound(kernel, light, {f.trouble for f in wrong})
     doubts = _doubts(kernel)
     return KernelDigest(
         name=kernel.name,
@@ -97,8 +97,9 @@ def _speed_of_light(known: metrics.Metrics) -> SpeedOfLight:
     )
 
 
-def _bound(known: metrics.Metrics, light: SpeedOfLight, wrong: set[str]) -> tuple[Bound, str]:
+def _bound(kernel: KernelFacts, light: SpeedOfLight, wrong: set[str]) -> tuple[Bound, str]:
     """What keeps the launch from being faster, and the numbers that say so."""
+    known = kernel.metrics
     compute, memory = light.compute_pct, light.memory_pct
     if compute is None or memory is None:
         return "unknown", "the report lacks the section SpeedOfLight"
@@ -112,7 +113,7 @@ def _bound(known: metrics.Metrics, light: SpeedOfLight, wrong: set[str]) -> tupl
     wasted = wrong & {"uncoalesced", "spills", "bank_conflicts"}
     if (light.dram_pct or 0) >= NEAR_PCT and not wasted:
         return "near the limit", f"DRAM is busy {light.dram_pct:.0f} % of the time and no traffic is wasted"
-    if compute >= NEAR_PCT and light.compute_unit in metrics.ARITHMETIC and "tensor_idle" not in wrong:
+    if compute >= NEAR_PCT and _is_needed(light.compute_unit, kernel, wrong):
         return "near the limit", f"the {light.compute_unit} is busy {compute:.0f} %"
     if most < BUSY_PCT:
         return "latency", f"no unit is busy: {of_peak}"
@@ -120,15 +121,27 @@ def _bound(known: metrics.Metrics, light: SpeedOfLight, wrong: set[str]) -> tupl
     return ("compute" if compute > memory else "memory"), of_peak + (f"; busiest: {unit}" if unit else "")
 
 
+def _is_needed(unit: str | None, kernel: KernelFacts, wrong: set[str]) -> bool:
+    """Whether what keeps an arithmetic unit busy is the problem's own work, as far as the opcodes tell."""
+    if unit not in metrics.ARITHMETIC or "tensor_idle" in wrong:
+        return False
+    if unit in ("FP64 pipe", "tensor and FP64 pipes"):
+        return "double_arithmetic" not in wrong
+    own, beside = metrics.OWN_WORK.get(unit, (None, None))
+    if own is None or beside is None:
+        return True
+    return evidence.executed(kernel.opcodes, own).executed >= evidence.executed(kernel.opcodes, beside).executed
+
+
 def _roofline(known: metrics.Metrics, copy_gbps: float | None) -> Roofline:
-    rate = findings.flops(known)
+    rate = evidence.flops(known)
     moved = value(known, "dram_bytes_per_second")
     gbps = moved / 1e9 if moved is not None else None
     peak_flops = _product(known, metrics.FLOP_PEAK, metrics.FLOP_PEAK_CLOCK)
     peak_bytes = _product(known, metrics.BYTE_PEAK, metrics.BYTE_PEAK_CLOCK)
     return Roofline(
         gflops=_rounded(_scaled(rate, 1e-9)),
-        flops_per_byte=_rounded(findings.flops_per_byte(known)),
+        flops_per_byte=_rounded(evidence.flops_per_byte(known)),
         dram_gbps=_rounded(gbps),
         peak_gflops=_rounded(_scaled(peak_flops, 2e-9)),
         peak_dram_gbps=_rounded(_scaled(peak_bytes, 1e-9)),
@@ -147,7 +160,7 @@ def _occupancy(known: metrics.Metrics) -> Occupancy:
     return Occupancy(
         achieved_pct=_rounded(value(known, "occupancy_pct")),
         possible_pct=_rounded(value(known, "possible_occupancy_pct")),
-        limiter=findings.limiter(known),
+        limiter=evidence.limiter(known),
         registers_per_thread=value(known, "registers"),
         shared_bytes_per_block=None if None in shared else sum(s or 0 for s in shared),
         threads_per_block=value(known, "threads"),
@@ -175,9 +188,9 @@ def _stalls(known: metrics.Metrics) -> list[Stall]:
 
 
 def _memory(known: metrics.Metrics) -> Memory:
-    use = findings.use_of_memory(known)
+    use = evidence.use_of_memory(known)
     loads, stores = (
-        findings.ratio(value(known, f"{kind}_sectors"), value(known, f"{kind}_requests")) for kind in ("load", "store")
+        evidence.ratio(value(known, f"{kind}_sectors"), value(known, f"{kind}_requests")) for kind in ("load", "store")
     )
     return Memory(
         load_sectors_per_request=_rounded(loads),
@@ -228,13 +241,11 @@ def _hot_lines(lines: list[LineFact], where: _Lookup) -> list[HotLine]:
     hot = sorted((line for line in lines if line.samples), key=lambda line: -line.samples)[:LINES]
     return [
         HotLine(
-            file=_short(line.file),
-            line=line.line,
-            candidate_line=where(line.text),
-            text=line.text,
+            **evidence.source_line(line.file, line.line, line.text, where).model_dump(),
             samples=line.samples,
             share_pct=round(100 * line.samples / total, 1),
             stalls=_line_stalls(line),
+            called_from=evidence.place(line, where) if line.called_from else None,
         )
         for line in hot
     ]
@@ -244,10 +255,6 @@ def _line_stalls(line: LineFact) -> dict[str, float]:
     waits = {reason: count for reason, count in line.stalls.items() if reason not in metrics.BUSY and count}
     top = sorted(waits, key=lambda reason: -waits[reason])[:LINE_STALLS]
     return {reason: round(100 * waits[reason] / line.samples, 1) for reason in top}
-
-
-def _short(file: str | None) -> str | None:
-    return file.replace("\\", "/").rpartition("/")[2] if file else None
 
 
 def _doubts(kernel: KernelFacts) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
 
@@ -20,14 +20,36 @@ class RuleFact(BaseModel):
     metrics: list[str] = []
 
 
+class OpcodeFact(NamedTuple):
+    """How often an opcode was executed, by warp and by thread, and the samples taken at it."""
+
+    executed: int = 0
+    threads: int = 0
+    samples: int = 0
+
+
+class CallerFact(BaseModel):
+    """The line of the kernel's own file that a line of another file was inlined into."""
+
+    file: str
+    line: int
+    text: str
+
+
 class LineFact(BaseModel):
-    """What was sampled and counted at a line; file and line are null where the instruction stands for itself."""
+    """What was sampled and counted at a line; file and line are null where the instruction stands for itself.
+
+    `executed` counts instructions by warp, `threads` by thread; `opcodes` are by the opcode with its suffixes.
+    """
 
     file: str | None
     line: int | None
     text: str
+    called_from: CallerFact | None = None
     samples: int = 0
     executed: int = 0
+    threads: int = 0
+    opcodes: dict[str, OpcodeFact] = {}
     global_sectors: int = 0
     global_ideal: int = 0
     shared_wavefronts: int = 0
@@ -37,7 +59,10 @@ class LineFact(BaseModel):
 
 
 class KernelFacts(BaseModel):
-    """One launch of one kernel; `metrics` are in the units that `units` names, `ranges` the NVTX ranges around it."""
+    """One launch of one kernel; `metrics` are in the units that `units` names, `ranges` the NVTX ranges around it.
+
+    `opcodes` counts the executed instructions of all lines, also of those that were left out.
+    """
 
     name: str
     demangled: str = ""
@@ -46,6 +71,7 @@ class KernelFacts(BaseModel):
     units: dict[str, str] = {}
     rules: list[RuleFact] = []
     lines: list[LineFact] = []
+    opcodes: dict[str, OpcodeFact] = {}
 
 
 class ReportFacts(BaseModel):

@@ -6,6 +6,7 @@ in reports of sm_75, sm_80, sm_86, sm_90, sm_100 and sm_120, written by ncu 2022
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 ELAPSED, ACTIVE = "pct_of_peak_sustained_elapsed", "pct_of_peak_sustained_active"
@@ -33,6 +34,13 @@ ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
     "store_requests": ("MemoryWorkloadAnalysis_Tables", ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",)),
     "global_sectors": ("SourceCounters", ("memory_l2_theoretical_sectors_global",)),
     "global_ideal": ("SourceCounters", ("memory_l2_theoretical_sectors_global_ideal",)),
+    "red_sectors": ("MemoryWorkloadAnalysis_Tables", ("l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum",)),
+    "atom_sectors": ("MemoryWorkloadAnalysis_Tables", ("l1tex__t_sectors_pipe_lsu_mem_global_op_atom.sum",)),
+    "l2_most_pct": ("SpeedOfLight", (f"lts__throughput.max.{ELAPSED}",)),
+    "shared_atomic_wavefronts": (
+        "MemoryWorkloadAnalysis_Tables",
+        ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum",),
+    ),
     "shared_wavefronts": ("SourceCounters", ("memory_l1_wavefronts_shared",)),
     "shared_ideal": ("SourceCounters", ("memory_l1_wavefronts_shared_ideal",)),
     "bank_conflicts": ("MemoryWorkloadAnalysis_Tables", ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",)),
@@ -64,6 +72,8 @@ ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
     "threads": ("LaunchStats", ("launch__block_size",)),
     "waves": ("LaunchStats", ("launch__waves_per_multiprocessor",)),
     "sms": ("LaunchStats", ("launch__sm_count", "device__attribute_multiprocessor_count")),
+    "sm_cycles": ("SpeedOfLight", ("sm__cycles_active.avg",)),
+    "sm_cycles_most": ("SpeedOfLight", ("sm__cycles_active.max",)),
     "issue_pct": ("SchedulerStats", (f"smsp__issue_active.avg.{ACTIVE}",)),
     "eligible_warps": ("SchedulerStats", ("smsp__warps_eligible.avg.per_cycle_active",)),
     "latency": ("WarpStateStats", ("smsp__average_warp_latency_per_inst_issued.ratio",)),
@@ -127,6 +137,13 @@ BYTE_PEAK, BYTE_PEAK_CLOCK = "dram__bytes.sum.peak_sustained", "dram__cycles_ela
 
 ARITHMETIC = ("tensor pipe", "tensor and FP64 pipes", "FMA pipe", "FP64 pipe", "special function pipe")
 """The units that a kernel cannot do without work for: busy, they are the limit."""
+
+OWN_WORK: dict[str, tuple[re.Pattern[str], re.Pattern[str]]] = {
+    "FMA pipe": (re.compile(r"(F(FMA|ADD|MUL)|H(FMA|ADD|MUL)).*"), re.compile(r"IMAD.*")),
+    "special function pipe": (re.compile(r"MUFU.*"), re.compile(r"(F2F|F2I|I2F|FRND)\..*")),
+}
+"""Of units that do other work as well: the opcodes that a problem asks for, and those beside them (index arithmetic,
+conversions)."""
 
 UNITS: dict[str, str] = {
     "dram": "DRAM",

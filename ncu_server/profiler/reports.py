@@ -21,6 +21,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from ncu_server.errors import Code, Refusal
+from ncu_server.machine import toolkit
 from ncu_server.profiler.facts import KernelFacts, ReportFacts
 from ncu_server.sandbox.supervisor import Supervisor
 
@@ -155,9 +156,11 @@ async def open_report(path: Path) -> tuple[ReportFacts, str | None]:
     Raises Refusal BAD_REPORT, READER_TOO_OLD or NO_READER.
     """
     writer = await asyncio.to_thread(_writer, path)
-    folder = _reader(_version(writer) if writer else None)
+    chosen = _reader(_version(writer) if writer else None)
+    if nvdisasm := toolkit.there_is("nvdisasm"):
+        chosen += ["--nvdisasm", nvdisasm]
     ended = await Supervisor().run(
-        [sys.executable, "-P", "-s", "-c", READ, json.dumps(sys.path), *folder, str(path)], timeout_s=READ_TIMEOUT_S
+        [sys.executable, "-P", "-s", "-c", READ, json.dumps(sys.path), *chosen, str(path)], timeout_s=READ_TIMEOUT_S
     )
     try:
         answer = json.loads(ended.output)

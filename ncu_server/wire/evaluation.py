@@ -86,6 +86,7 @@ class EvaluateResult(BaseModel):
         default=None,
         description="bytes that must move over the measured copy bandwidth, or matrix operations over their rate",
     )
+    limit_rate: str | None = Field(default=None, description="the measured rate that made `limit_us`")
     provenance: dict[str, str | float] = Field(
         default={},
         description="device, versions and protocol behind the numbers; label (custom, hybrid or library) with "
@@ -103,13 +104,27 @@ class Peaks(BaseModel):
     fp32_tflops: float
     tf32_tflops: float | None = None
     bf16_tflops: float | None = None
+    int8_tflops: float | None = None
+    fp8_tflops: float | None = None
+    l2_gbps: float | None = Field(default=None, description="bytes read plus written that stay in the L2 cache")
 
     @property
     def rates(self) -> str:
         """The matrix rates in words."""
-        known = (("fp32", self.fp32_tflops), ("TF32", self.tf32_tflops), ("bf16", self.bf16_tflops))
-        said = ", ".join(f"{rate:.3g} {name}" for name, rate in known if rate)
-        return f"measured TFLOP/s of matrix products: {said}"
+        said = ", ".join(f"{rate:.3g} {name}" for name, rate in self.products.items() if rate)
+        cache = f"; L2 cache: {self.l2_gbps:,.0f} GB/s" if self.l2_gbps else ""
+        return f"measured TFLOP/s of matrix products: {said}{cache}"
+
+    @property
+    def products(self) -> dict[str, float | None]:
+        """TFLOP/s of matrix products by the format of their operands."""
+        return {
+            "fp32": self.fp32_tflops,
+            "TF32": self.tf32_tflops,
+            "bf16": self.bf16_tflops,
+            "int8": self.int8_tflops,
+            "fp8": self.fp8_tflops,
+        }
 
 
 class DeviceResult(BaseModel):
@@ -178,6 +193,7 @@ class DescribeResult(BaseModel):
     )
     bytes: float = Field(description="what must be read of inputs and parameters, and outputs, each once")
     limit_us: float = Field(description="bytes over the measured copy bandwidth, or matrix operations over their rate")
+    limit_rate: str | None = Field(default=None, description="the measured rate that made `limit_us`")
     baselines: list[BaselineResult]
     fair_baseline: str = Field(description="the fastest of the baselines, which is the one to beat")
     notes: list[str] = []

@@ -18,6 +18,15 @@ Trouble = Literal[
     "tail",
     "divergence",
     "barriers",
+    "global_atomics",
+    "shared_atomics",
+    "double_arithmetic",
+    "narrow_access",
+    "redundant_loads",
+    "integer_division",
+    "instruction_cache",
+    "uneven_sms",
+    "few_eligible",
 ]
 
 
@@ -110,11 +119,15 @@ class NcuRule(BaseModel):
 
 
 class HotLine(SourceLine):
-    """A line that warps were sampled at; the share is of all samples."""
+    """A line that warps were sampled at; the share is of all samples.
+
+    `called_from` is the kernel's own line that a line of a header was inlined into.
+    """
 
     samples: int
     share_pct: float
     stalls: dict[str, float] = Field(default={}, description="top reasons, percent of the line's samples")
+    called_from: SourceLine | None = None
 
 
 class Missing(BaseModel):

@@ -83,7 +83,8 @@ class Chosen(TypedDict):
 
 class Work(TypedDict):
     """Shapes, and what a call must do at least: operations of matrix products and convolutions, bytes read (those of
-    the arguments alone, too) and written; `narrow` where no float has 32 bits."""
+    the arguments alone, too) and written; `narrow` where no float has 32 bits, `byte_formats` those of one byte
+    (int8, fp8) that are given."""
 
     inputs: list[dict[str, Any]]
     outputs: list[dict[str, Any]]
@@ -93,6 +94,7 @@ class Work(TypedDict):
     argument_bytes: float
     written_bytes: float
     narrow: bool
+    byte_formats: list[str]
 
 
 class CallContract(TypedDict):

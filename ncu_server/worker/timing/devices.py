@@ -20,6 +20,7 @@ from ncu_server.worker.timing import allocator
 
 CPU_COPY_BYTES = 256 << 20
 CUDA_COPY_BYTES = 1 << 30
+BYTE_PRODUCT, CACHE_ROWS = 8192, 64
 CYCLES_PER_US = 2_000  # of an SM clock near 2 GHz; a slower clock only makes the lead longer
 MOST_BLOCKS = 64  # that are poisoned at once
 GIANT = 1 << 30  # bytes of a block that is alone
@@ -232,13 +233,25 @@ class Cuda:
         ]
 
     def peaks(self) -> dict[str, float | None]:
-        """See `_peaks`."""
+        """See `_peaks`; formats of a byte and the L2 cache as well, where the device has them."""
         rates = {
             "fp32_tflops": (torch.float32, False, 4096),
             "tf32_tflops": (torch.float32, True, 8192),
             "bf16_tflops": (torch.bfloat16, False, 8192),
         }
-        return _peaks(self, CUDA_COPY_BYTES, rates)
+        found = _peaks(self, CUDA_COPY_BYTES, rates)
+        return found | _byte_products(self) | {"l2_gbps": self._cached()}
+
+    def _cached(self) -> float:
+        """GB/s of what stays in the L2 cache, the best of a copy of a buffer and of sums that read it again and
+        again; a quarter of the cache, since half of it may lie behind the other half."""
+        size = self.cache_bytes() // 4
+        x = torch.ones(size // 8, dtype=torch.float32, device="cuda")
+        y, sums = torch.empty_like(x), torch.empty(CACHE_ROWS, dtype=torch.float32, device="cuda")
+        rows = x.expand(CACHE_ROWS, -1)
+        copy = min(self.clock(Calls(lambda _: y.copy_(x), 10, group=CACHE_ROWS, cold=False)))
+        total = self.clock(Calls(_ignoring(functools.partial(torch.sum, rows, dim=1, out=sums)), 10, cold=False))
+        return float(max(2 * x.nbytes / copy, CACHE_ROWS * x.nbytes / min(total)) / 1e3)
 
     def copies(self, to: torch.Tensor, of: torch.Tensor) -> list[Callable[[int], Any]]:
         """Ways to copy a tensor."""
@@ -267,6 +280,25 @@ def _peaks(device: Device, size: int, rates: dict[str, tuple[torch.dtype, bool, 
             2 * n**3 / min(device.clock(Calls(_ignoring(functools.partial(torch.mm, x, y, out=out)), 10))) / 1e6
         )
     torch.backends.cuda.matmul.allow_tf32 = allowed
+    return found
+
+
+def _byte_products(device: Cuda) -> dict[str, float | None]:
+    """TFLOP/s of square products of int8 and of fp8 (e4m3, one scale), as `_peaks` measures the others; None where the
+    device has no units for them (tensor cores for int8 since sm_75, for fp8 since sm_89) or torch no product."""
+    n, capability = BYTE_PRODUCT, torch.cuda.get_device_capability()
+    whole = torch.randint(-127, 128, (n, n), dtype=torch.int8, device="cuda")
+    found: dict[str, float | None] = {"int8_tflops": None, "fp8_tflops": None}
+    products: dict[str, Callable[[], Any]] = {}
+    if capability >= (7, 5) and hasattr(torch, "_int_mm"):
+        products["int8_tflops"] = functools.partial(torch._int_mm, whole, whole.t())
+    if capability >= (8, 9) and hasattr(torch, "_scaled_mm"):
+        small, scale = torch.randn(n, n, device="cuda").to(torch.float8_e4m3fn), torch.ones((), device="cuda")
+        products["fp8_tflops"] = functools.partial(
+            torch._scaled_mm, small, small.t(), scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16
+        )
+    for name, product in products.items():
+        found[name] = 2 * n**3 / min(device.clock(Calls(_ignoring(product), 10))) / 1e6
     return found
 
 

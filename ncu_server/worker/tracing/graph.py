@@ -103,7 +103,15 @@ def work(model: torch.nn.Module, arguments: Call) -> Work:
         "argument_bytes": traffic.read(inputs),
         "written_bytes": float(sum(_extent(t) for t in made)),
         "narrow": bool(floats) and max(t.itemsize for t in floats) < 4,
+        "byte_formats": sorted({name for t in given if (name := _byte_format(t.dtype))}),
     }
+
+
+def _byte_format(dtype: torch.dtype) -> str | None:
+    """What matrix units call a format of one byte; None for what they do not multiply."""
+    if dtype.is_floating_point and dtype.itemsize == 1:
+        return "fp8"
+    return "int8" if dtype in (torch.int8, torch.uint8) else None
 
 
 def graph(model: torch.nn.Module, arguments: Call) -> Traced:

@@ -165,6 +165,11 @@ async def test_a_description_names_the_device_and_its_copy_bandwidth(server: Ser
     device = answer.structured_content["device"]
     assert device["arch"].startswith("sm_")
     assert device["copy_gbps"] > 50
+    peaks, capability = device["peaks"], torch.cuda.get_device_capability()
+    assert peaks["l2_gbps"] > 1.2 * peaks["copy_gbps"]
+    assert capability < (7, 5) or peaks["int8_tflops"] > peaks["fp32_tflops"]
+    assert capability < (8, 9) or peaks["fp8_tflops"] > 1.2 * peaks["bf16_tflops"]
+    assert answer.structured_content["limit_rate"] == f"{peaks['copy_gbps']:,.0f} GB/s of a copy"
     assert [b["name"] for b in answer.structured_content["baselines"]][:2] == ["eager", "compile"]
 
 

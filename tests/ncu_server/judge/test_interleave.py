@@ -19,7 +19,7 @@ from ncu_server.judge.interleave import (
     computes_untold,
     longer_at_first,
 )
-from ncu_server.judge.roofline import floor_us, limit_us
+from ncu_server.judge.roofline import floor_us, limit
 from ncu_server.targets.cpu import CpuGauge
 from ncu_server.targets.target import Resolution
 from ncu_server.wire.evaluation import Peaks
@@ -238,11 +238,34 @@ def test_what_an_honest_kernel_need_not_read_of_its_arguments_is_not_counted(
     assert counted["argument_bytes"] == read
 
 
-def test_the_limit_is_the_larger_of_moving_and_multiplying() -> None:
-    counted = {"read_bytes": 6e6, "written_bytes": 4e6, "flops": 4e6, "narrow": False}
-    assert limit_us(counted, PEAKS) == pytest.approx(100.0)
-    assert limit_us(counted | {"flops": 4e9}, PEAKS) == pytest.approx(1000.0)
-    assert limit_us(counted | {"flops": 4e9, "narrow": True}, PEAKS) == pytest.approx(500.0)
+@pytest.mark.parametrize(
+    ("changed", "us", "rate"),
+    [
+        ({}, 100.0, "100 GB/s of a copy"),
+        ({"flops": 4e9}, 1000.0, "4 TFLOP/s of TF32 products"),
+        ({"flops": 4e9, "narrow": True}, 500.0, "8 TFLOP/s of bf16 products"),
+        ({"flops": 4e9, "byte_formats": ["int8"]}, 400.0, "10 TFLOP/s of int8 products"),
+        ({"flops": 4e9, "narrow": True, "byte_formats": ["fp8"]}, 250.0, "16 TFLOP/s of fp8 products"),
+    ],
+)
+def test_the_limit_is_the_larger_of_moving_and_multiplying_and_names_its_rate(
+    changed: dict[str, object], us: float, rate: str
+) -> None:
+    counted = {"read_bytes": 6e6, "written_bytes": 4e6, "flops": 4e6, "narrow": False, "byte_formats": []}
+    reached = PEAKS.model_copy(update={"int8_tflops": 10.0, "fp8_tflops": 16.0})
+    found = limit(counted | changed, reached)
+    assert (found.us, found.rate) == (pytest.approx(us), rate)
+
+
+def test_a_format_that_a_device_has_no_units_for_sets_no_limit() -> None:
+    counted = {"read_bytes": 6e6, "written_bytes": 4e6, "flops": 4e9, "narrow": False, "byte_formats": ["fp8"]}
+    assert limit(counted, PEAKS).rate == "4 TFLOP/s of TF32 products"
+
+
+def test_formats_of_a_byte_are_counted_among_what_is_given() -> None:
+    given = [torch.zeros(2, dtype=torch.int8), torch.zeros(2).to(torch.float8_e4m3fn), torch.zeros(2)]
+    doing = Doing(lambda w, *given: given[2] + 1)
+    assert work(doing, (given, {}))["byte_formats"] == ["fp8", "int8"]
 
 
 def test_the_floor_leaves_out_what_a_cache_holds_and_a_rewrite_can_spare() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 class IAction:
-    NameBase_DEMANGLED = 2
+    NameBase_DEMANGLED, NameBase_MANGLED = 2, 3
 
     def __init__(self, kernel):
         self._kernel = kernel
