@@ -54,6 +54,9 @@ async def _prepare(prepared: PreparedProblem, variant: str) -> None:
     await _vary_plain_values(prepared, drawn, first)
     if word := first["degenerate"]:
         await _constant(prepared, drawn, word, second)
+    together = prepared.together(variant)
+    for input_set in together:
+        input_set.widen(together)
 
 
 def _require_elements(prepared: PreparedProblem, drawn: InputSet) -> None:

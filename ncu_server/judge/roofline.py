@@ -32,6 +32,7 @@ def floor_us(work: Work, peaks: Peaks, read_over_copy: float, cold: bool) -> flo
 
 
 def _rate(work: Work, peaks: Peaks) -> float:
-    """TFLOP/s of the fastest unit that can give the precision asked for: split TF32 reaches float32's."""
+    """TFLOP/s of the fastest unit that can give the precision asked for: split TF32 reaches float32's, and float16, at
+    bfloat16's rate, that of TF32."""
     rates = (peaks.fp32_tflops, peaks.tf32_tflops, peaks.bf16_tflops if work["narrow"] else None)
     return max(rate for rate in rates if rate is not None)
