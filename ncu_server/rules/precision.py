@@ -98,15 +98,17 @@ def largest_of(count: int, tail: float = 1.0) -> float:
     return math.sqrt(2 * math.log(2 * max(count, 1) / tail))
 
 
-def sequential(length: int, count: int) -> float:
+def sequential(length: int, count: int, mixed: float) -> float:
     """What a float32 loop over `length` terms errs, relative to the root mean square of its `count` sums.
 
-    The sum of j terms of one sign and of size t is j t; rounding each such sum errs t u sqrt(length^3 / 18) in all,
-    where the whole is length t. That is u sqrt(length / 18); with a chance of TAIL one of the sums is beyond `largest_of` it.
-    Terms of either sign err u sqrt(length / 12), but so does the reference, by whose error units are counted then. The
-    worst case is u x length (N. J. Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2).
+    The sum of j terms of size t is j t where they have one sign, and about sqrt(j) t where they have either. Rounding
+    each such sum errs t u sqrt(length^3 / 18) in all, or t u sqrt(length^2 / 12), where the whole is length t, or
+    sqrt(length) t. `mixed`, length x the mean square of the terms over that of the sums, is next to 0 for the first and
+    about 1 for the second. With a chance of TAIL one of the sums is beyond `largest_of` it. The worst case is u length (N.
+    J. Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2).
     """
-    return largest_of(count, TAIL) * BY_NAME["float32"].roundoff * math.sqrt(length / 18)
+    each = math.sqrt(length * (max(1 - mixed, 0.0) / 18 + mixed / 12))
+    return largest_of(count, TAIL) * BY_NAME["float32"].roundoff * each
 
 
 def rounded(operands: Arithmetic, length: int, count: int) -> float:

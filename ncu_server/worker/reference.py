@@ -62,7 +62,7 @@ class Reference(InputMaker, TimedSide):
         for got in map(real, tensors):
             right = truth(got, exact.pop(0))
             fuller = (full.pop(0) if full else right) if watch.narrow else None
-            budgets.append(budget(Run(got, right, fuller, watch.length, watch.narrow)))
+            budgets.append(budget(Run(got, right, fuller, watch.length, watch.mixed, watch.narrow)))
             expected.append(stored(right))
         allowed = [found and found[0] for found in budgets]
         return {

@@ -88,11 +88,12 @@ class Switches:
 
 
 class Watch:
-    """What shows how exact a call of the reference is: the `length` of its longest reduction, and the `narrow`
-    arithmetic that it may take for products, by its switches or by autocast; None where there is none."""
+    """What shows how exact a call of the reference is: the `length` of its longest reduction, how `mixed` its terms
+    are (see precision.sequential), and the `narrow` arithmetic that it may take for products, by its switches or by
+    autocast; None where there is none."""
 
     def __init__(self, device: str) -> None:
-        self.length = 1
+        self.length, self.mixed = 1, 1.0
         self.narrow: Name | None = None
         self._device = device
 
@@ -102,7 +103,7 @@ class Watch:
         reductions = Reductions()
         with _autocasts() as halves, reductions:
             yield
-        self.length = reductions.longest
+        self.length, self.mixed = reductions.longest, reductions.mixed
         found = [HALF[dtype] for dtype in halves if dtype in HALF]
         rules = RULES[self._device]
         found += [NARROW[set_] for kind in reductions.products if (set_ := _effective(rules[kind])) in NARROW]

@@ -69,12 +69,14 @@ class Scale:
 @dataclass(frozen=True, slots=True)
 class Run:
     """What the reference gave, as it runs, and what shows how exact that is: the same in `full` float32, where that is
-    something else, the `length` of the longest reduction, the `narrow` arithmetic that products may have had."""
+    something else, the `length` of the longest reduction and how `mixed` its terms are (see precision.sequential), the
+    `narrow` arithmetic that products may have had."""
 
     got: torch.Tensor
     exact: torch.Tensor
     full: torch.Tensor | None = None
     length: int = 1
+    mixed: float = 1.0
     narrow: Name | None = None
 
 
@@ -103,7 +105,7 @@ def budget(run: Run) -> tuple[Units, Precision] | None:
     whole = _scale(run, sys.float_info.max)
     most = max(whole.rms / 4, SLACK * whole.own)
     allowed = max(min(BOUND * max(whole.own, eps * whole.rms), most), tiny)
-    looped = sequential(run.length, run.got.numel()) if run.got.dtype is torch.float32 else 0.0
+    looped = sequential(run.length, run.got.numel(), run.mixed) if run.got.dtype is torch.float32 else 0.0
     plain = max(allowed, min(WIDER * allowed, looped * whole.rms, most))
     given = max(plain, SLACK * whole.ran)
     wider = min(max(looped / (BOUND * eps), 1.0), WIDER)

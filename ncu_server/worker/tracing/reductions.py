@@ -38,6 +38,7 @@ SUMS |= {
     "vdot",
 }
 SUMS |= {"avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "mv"}
+PLAIN_SUMS = {"sum": False, "mean": True}  # of terms as they stand, and whether divided by their number
 # Those that go along a dimension, which their second argument names.
 ALONG = {"cumsum", "logcumsumexp", "_softmax", "_log_softmax", "cumprod"}
 # The products, by the switches that rule them.
@@ -51,12 +52,13 @@ PRODUCTS = {
 
 
 class Reductions(TorchDispatchMode):  # type: ignore[misc, valid-type]
-    """Inside, `longest` becomes the most terms that an operator on floats adds up for one element, `products` the kinds
-    of float32 products that run."""
+    """Inside, `longest` becomes the most terms that an operator on floats adds up for one element, `mixed` how much
+    they cancel (see rules.precision.sequential; 1 where it is not known), `products` the kinds of float32 products that run.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.longest = 1
+        self.longest, self.mixed = 1, 1.0
         self.products: set[str] = set()
 
     @classmethod
@@ -72,12 +74,24 @@ class Reductions(TorchDispatchMode):  # type: ignore[misc, valid-type]
             self.products.add(kind)
         made = _tensors(out)[:1]
         if made and made[0].is_floating_point() and made[0].numel():
-            self.longest = max(self.longest, _terms(func, name, args, named, out, made[0]))
+            terms = _terms(func, name, args, named, out, made[0])
+            if terms > self.longest:
+                self.longest, self.mixed = terms, _mixed(name, terms, _tensors(args)[:1], made[0])
         return out
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _mixed(name: str, terms: int, given: list[torch.Tensor], made: torch.Tensor) -> float:
+    """Length x the mean square of the terms over that of their sums."""
+    if name not in PLAIN_SUMS or not given or not given[0].is_floating_point():
+        return 1.0
+    of_terms, of_sums = (float(torch.linalg.vector_norm(t)) / math.sqrt(t.numel()) for t in (given[0], made))
+    size = of_sums * (terms if PLAIN_SUMS[name] else 1)
+    found = terms * (of_terms / size) ** 2 if size else 1.0
+    return found if math.isfinite(found) else 1.0
 
 
 def _terms(func: Any, name: str, args: Any, named: dict[str, Any], out: Any, made: torch.Tensor) -> int:
