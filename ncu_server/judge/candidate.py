@@ -13,6 +13,7 @@ from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.trusted import ours
 from ncu_server.rules import comparison
+from ncu_server.rules.precision import Exactness, Precision, joined, worthy
 from ncu_server.sandbox.child import Child, ChildError, ChildFault, ChildTimeout
 from ncu_server.sandbox.shared_memory import Shared, Spec
 from ncu_server.sandbox.verb import Verb
@@ -43,7 +44,7 @@ class Objection(Exception):  # noqa: N818
         self,
         status: evaluation.Status,
         log: str,
-        error: float | None = None,
+        error: Exactness | None = None,
         facts: dict[str, str | float] | None = None,
         diagnostics: Sequence[Diagnostic] = (),
     ) -> None:
@@ -120,7 +121,9 @@ async def open_candidate(attempt: Attempt, child: Child | None = None) -> None:
 
 async def compare(
     attempt: Attempt, input_set: InputSet, want: Shared, got: Shared, spec: Spec, bound: float, where: str
-) -> float:
+) -> Exactness | None:
+    """How exact what was got is; None where no float is among it. Raises Objection where it is not what is expected, to
+    `bound` of the units of what is allowed (comparison.BOUND)."""
     replies.require_form(attempt.child, spec)
     tensors = input_set.tensors[: len(want.spec["tensors"])]
     if fault := comparison.structure_fault(want.spec, tensors, spec):
@@ -129,7 +132,19 @@ async def compare(
     judge = await attempt.prepared.judge()
     units = input_set.units[: len(tensors)]
     results = await judge.ask(verbs.Compare(want.spec, spec, units, bound), [want, got])
-    error = comparison.largest(results)
-    if fault := comparison.value_fault(input_set.names[: len(tensors)], results, bound):
-        raise Objection("wrong", f"{where}: {fault}", error)
-    return error
+    behind = input_set.precision[: len(tensors)]
+    wider = [one["allowed"] / comparison.BOUND if one else 1.0 for one in behind]
+    for row, factor in zip(results, wider, strict=True):
+        row["error"] *= factor
+    found = joined([_exactness(row["error"], one) for row, one in zip(results, behind, strict=True)])
+    bounds = [bound * factor for factor in wider]
+    if fault := comparison.value_fault(input_set.names[: len(tensors)], results, bounds):
+        raise Objection("wrong", f"{where}: {fault}", found)
+    return found
+
+
+def _exactness(error: float, behind: Precision | None) -> Exactness:
+    """An error in units; what has to be equal is exact, or worthy of nothing."""
+    if behind:
+        return Exactness(error, behind["allowed"], worthy(error, behind))
+    return Exactness(error, comparison.BOUND, "exact" if error == 0 else None)

@@ -10,6 +10,7 @@ from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, open
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.parameters import explain
 from ncu_server.rules import comparison
+from ncu_server.rules.precision import Exactness, joined
 from ncu_server.sandbox.child import Child, ChildError, ChildFault
 from ncu_server.sandbox.shared_memory import Shared
 from ncu_server.worker import answers, verbs
@@ -19,16 +20,16 @@ FAULTS = {"UnacceptableOutput", "AcceleratorError", "OutOfMemoryError"}
 CALL = "a kernel may be made for one value alone, if it raises for others"
 
 
-async def check(attempt: Attempt) -> float:
-    """Run the candidate once on each secret input set, compare with what is expected; the largest error."""
-    error = max([await _checked_on(attempt, input_set) for input_set in attempt.prepared.input_sets])
+async def check(attempt: Attempt) -> Exactness | None:
+    """Run the candidate once on each secret input set, compare with what is expected; its error on all of them."""
+    each = [await _checked_on(attempt, input_set) for input_set in attempt.prepared.input_sets]
     for input_set in attempt.prepared.input_sets:
         if input_set.holed:
             await _reads(attempt, input_set, input_set.holed)
-    return error
+    return joined([one for one in each if one])
 
 
-async def _checked_on(attempt: Attempt, input_set: InputSet) -> float:
+async def _checked_on(attempt: Attempt, input_set: InputSet) -> Exactness | None:
     async with _blamed_slot(attempt, input_set) as got:
         try:
             ran = await _check(attempt.child, attempt, input_set, got, input_set)
@@ -36,7 +37,7 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> float:
             if not input_set.change or fault.kind in FAULTS:
                 raise
             attempt.notes.append(f"the kernel refuses {input_set.change}: {fault.kind}: {' '.join(fault.text.split())}")
-            return 0.0
+            return None
         try:
             error = await compare(
                 attempt, input_set, input_set.expected, got, ran["seen"], comparison.BOUND, input_set.where

@@ -73,6 +73,7 @@ async def _describe(
         graph_error=error,
         contract_uri=f"problem://{identity}/contract",
         graph=graph_text.lines(graph) if graph else [],
+        arithmetic=prepared.arithmetic,
         operators=operators[:OPERATORS_SHOWN],
         inputs=work["inputs"][:TENSORS_SHOWN],
         outputs=work["outputs"][:TENSORS_SHOWN],

@@ -27,6 +27,7 @@ from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
 from ncu_server.rules import authorship, elf, lint, triton_cache
 from ncu_server.rules.authorship import Authorship, Ownership
+from ncu_server.rules.precision import Exactness
 from ncu_server.sandbox.child import ChildError, ChildFault, Lost
 from ncu_server.sandbox.shared_memory import WarmUp
 from ncu_server.wire import evaluation
@@ -80,7 +81,7 @@ async def _judge(judging: Judging) -> evaluation.EvaluateResult:
         return evaluation.EvaluateResult(
             status=objection.status,
             log=objection.log,
-            error=objection.error,
+            **_exactness(objection.error),
             provenance=objection.facts,
             diagnostics=list(objection.diagnostics),
             stages=stages,
@@ -158,7 +159,7 @@ async def _run(attempt: Attempt, progress: Progress) -> evaluation.EvaluateResul
     whole = combine([one.samples for one in raced.runs])
     return evaluation.EvaluateResult(
         status="passed",
-        error=error,
+        **_exactness(error),
         timing=whole.timing(CANDIDATE),
         versus=_versus(whole),
         shapes=shapes if len(shapes) > 1 else [],
@@ -168,6 +169,18 @@ async def _run(attempt: Attempt, progress: Progress) -> evaluation.EvaluateResul
         notes=[*attempt.notes, *raced.notes, *([author.why] if author.label == "unknown" else [])],
         stages=attempt.stages,
     )
+
+
+def _exactness(found: Exactness | None) -> dict[str, Any]:
+    """An error, what is allowed and what it is worthy of, by the names of EvaluateResult."""
+    if not found:
+        return {}
+    return {
+        "error": found.error,
+        "allowed": found.allowed,
+        "arithmetic": found.arithmetic,
+        "precision": found.sentence,
+    }
 
 
 def _mean(limits: list[float]) -> float:

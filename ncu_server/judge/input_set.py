@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ncu_server.rules import precision
+from ncu_server.rules.precision import Precision
 from ncu_server.sandbox.shared_memory import ALIGNMENT, Shared, Spec
 from ncu_server.worker.answers import Effects, Expected, How, Seen, Units, Work
 from ncu_server.worker.verbs import Draw
@@ -18,6 +22,7 @@ PLACES: dict[How, str] = {
     "32 times as large": "on inputs{of} that the judge made 32 times as large",
     "with another plain value": "on inputs as drawn{of}, but for {change}",
 }
+FLOAT_MAX = sys.float_info.max
 LOOSE = 64.0  # how much larger the unit of error is for inputs beyond what was drawn: what fails there fails wholly
 
 
@@ -38,7 +43,8 @@ class Recipe:
 
 @dataclass(slots=True)
 class InputSet:
-    """One secret input set and what is expected of it; `units` are its tensors' (see worker.checking.tolerance).
+    """One secret input set and what is expected of it; `units` are its tensors', and `precision` what is behind them
+    (see worker.checking.tolerance).
 
     `variant` is the problem's function that gave the inputs. They are as it gave them, or sharper, or far larger, or
     with a plain value changed, of which `change` tells; what is drawn again is checked, and not timed. `unseen` are
@@ -52,6 +58,7 @@ class InputSet:
     expected: Shared
     tensors: list[Seen] = field(default_factory=list)
     units: list[Units | None] = field(default_factory=list)
+    precision: list[Precision | None] = field(default_factory=list)
     effects: Effects = field(default_factory=lambda: Effects(inputs=[], buffers=[], state=[], still=[]))
     fresh: bool = True
     unseen: list[Shared] = field(default_factory=list)
@@ -92,9 +99,20 @@ class InputSet:
     def keep(self, answer: Expected) -> Expected:
         """Keep what the reference's process says is expected."""
         self.expected.seal(answer["stored"])
-        self.tensors, self.units = answer["tensors"], answer["units"]
+        self.tensors, self.units, self.precision = answer["tensors"], answer["units"], answer["precision"]
         self.effects, self.fresh = answer["effects"], answer["fresh"]
         return answer
+
+    def widen(self, together: Sequence[InputSet]) -> None:
+        """Allow each tensor what the reference errs on all these input sets; see rules.precision.widened."""
+        for place, (units, one) in enumerate(zip(self.units, self.precision, strict=True)):
+            others = [each for other in together for each in other.precision[place : place + 1] if each]
+            if units and one and others:
+                self.precision[place] = wider = precision.widened(one, others)
+                factor = wider["allowed"] / one["allowed"]
+                units["levels"] = [
+                    [min(ceiling * factor, FLOAT_MAX), unit * factor] for ceiling, unit in units["levels"]
+                ]
 
     def loosen(self) -> None:
         """Make the units of error LOOSE times as large."""

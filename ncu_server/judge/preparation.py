@@ -62,6 +62,9 @@ async def _make_more(prepared: PreparedProblem, variant: str, drawn: InputSet, f
     await _vary_plain_values(prepared, drawn, first)
     if word := first["degenerate"]:
         await _constant(prepared, drawn, word, second)
+    together = prepared.together(variant)
+    for input_set in together:
+        input_set.widen(together)
 
 
 def _require_elements(prepared: PreparedProblem, drawn: InputSet) -> None:

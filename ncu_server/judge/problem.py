@@ -12,6 +12,8 @@ from ncu_server.judge.input_set import InputSet, Recipe
 from ncu_server.judge.interleave import Rotation
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
 from ncu_server.machine.device import Device
+from ncu_server.rules import precision
+from ncu_server.rules.precision import Name
 from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.sandbox.shared_memory import Shared, WarmUp
 from ncu_server.worker import answers, verbs
@@ -30,6 +32,7 @@ UNSEEN = ((1 << 20, 8), (16 << 20, 2), (1 << 30, 1))  # bytes of an input set at
 GIANT_BYTES = 1 << 30  # of inputs and what is compared: more is made anew when it is needed
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
+NARROW = ("tf32", "fp16", "bf16")  # of a reference, which a kernel may answer with float16 operands at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +191,23 @@ class PreparedProblem:
             self.note(answer["note"])
         return answer
 
+    def together(self, variant: str) -> list[InputSet]:
+        """The input sets of a variant whose errors are comparable: far inputs have another condition."""
+        return [one for one in self.input_sets if one.variant == variant and one.how != "32 times as large"]
+
+    @property
+    def arithmetic(self) -> Name | None:
+        """The coarsest arithmetic that shows in what the reference errs as it runs; None where it gives no floats."""
+        shown = [precision.of_reference(one) for one in self.drawn.precision if one]
+        return precision.coarsest(shown) if shown else None
+
     async def exactly(self, input_set: InputSet) -> InputSet:
         """A case of what the eager side's kept call was given, with what is expected of that; the caller closes it."""
         kept = InputSet(input_set.variant, input_set.how, Shared("inputs"), Shared("expected"))
         try:
             kept.inputs.seal(await trusted(self.eager, verbs.KeptInputs(), [kept.inputs]))
             await self.expect(kept, effects=input_set.effects)
+            kept.widen([kept, *self.together(kept.variant)])
         except BaseException:
             kept.close()
             raise
@@ -218,8 +232,8 @@ class PreparedProblem:
         async with self.present(input_set):
             inputs = input_set.inputs
             work = await self.eager.ask(verbs.CountWork(inputs.spec), [inputs], PREPARE_TIMEOUT_S)
-        input_set.work = work
-        return work
+        input_set.work = {**work, "narrow": work["narrow"] or self.arithmetic in NARROW}
+        return input_set.work
 
     async def contract(self) -> dict[str, Any]:
         """What calls take and give: those of all input sets, and what they have in common; see worker.contract."""

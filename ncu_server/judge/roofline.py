@@ -46,7 +46,7 @@ def floor_us(work: Work, peaks: Peaks, read_over_copy: float, cold: bool) -> flo
 
 
 def _rate(work: Work, peaks: Peaks) -> tuple[float, str]:
-    """TFLOP/s and format of the fastest unit that can give the precision asked for: split TF32 reaches float32's, and
-    what is given in a byte may be multiplied as it is."""
+    """TFLOP/s and format of the fastest unit that can give the precision asked for: split TF32 reaches float32's,
+    float16 at bfloat16's rate that of TF32, and what is given in a byte may be multiplied as it is."""
     formats = {"fp32", "TF32", *work["byte_formats"]} | ({"bf16"} if work["narrow"] else set())
     return max((rate, name) for name, rate in peaks.products.items() if rate and name in formats)

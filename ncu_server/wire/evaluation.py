@@ -11,6 +11,8 @@ from ncu_server.wire.compilation import Diagnostic
 Status = Literal["rejected", "build_error", "run_error", "timeout", "wrong", "suspect", "passed"]
 Rules = Literal["default", "strict"]
 Cache = Literal["cold", "resident"]
+Arithmetic = Literal["exact", "float64", "float32", "tf32", "fp16", "bf16", "fp8"]
+"""How exact values are: `tf32` is that of float16 operands, too; see docs/judging.md."""
 
 
 class Interval(BaseModel):
@@ -77,8 +79,18 @@ class EvaluateResult(BaseModel):
     leads: list[str] = Field(default=[], description="the name that `warnings` had")
     error: float | None = Field(
         default=None,
-        description="largest error against float64 in units of the reference's own rounding error; at most 64 passes",
+        description="error against float64 in units of the reference's own in full float32; of several, the one that "
+        "is nearest to what is allowed",
     )
+    allowed: float | None = Field(
+        default=None,
+        description="units that pass: 64, or 4 times what the reference errs as it runs (in TF32, say), or what a "
+        "plain float32 loop over a very long sum errs",
+    )
+    arithmetic: Arithmetic | None = Field(
+        default=None, description="the coarsest arithmetic that the errors are worthy of; null also where of none"
+    )
+    precision: str = Field(default="", description="the same in one sentence; empty where no value was compared")
     timing: Timing | None = Field(default=None, description="the geometric mean where there are several input shapes")
     versus: list[Versus] = []
     shapes: list[ShapeResult] = Field(default=[], description="each input shape, where there are several")
@@ -183,6 +195,11 @@ class DescribeResult(BaseModel):
         default=None, description="resource that holds, as JSON, what the problem's calls take and give"
     )
     graph: list[str] = Field(default=[], description="the traced graph in short, a node a line; all of it: graph_uri")
+    arithmetic: Arithmetic | None = Field(
+        default=None,
+        description="the arithmetic that shows in the reference's own error: `tf32` where torch lets cuDNN use it for "
+        "float32, and a kernel may as well; null where nothing but integers comes out",
+    )
     operators: list[str]
     inputs: list[dict[str, Any]]
     outputs: list[dict[str, Any]]

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
+from ncu_server.rules.precision import Precision
 from ncu_server.sandbox.shared_memory import Spec
 
 Inputs = Literal["cold", "warm", "unseen"]
@@ -83,8 +84,8 @@ class Chosen(TypedDict):
 
 class Work(TypedDict):
     """Shapes, and what a call must do at least: operations of matrix products and convolutions, bytes read (those of
-    the arguments alone, too) and written; `narrow` where no float has 32 bits, `byte_formats` those of one byte
-    (int8, fp8) that are given."""
+    the arguments alone, too) and written; `narrow` where no float has 32 bits, or the reference itself computes in
+    fewer, `byte_formats` those of one byte (int8, fp8) that are given."""
 
     inputs: list[dict[str, Any]]
     outputs: list[dict[str, Any]]
@@ -121,7 +122,8 @@ class Traced(TypedDict):
 
 
 class Expected(TypedDict):
-    """What is expected of a call, `units` of error for each tensor (None asks for equality), and what a call changes.
+    """What is expected of a call, `units` of error for each tensor (None asks for equality) with the `precision` behind
+    them, and what a call changes.
 
     `fresh`: no output is a parameter or buffer itself. `finite`: numbers come of numbers. `numbers`: all outputs are.
     `degenerate` names a constant that would pass.
@@ -130,6 +132,7 @@ class Expected(TypedDict):
     stored: Spec
     tensors: list[Seen]
     units: list[Units | None]
+    precision: list[Precision | None]
     effects: Effects
     fresh: bool
     finite: bool

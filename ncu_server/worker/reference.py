@@ -21,9 +21,10 @@ from ncu_server.worker.answers import (
 from ncu_server.worker.calls import Call
 from ncu_server.worker.checking.effects import changed, restore, same, state, visible
 from ncu_server.worker.checking.float64 import SINGLE_TO_DOUBLE, Recast
+from ncu_server.worker.checking.full_float32 import Watch, full_float32
 from ncu_server.worker.checking.parameters import differences, take, tensors_of
 from ncu_server.worker.checking.slices import Cut, agree, cuts
-from ncu_server.worker.checking.tolerance import alike, degenerate, stored, truth, units
+from ncu_server.worker.checking.tolerance import Run, alike, budget, degenerate, stored, truth
 from ncu_server.worker.dense import named
 from ncu_server.worker.input_maker import UNFIT, InputMaker, all_finite
 from ncu_server.worker.problem_model import trimmed
@@ -54,7 +55,7 @@ class Reference(InputMaker, TimedSide):
     def expect(self, fds: list[int], inputs: Spec, effects: Effects | None = None) -> Expected:
         """Write what should be seen (in float64 where the model runs in it) and the error budget of each tensor.
 
-        The error budget is tolerance.units'. What a call changes is found out, unless it is known from other inputs.
+        The error budget is tolerance.budget's. What a call changes is found out, unless it is known from other inputs.
         """
         restore(self._model, self._buffers, self._buffers)  # timed calls may have moved them on
         before, arguments = unflatten(inputs["structure"], read(fds[0], inputs)), self._arguments(fds[0], inputs)
@@ -62,19 +63,23 @@ class Reference(InputMaker, TimedSide):
         with named("Model.forward", "output", "return dense ones (such as its values and indices)"):
             if not flatten(out)[1]:
                 raise TypeError("the reference returns no tensor")
-        self._repeats(out, fds[0], inputs)
+        watch = self._repeats(out, fds[0], inputs)
         effects = effects or self._effects(before, arguments, model)
         structure, tensors = flatten(visible(out, arguments, model, effects["inputs"], effects["buffers"]))
+        full = self._full(fds[0], inputs, effects) if watch.narrow else []
         exact, note = self._exact(fds[0], inputs, effects, flatten(out)[1])
-        expected, allowed = [], []
+        expected, budgets = [], []
         for got in map(real, tensors):
             right = truth(got, exact.pop(0))
-            allowed.append(units(got, right))
+            fuller = (full.pop(0) if full else right) if watch.narrow else None
+            budgets.append(budget(Run(got, right, fuller, watch.length, watch.mixed, watch.narrow)))
             expected.append(stored(right))
+        allowed = [found and found[0] for found in budgets]
         return {
             "stored": give(fds[1], structure, expected),
             "tensors": _described(tensors, len(flatten(out)[1]), effects),
             "units": allowed,
+            "precision": [found and found[1] for found in budgets],
             "effects": effects,
             "fresh": not _is_state(out, model),
             "finite": all_finite(tensors) or not all_finite(before),
@@ -122,13 +127,14 @@ class Reference(InputMaker, TimedSide):
         """Write what the kept call was given; see Stage.kept_inputs."""
         return self._stage.kept_inputs(fds[0])
 
-    def _repeats(self, out: Any, fd: int, inputs: Spec) -> None:
+    def _repeats(self, out: Any, fd: int, inputs: Spec) -> Watch:
         """Raises ValueError for a model whose second call, on fresh memory that holds a pattern, says something else:
-        nothing can be compared with it."""
-        arguments = self._arguments(fd, inputs)
+        nothing can be compared with it. What was watched in that call."""
+        arguments, watch = self._arguments(fd, inputs), Watch(self._device.torch_device)
         self._device.poison(True, inputs["bytes"])
         try:
-            again, _ = self._run(self._model, arguments)
+            with watch.watching():
+                again, _ = self._run(self._model, arguments)
         finally:
             self._device.poison(False)
         for one, other in zip(flatten(out)[1], flatten(again)[1], strict=True):
@@ -137,6 +143,17 @@ class Reference(InputMaker, TimedSide):
                     "two calls on the same inputs differ; make the model deterministic (no random numbers, and none "
                     "that lie in memory which is never written)"
                 )
+        return watch
+
+    def _full(self, fd: int, inputs: Spec, effects: Effects) -> list[torch.Tensor]:
+        """What should be seen, as full float32 gives it. Nothing where the model does not run so, or sets switches by
+        itself: then the truth stands for it, which makes the unit eps x rms."""
+        try:
+            with full_float32() as full:
+                tensors = self._called(self._model, self._arguments(fd, inputs), effects)
+        except UNFIT:
+            return []
+        return list(map(real, tensors)) if full == [True] else []
 
     def _effects(self, before: Call, after: Call, model: torch.nn.Module) -> Effects:
         """The inputs and buffers that a call changes; `state` names all buffers there are."""
@@ -217,9 +234,13 @@ class Reference(InputMaker, TimedSide):
         arguments = mapped(given, change)
         held = [*flatten(given)[1], *self._model.parameters(), *self._model.buffers()]
         with Recast(answers, held) if answers else contextlib.nullcontext():
-            out, own = self._run(model, arguments)
-        tensors = flatten(visible(out, arguments, own, effects["inputs"], effects["buffers"]))[1]
+            tensors = self._called(model, arguments, effects)
         return [real(wide(t)) for t in tensors]
+
+    def _called(self, model: torch.nn.Module, arguments: Call, effects: Effects) -> list[torch.Tensor]:
+        """What is seen of a call."""
+        out, own = self._run(model, arguments)
+        return flatten(visible(out, arguments, own, effects["inputs"], effects["buffers"]))[1]
 
 
 def _described(tensors: list[torch.Tensor], outputs: int, effects: Effects) -> list[Seen]:

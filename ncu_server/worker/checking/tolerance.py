@@ -2,7 +2,7 @@
 
 The budget is a unit of error, of which comparison.BOUND are allowed. An element far above the others has a unit by its
 own size; where a good part of a tensor is so small that zero would pass for it, that part gets one of its own, and so
-on.
+on. Units are of the reference in full float32; what it errs as it runs, and a long sum, may allow more of them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from ncu_server.rules.comparison import BOUND
+from ncu_server.rules.precision import SLACK, Name, Precision, sequential
 from ncu_server.worker.answers import Units
 
 # Elements: on the CPU small enough that temporaries stay in the allocator, on a GPU few launches.
@@ -26,6 +27,7 @@ SMALL, DEEP = 0.02, 16.0  # a normal distribution has 1.25 % of its values that 
 ROW = 64  # elements; shorter rows may be small by chance
 LEVELS = 12  # from the largest float32 down to the least
 BLIND = 1024.0  # of eps x rms: the own error taken for granted in float64, where the truth is the same computation
+WIDER = 4.0  # times BOUND at most, for a long sum
 REPEATS = 1e-3  # of the rms: what the order of additions can explain between two calls
 
 
@@ -55,39 +57,86 @@ def truth(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Of the elements up to some magnitude: the reference's largest error, their rms, and which share of the tensor is
-    DEEP below it."""
+    """Of the elements up to some magnitude: the reference's largest error in full float32 and as it runs, their rms,
+    and which share of the tensor is DEEP below it."""
 
     own: float
+    ran: float
     rms: float
     deep: float
 
 
-def units(got: torch.Tensor, exact: torch.Tensor) -> Units | None:
-    """The unit of each element; None asks for equality.
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the reference gave, as it runs, and what shows how exact that is: the same in `full` float32, where that is
+    something else, the `length` of the longest reduction and how `mixed` its terms are (see precision.sequential), the
+    `narrow` arithmetic that products may have had."""
 
-    The whole tensor is allowed BOUND x max(the reference's own largest error, eps(dtype) x rms), yet no more than
-    max(rms / 4, 4 x the own error): where eps is 2^-7 zero would pass for most else. If a share of at least SMALL, or a
-    whole row, lies DEEP below what is allowed, zero would pass for it; so what is not above that is allowed
-    max(BOUND x its own error, FINE x eps x rms), yet no more than max(rms / 2, 4 x its own error), by its own rms; and
-    so on. What the dtype cannot hold at full precision may be zero.
+    got: torch.Tensor
+    exact: torch.Tensor
+    full: torch.Tensor | None = None
+    length: int = 1
+    mixed: float = 1.0
+    narrow: Name | None = None
+
+
+def units(got: torch.Tensor, exact: torch.Tensor) -> Units | None:
+    """As `budget`, of a reference that runs in full float32, and adds up little."""
+    found = budget(Run(got, exact))
+    return found[0] if found else None
+
+
+def budget(run: Run) -> tuple[Units, Precision] | None:
+    """The unit of each element, and how it comes about; None asks for equality.
+
+    The whole tensor is allowed BOUND x max(the reference's own largest error in full float32, eps(dtype) x rms), yet no
+    more than max(rms / 4, 4 x the own error): where eps is 2^-7 zero would pass for most else. It is allowed at most
+    WIDER times as much where a float32 loop over the longest reduction errs more (precision.sequential), and SLACK
+    times what the reference errs as it runs, where that is more.
+
+    If a share of at least SMALL, or a whole row, lies DEEP below what is allowed, zero would pass for it; so what is
+    not above that is allowed max(BOUND x its own error, FINE x eps x rms), yet no more than max(rms / 2, 4 x its own
+    error), by its own rms; and so on. What the dtype cannot hold at full precision may be zero.
     """
-    if not got.is_floating_point():
+    if not run.got.is_floating_point():
         return None
-    limits = torch.finfo(got.dtype)
+    limits = torch.finfo(run.got.dtype)
     eps, tiny = float(limits.eps), float(limits.tiny)
-    whole = _scale(got, exact, sys.float_info.max)
-    allowed = min(BOUND * max(whole.own, eps * whole.rms), max(whole.rms / 4, 4 * whole.own))
-    levels, rows = [[sys.float_info.max, max(allowed, tiny) / BOUND]], _rows(exact)
+    whole = _scale(run, sys.float_info.max)
+    most = max(whole.rms / 4, SLACK * whole.own)
+    allowed = max(min(BOUND * max(whole.own, eps * whole.rms), most), tiny)
+    looped = sequential(run.length, run.got.numel(), run.mixed) if run.got.dtype is torch.float32 else 0.0
+    plain = max(allowed, min(WIDER * allowed, looped * whole.rms, most))
+    given = max(plain, SLACK * whole.ran)
+    wider = min(max(looped / (BOUND * eps), 1.0), WIDER)
+    found: Units = {"grain": min(eps * wider, GRAIN), "levels": _levels(run, given, eps, tiny)}
+    unit = allowed / BOUND
+    return found, {
+        "dtype": str(run.got.dtype).removeprefix("torch."),
+        "count": run.got.numel(),
+        "rms": whole.rms / unit,
+        "ran": whole.ran / unit,
+        "plain": plain / unit,
+        "allowed": given / unit,
+        "most": max(most, given) / unit,
+        "length": run.length,
+        "narrow": run.narrow,
+    }
+
+
+def _levels(run: Run, allowed: float, eps: float, tiny: float) -> list[list[float]]:
+    """The levels of answers.Units, of which the whole is allowed so much."""
+    levels, rows = [[sys.float_info.max, allowed / BOUND]], _rows(run.exact)
     while len(levels) < LEVELS:
         ceiling = BOUND * levels[-1][1]
-        part = _scale(got, exact, ceiling)
-        allowed = max(min(max(BOUND * part.own, FINE * eps * part.rms), max(part.rms / 2, 4 * part.own)), tiny)
+        part = _scale(run, ceiling)
+        allowed = min(max(BOUND * part.own, FINE * eps * part.rms), max(part.rms / 2, SLACK * part.own))
+        allowed = max(allowed, SLACK * part.ran, tiny)
         deep = part.deep >= SMALL or bool(((rows > 0) & (rows <= ceiling / DEEP)).any())
         if not deep or allowed >= ceiling:
             break
         levels.append([ceiling, allowed / BOUND])
-    return {"grain": min(eps, GRAIN), "levels": levels}
+    return levels
 
 
 def _rows(exact: torch.Tensor) -> torch.Tensor:
@@ -97,22 +146,26 @@ def _rows(exact: torch.Tensor) -> torch.Tensor:
     return torch.linalg.vector_norm(exact, torch.inf, dim=-1)
 
 
-def _scale(got: torch.Tensor, exact: torch.Tensor, ceiling: float) -> Scale:
-    own, squares, count, deep = 0.0, 0.0, 0, 0
-    most = _most(exact) if got.dtype is torch.float64 else 1.0  # whose square is no float64 when it is large or small
+def _scale(run: Run, ceiling: float) -> Scale:
+    got, full = run.got, run.got if run.full is None else run.full
+    own, ran, squares, count, deep = 0.0, 0.0, 0.0, 0, 0
+    most = _most(run.exact) if got.dtype is torch.float64 else 1.0  # whose square is no float64 when large or small
     taken = BLIND * torch.finfo(got.dtype).eps if got.dtype is torch.float64 else 0.0
-    for mine, right in _pieces(got, exact):
-        value, had = right.double(), mine.double()
+    for mine, right, fuller in _pieces(got, run.exact, full):
+        value, had, wholly = right.double(), mine.double(), fuller.double()
         size = value.abs()
-        meant = torch.isfinite(value) & torch.isfinite(had)
+        meant = torch.isfinite(value) & torch.isfinite(had) & torch.isfinite(wholly)
         if ceiling < sys.float_info.max:
             meant &= (size <= ceiling) & (size > 0)
             deep += int((meant & (size <= ceiling / DEEP)).sum())
-        own = max(own, float(torch.where(meant, (had - value).abs(), 0.0).max()))
+        ran = max(ran, float(torch.where(meant, (had - value).abs(), 0.0).max()))
+        if run.full is not None:
+            own = max(own, float(torch.where(meant, (wholly - value).abs(), 0.0).max()))
         squares += float(torch.where(meant, (value / most).square(), 0.0).sum())
         count += int(meant.sum())
     rms = most * math.sqrt(squares / max(count, 1))
-    return Scale(max(own, taken * rms), rms, deep / max(got.numel(), 1))
+    own, ran = max(ran if run.full is None else own, taken * rms), max(ran, taken * rms)
+    return Scale(own, ran, rms, deep / max(got.numel(), 1))
 
 
 def _most(exact: torch.Tensor) -> float:

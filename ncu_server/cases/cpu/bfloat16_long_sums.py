@@ -1,0 +1,12 @@
+"""
+problem: long_sums
+kernel: long_sums
+kind: lower precision
+expect: wrong
+why: Rounds each term of a very long sum to bfloat16.
+twin: honest_long_sums
+"""
+
+
+class ModelNew(Sums):
+    bits = 16
