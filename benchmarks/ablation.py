@@ -21,7 +21,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,11 +154,11 @@ def main() -> None:
     target = given.target
     wanted = [case for case in chosen(cases(), target, given.names) if given.names or not case.honest]
     found: dict[str, Counter[str]] = {mechanism: Counter() for mechanism in [WHOLE, *(given.only or MECHANISMS)]}
-    runs = [mechanism for mechanism in found for _ in range(given.times)]
     with ThreadPoolExecutor(given.jobs) as pool:
-        for mechanism, failed in zip(runs, pool.map(lambda m: failing(m, target, wanted), runs), strict=True):
-            found[mechanism].update(failed)
-            print(f"{mechanism}: {', '.join(sorted(failed)) or 'none'}", flush=True)
+        runs = {pool.submit(failing, m, target, wanted): m for m in reversed(found) for _ in range(given.times)}
+        for done in as_completed(runs):
+            found[runs[done]].update(done.result())
+            print(f"{runs[done]}: {', '.join(sorted(done.result())) or 'none'}", flush=True)
     anyway = set(found[WHOLE])
     rows = [
         [mechanism, ", ".join(sorted(c for c, n in failed.items() if n == given.times and c not in anyway)) or "none"]
