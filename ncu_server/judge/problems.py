@@ -38,7 +38,7 @@ class Problems:
                     known.close()
             prepared = None if fresh else self._kept.get(key)
             if prepared is None:
-                self._make_room()
+                await self._make_room(device)
                 prepared = await _prepared(problem, device)
                 if not fresh:
                     self._keep(key, prepared)
@@ -50,10 +50,12 @@ class Problems:
             if not prepared.users and self._kept.get(key) is not prepared:
                 prepared.close()
 
-    def _make_room(self) -> None:
-        """Let go of problems of gigabytes that nobody uses."""
-        for key in [k for k, s in self._kept.items() if not s.users and s.is_giant]:
-            self._kept.pop(key).close()
+    async def _make_room(self, device: Device) -> None:
+        """Let go of problems of gigabytes that nobody uses, and wait until their memory is free."""
+        if idle := [key for key, kept in self._kept.items() if not kept.users and kept.is_giant]:
+            for key in idle:
+                self._kept.pop(key).close()
+            await device.fork_server.cleared()
 
     def _keep(self, key: str, prepared: PreparedProblem) -> None:
         self._kept[key] = prepared

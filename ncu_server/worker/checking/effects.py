@@ -10,12 +10,14 @@ import torch
 
 from ncu_server.worker.tensors import flatten
 
+PIECE = 1 << 28  # bytes that are compared at once
+
 
 def same(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors hold the same bits."""
     there = one.device if one.device == other.device else torch.device("cpu")
-    raw = [t.detach().to(there).contiguous().reshape(-1).view(torch.uint8) for t in (one, other)]
-    return bool(torch.equal(raw[0], raw[1]))
+    first, second = (t.detach().to(there).contiguous().reshape(-1).view(torch.uint8).split(PIECE) for t in (one, other))
+    return len(first) == len(second) and all(map(torch.equal, first, second))
 
 
 def changed(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> list[int]:
