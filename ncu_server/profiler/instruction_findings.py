@@ -35,7 +35,8 @@ NARROW_ACCESS = re.compile(r"(LDG|LD|STG|ST)\.(.*\.)?[US](8|16)(\..*)?")
 
 # A sector of 32 bytes holds eight words: more threads than that in one meet at an address.
 WORDS_A_SECTOR = 8.0
-# Slices of L2 share addresses evenly; where the busiest works thrice as much as the mean, few addresses are meant.
+# Slices of L2 share addresses evenly: the busiest works at most 1.07 times as much as the mean in recorded reports of
+# filled grids, 2.8 times where four blocks read four rows.
 HOT_SLICE, BUSY_SLICE_PCT = 3.0, 25.0
 ATOMIC_PCT, WAITING_FOR_ATOMICS_PCT, TURNS = 10.0, 50.0, 2.0
 # A conversion to or from double takes as long as eight additions of floats (16 against 128 a cycle and SM: CUDA C++
@@ -44,7 +45,7 @@ DOUBLE_PCT = 5.0
 NARROW_PCT, NEAR_PCT, REQUEST_BYTES = 50.0, 80.0, 512
 # What nvcc 13 makes of a division or remainder by a variable, counted in its SASS for sm_90.
 DIVISION_LENGTH, WIDE_DIVISION_LENGTH, DIVISION_PCT = 20, 70, 20.0
-MISSED_PCT = 15.0
+MISSED_PCT = 15.0  # recorded launches without the disease wait at most 1.2 % for instructions
 
 
 def _global_atomics(kernel: KernelFacts, where: Where) -> Iterator[Finding]:
