@@ -68,7 +68,6 @@ def test_the_unit_that_binds_is_told_and_how_busy_the_tensor_cores_are() -> None
 def test_a_hot_line_of_a_header_is_told_with_the_line_that_it_was_inlined_into() -> None:
     caller = SourceLine("v = hsin(v);", "k.cu", 9, 17)
     hot = HotLine("", 90, 45.0, "cuda_fp16.hpp", 2801, stalls={"wait": 80.0}, called_from=caller)
-    told = profile(
-        ProfileAnswer("profiled", "", KernelReport("r", digest=Digest("k", "compute", "", hot_lines=(hot,))))
-    )
-    assert told.hot_lines == ("45 % of samples at cuda_fp16.hpp:2801: , inlined at line 17: v = hsin(v); [wait 80 %]",)
+    seen = Digest("k", "compute", "", hot_lines=(hot,))
+    told = profile(ProfileAnswer("profiled", "", KernelReport("r", digest=seen)))
+    assert told.hot_lines == ("45 % of samples at cuda_fp16.hpp:2801, inlined at line 17: v = hsin(v); [wait 80 %]",)
