@@ -18,7 +18,7 @@ from ncu_server.profiler.evidence import (
     worst,
     worst_by_opcode,
 )
-from ncu_server.profiler.facts import KernelFacts
+from ncu_server.profiler.facts import KernelFacts, LineFact
 from ncu_server.profiler.metrics import value
 from ncu_server.wire.profiling import Finding
 
@@ -126,8 +126,15 @@ def _integer_division(kernel: KernelFacts, where: Where) -> Iterator[Finding]:
         return
     words = f"integer divisions and remainders take about {min(100 * share, 100):.0f} % of the instructions"
     words += ": divide by constants or powers of two, keep indices in 32 bits, or count on instead"
-    blamed = worst_by_opcode(kernel.lines, ANY_DIVISION)
+    blamed = worst_by_opcode([line for line in kernel.lines if _divides(line)], ANY_DIVISION)
     yield Finding(trouble="integer_division", words=words, place=place(blamed, where))
+
+
+def _divides(line: LineFact) -> bool:
+    """Whether a division can be read at a line, or its text is not known: nvcc 13 puts the code of a division in 64
+    bits at an earlier line, which is then not to blame."""
+    code = line.text if (line.file or "").endswith(".py") else line.text.partition("//")[0]
+    return not line.text or line.called_from is not None or "/" in code or "%" in code
 
 
 def _instruction_cache(kernel: KernelFacts, where: Where) -> Iterator[Finding]:
