@@ -125,7 +125,7 @@ DISEASES = (
         "torch.rand(1 << 22, dtype=torch.float64)",
         "1 << 22",
     ),
-    Disease("healthy_reduction", None, BUSY, "x.sum().reshape(1)", "torch.randn(1 << 27)", "1"),
+    Disease("healthy_reduction", None, BUSY, "x.sum().reshape(1)", "torch.ones(1 << 27)", "1"),
     Disease("uncoalesced", "uncoalesced", WAITING, "x.t().contiguous()", "torch.randn(8192, 8192)", "8192, 8192"),
     Disease("strided_stores", "uncoalesced", WAITING, "x.t().contiguous()", "torch.randn(8192, 8192)", "8192, 8192"),
     Disease(
@@ -184,7 +184,7 @@ DISEASES = (
         "integer_division",
         WAITING,
         "x + y[:256].view(-1, 1, 1) + y[:56]",
-        "torch.randn(64, 256, 56, 56), torch.randn(256)",
+        "torch.ones(64, 256, 56, 56), torch.ones(256)",
         "64, 256, 56, 56",
         ("x", "y"),
     ),

@@ -47,7 +47,7 @@ class SourceLine:
     def __str__(self) -> str:
         if self.candidate_line is not None:
             return f"line {self.candidate_line}: {self.text}"
-        return f"{self.file}:{self.line}: {self.text}" if self.file else self.text
+        return ": ".join(filter(None, (f"{self.file}:{self.line}" if self.file else "", self.text)))
 
 
 @dataclass(frozen=True, slots=True)

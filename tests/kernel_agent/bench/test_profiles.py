@@ -2,7 +2,17 @@
 
 from dataclasses import replace
 
-from kernel_agent.bench.profiles import Compiled, Digest, KernelReport, Launch, Loop, ProfileAnswer, profile
+from kernel_agent.bench.profiles import (
+    Compiled,
+    Digest,
+    HotLine,
+    KernelReport,
+    Launch,
+    Loop,
+    ProfileAnswer,
+    SourceLine,
+    profile,
+)
 
 
 def test_below_counters_the_profile_says_what_it_is_and_claims_no_bound() -> None:
@@ -53,3 +63,11 @@ def test_the_unit_that_binds_is_told_and_how_busy_the_tensor_cores_are() -> None
     assert (
         profile(ProfileAnswer("profiled", "", KernelReport("r", digest=replace(asked, bound="latency")))).unit is None
     )
+
+
+def test_a_hot_line_of_a_header_is_told_with_the_line_that_it_was_inlined_into() -> None:
+    caller = SourceLine("v = hsin(v);", "k.cu", 9, 17)
+    hot = HotLine("", 90, 45.0, "cuda_fp16.hpp", 2801, stalls={"wait": 80.0}, called_from=caller)
+    seen = Digest("k", "compute", "", hot_lines=(hot,))
+    told = profile(ProfileAnswer("profiled", "", KernelReport("r", digest=seen)))
+    assert told.hot_lines == ("45 % of samples at cuda_fp16.hpp:2801, inlined at line 17: v = hsin(v); [wait 80 %]",)

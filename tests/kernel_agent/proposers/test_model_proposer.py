@@ -440,6 +440,12 @@ def test_a_module_that_was_not_traced_and_a_long_graph_are_told_too() -> None:
     assert operators({**GRAPH, "nodes": GRAPH["nodes"] * 40}).endswith("... and 20 more\nreturns sum_1")
 
 
+def test_a_limit_by_operations_names_the_rate_that_made_it() -> None:
+    known = replace(brief().description, bytes=1e6, limit_us=50.0, limit_rate="395 TFLOP/s of TF32 products")
+    text = prompts.render("ideas", **facts(brief(description=known)), count=1, idea_limit=4000)
+    assert "50.0 us, of the operations at 395 TFLOP/s of TF32 products; float32 of split operands" in text
+
+
 def tried(count: int, status: Status | None = Status.PASSED) -> tuple[Outcome, ...]:
     """So many earlier ideas as long as they may be, the first of them the fastest."""
     made = []

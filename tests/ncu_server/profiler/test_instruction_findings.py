@@ -21,13 +21,12 @@ def seen(
     opcodes: Mapping[str, OpcodeFact],
     stalls: Mapping[str, float] | None = None,
     line_stalls: Mapping[str, int] | None = None,
+    text: str = CULPRIT,
     **changed: float | None,
 ) -> KernelDigest:
     """The digest of a launch with these opcodes at line 2 beside PLAIN ones at line 1. `stalls` are shares of all
     waiting, the others are none; metrics go by our own names."""
-    bad = LineFact(
-        file="k.cu", line=2, text=CULPRIT, samples=800, opcodes=dict(opcodes), stalls=dict(line_stalls or {})
-    )
+    bad = LineFact(file="k.cu", line=2, text=text, samples=800, opcodes=dict(opcodes), stalls=dict(line_stalls or {}))
     bad.executed, bad.threads = (sum(column) for column in list(zip(*opcodes.values(), (0, 0, 0), strict=True))[:2])
     good = LineFact(file="k.cu", line=1, text="good();", samples=200, executed=6000, threads=192000, opcodes=PLAIN)
     facts = launch("healthy_sm_90", [bad, good], **({**CALM, **changed}))
@@ -36,7 +35,7 @@ def seen(
     waits |= {f"{STALL}{reason}{PER_ISSUE}": share * 100 for reason, share in shares.items()}
     known = facts.metrics | waits | {"smsp__average_warp_latency_per_inst_issued.ratio": 100.0}
     everything = KernelFacts(name="k", metrics=known, lines=facts.lines, opcodes={**PLAIN, **opcodes})
-    return digest(everything, source=SOURCE)
+    return digest(everything, source=f"good();\n{text}\n")
 
 
 def blamed(found: KernelDigest) -> dict[str, int | None]:
@@ -128,7 +127,9 @@ def test_narrow_accesses_are_blamed_unless_dram_is_busy_anyway() -> None:
 
 @pytest.mark.parametrize(("opcode", "count"), [("I2F.RP", 200), ("I2F.U32.RP", 200), ("I2F.U64.RP", 60)])
 def test_integer_division_is_blamed_by_how_it_is_compiled(opcode: str, count: int) -> None:
-    assert blamed(seen({opcode: OpcodeFact(count * 2, count * 64, 300)})) == {"integer_division": 2}
+    divided = {opcode: OpcodeFact(count * 2, count * 64, 300)}
+    assert blamed(seen(divided, text="i / n;  // why")) == {"integer_division": 2}
+    assert blamed(seen(divided, text="long i;  // 1/2")) == {"integer_division": None}, "the compiler's line is wrong"
     assert not blamed(seen({opcode: OpcodeFact(count // 20, count, 300)}, eligible_warps=2.0))
     assert not blamed(seen({"I2F.S32": OpcodeFact(count * 2, count * 64, 300)}, eligible_warps=2.0))
 
