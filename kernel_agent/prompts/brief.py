@@ -35,6 +35,9 @@ KERNELS = 60
 
 RATE = "of the operations at TF32's rate (bfloat16's for narrow inputs); float32 of split operands takes longer"
 """What a limit by operations counts on a GPU."""
+NARROW_RATE = "of the operations at bfloat16's rate, which is float16's; TF32 takes twice as long"
+"""The same where the reference itself takes less than float32."""
+NARROW = ("tf32", "fp16", "bf16")
 
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
@@ -47,6 +50,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "target": brief.problem.target,
         "arch": device.arch,
         "threads": device.threads,
+        "arithmetic": known.arithmetic or "float32",
         "device": line(_device(known), 800),
         "problem": brief.problem.source,
         "operators": operators(known.graph) if known.graph else "",
@@ -127,7 +131,9 @@ def _of(known: Description) -> str:
     """What the limit counts, and what is within reach."""
     if not _by_operations(known):
         return "at the rate of a copy; streaming kernels reach 85 to 95 % of it"
-    return RATE if target_of(known.device.target).on_gpu else "of the operations"
+    if not target_of(known.device.target).on_gpu:
+        return "of the operations"
+    return NARROW_RATE if known.arithmetic in NARROW else RATE
 
 
 def _time(timing: Timing, known: Description) -> str:
@@ -150,7 +156,7 @@ def _measured(evaluation: Evaluation, known: Description) -> str:
         speedup = versus.speedup
         parts.append(f"{speedup.median:.2f}x {versus.baseline} [{speedup.low:.2f}, {speedup.high:.2f}]")
     if evaluation.error is not None:
-        parts.append(f"error {evaluation.error:.3g} of the 64 allowed")
+        parts.append(f"error {evaluation.error:.3g} of the {evaluation.allowed:.4g} allowed")
     return ", ".join(parts)
 
 
