@@ -40,8 +40,8 @@ class ShapeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class EvaluateAnswer:
-    """The judge's whole answer on one candidate. `precision` says of its `arithmetic` in a sentence. `stages` are seconds
-    by name; times are microseconds."""
+    """The judge's whole answer on one candidate. `precision` says of its `arithmetic` in a sentence. `stages` are
+    seconds by name; times are microseconds."""
 
     status: Status
     log: str = ""
