@@ -25,6 +25,8 @@ from kernel_agent.run.types import (
 )
 
 T = TypeVar("T")
+BOUND = 64.0
+"""Units of error that are allowed where an answer does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class ShapeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class EvaluateAnswer:
-    """The judge's whole answer on one candidate. `stages` are seconds by name; times are microseconds."""
+    """The judge's whole answer on one candidate. `precision` says of its `arithmetic` in a sentence. `stages` are
+    seconds by name; times are microseconds."""
 
     status: Status
     log: str = ""
@@ -47,6 +50,9 @@ class EvaluateAnswer:
     shapes: tuple[ShapeAnswer, ...] = ()
     limit_us: float | None = None
     error: float | None = None
+    allowed: float | None = None
+    arithmetic: str | None = None
+    precision: str = ""
     provenance: JSON = field(default_factory=dict)
     leads: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -60,7 +66,17 @@ class EvaluateAnswer:
         remarks = (*self.notes, *(self.leads if with_leads else ()))
         log = "\n".join([self.log, *remarks]).strip()
         try:
-            found = Evaluation(self.status, log, self.timing, self.versus, self.error, self.provenance, self.stages)
+            found = Evaluation(
+                self.status,
+                log,
+                self.timing,
+                self.versus,
+                self.error,
+                self.provenance,
+                self.stages,
+                self.allowed or BOUND,
+                self.arithmetic,
+            )
         except ValueError as fault:
             raise malformed("evaluate_kernel", fault) from None
         if found.status is Status.PASSED and found.speedup is None:
@@ -91,6 +107,7 @@ class DescribeAnswer:
     notes: tuple[str, ...] = ()
     contract_uri: str | None = None
     limit_rate: str | None = None
+    arithmetic: str | None = None
 
     def description(self, graph: JSON | None, contract: JSON | None) -> Description:
         """What a run keeps of it. Raises ServerError where eager PyTorch was not timed."""
@@ -108,6 +125,7 @@ class DescribeAnswer:
             compiled=next((row.kernels for row in self.baselines if row.kernels), ()),
             contract=contract,
             limit_rate=self.limit_rate,
+            arithmetic=self.arithmetic,
         )
 
 

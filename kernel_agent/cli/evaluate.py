@@ -60,7 +60,9 @@ def lines(found: EvaluateAnswer, problem: Problem) -> Iterator[str]:
         ratios = ", ".join(f"{times(v.speedup)} against {baseline_title(v.baseline)}" for v in shape.versus)
         yield _row("shape", f"{shape.inputs}: {ms(shape.timing.median_us)}, {ratios}")
     if found.error is not None:
-        yield _row("error", f"{found.error:.3g} rounding units, of which 64 are allowed")
+        yield _row("error", f"{found.error:.3g} rounding units, of which {found.allowed or 64:.4g} are allowed")
+    if found.precision:
+        yield _row("precision", found.precision)
     if who := _who(found):
         yield _row("authorship", who)
     if walls := found.provenance.get("walls"):

@@ -354,7 +354,8 @@ def measured(run: Run, retrieval: str | None) -> Iterator[str]:
         yield "limit: the bytes moved once at the measured copy speed, or matrix operations at the measured rate"
     yield (
         "a candidate and eager PyTorch take turns on the same secret inputs; intervals are 95 % of the paired ratio; "
-        "outputs are checked against float64, the error is in rounding units of which 64 are allowed"
+        "outputs are checked against float64, the error is in rounding units of which 64 are allowed, or 4 times what "
+        "the reference errs where it takes TF32 itself"
     )
     if run.confirmations:
         yield (

@@ -93,7 +93,8 @@ def _sentences(sheet: Sheet) -> Iterator[str]:
 def _verified(sheet: Sheet) -> Iterator[str]:
     device, evaluation = sheet.run.description.device, sheet.evaluation
     facts = evaluation.provenance
-    error = "" if evaluation.error is None else f"error {evaluation.error:.3g} of 64 allowed rounding units; "
+    allowed = f"{evaluation.allowed:.4g} allowed rounding units"
+    error = "" if evaluation.error is None else f"error {evaluation.error:.3g} of {allowed}; "
     yield f"Checked: against float64 on secret inputs, drawn anew in fresh processes; {error}{_who(evaluation)}."
     against = [f"{_times(v.speedup)} against {baseline_title(v.baseline)}" for v in evaluation.versus]
     yield f"Measured: {', '.join(against)} on {device.name} ({device.arch}); intervals are 95 %."

@@ -3,6 +3,7 @@
 [[rule]]
 operators = "matmul|gemm|mm"     # a regular expression, searched for in each traced operator's name
 targets = ["cuda", "triton"]     # all where it is left out
+arithmetic = ["tf32"]            # what shows in the reference's own error; all where it is left out
 advice = "Keep the accumulators in registers."
 """
 
@@ -22,13 +23,15 @@ OURS = Path(__file__).parent / "rules.toml"
 
 
 class Advice(BaseModel):
-    """Advice for operators whose name holds `operators`, on `targets`."""
+    """Advice for operators whose name holds `operators`, on `targets`, where the reference computes in one `arithmetic`
+    of these (see Description.arithmetic)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     operators: re.Pattern[str]
     advice: str
     targets: tuple[str, ...] = ()
+    arithmetic: tuple[str, ...] = ()
 
     @field_validator("operators", mode="before")
     @classmethod
@@ -47,10 +50,16 @@ def rules(own: Path | None = None) -> tuple[Advice, ...]:
     return (*(_read(own) if own else ()), *_read(OURS))
 
 
-def chosen(among: Sequence[Advice], operators: Iterable[str], target: str) -> tuple[str, ...]:
+def chosen(
+    among: Sequence[Advice], operators: Iterable[str], target: str, arithmetic: str = "float32"
+) -> tuple[str, ...]:
     """What the rules say of these operators on this target, each rule once, in their order."""
     names = tuple(operators)
-    fitting = (rule for rule in among if not rule.targets or target in rule.targets)
+    fitting = (
+        rule
+        for rule in among
+        if (not rule.targets or target in rule.targets) and (not rule.arithmetic or arithmetic in rule.arithmetic)
+    )
     return tuple(rule.advice.strip() for rule in fitting if any(map(rule.operators.search, names)))
 
 

@@ -36,6 +36,8 @@ KERNELS = 60
 SPLIT = "float32 of split operands takes longer"
 RATE = f"of the operations at TF32's rate (bfloat16's for narrow inputs); {SPLIT}"
 """What a limit by operations counts on a GPU, in runs of before."""
+NARROW = ("tf32", "fp16", "bf16")
+"""Arithmetic of a reference that is answered at the rate that a limit names, without a split."""
 
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
@@ -48,6 +50,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "target": brief.problem.target,
         "arch": device.arch,
         "threads": device.threads,
+        "arithmetic": known.arithmetic or "float32",
         "device": line(_device(known), 800),
         "problem": brief.problem.source,
         "operators": operators(known.graph) if known.graph else "",
@@ -130,7 +133,10 @@ def _of(known: Description) -> str:
         return "at the rate of a copy; streaming kernels reach 85 to 95 % of it"
     if not target_of(known.device.target).on_gpu:
         return "of the operations"
-    return f"of the operations at {known.limit_rate}; {SPLIT}" if known.limit_rate else RATE
+    if not known.limit_rate:
+        return RATE
+    words = f"of the operations at {known.limit_rate}"
+    return words if known.arithmetic in NARROW else f"{words}; {SPLIT}"
 
 
 def _time(timing: Timing, known: Description) -> str:
@@ -153,7 +159,7 @@ def _measured(evaluation: Evaluation, known: Description) -> str:
         speedup = versus.speedup
         parts.append(f"{speedup.median:.2f}x {versus.baseline} [{speedup.low:.2f}, {speedup.high:.2f}]")
     if evaluation.error is not None:
-        parts.append(f"error {evaluation.error:.3g} of the 64 allowed")
+        parts.append(f"error {evaluation.error:.3g} of the {evaluation.allowed:.4g} allowed")
     return ", ".join(parts)
 
 

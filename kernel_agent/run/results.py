@@ -29,6 +29,8 @@ def results(run: tree.Run, directory: Path) -> dict[str, Any]:
         "compile_mode": compiled.baseline if compiled else None,
         "optimization_idea": tree.title(run, winner) if idea else None,
         "error": evaluation.error,
+        "error_allowed": evaluation.allowed,
+        "arithmetic": evaluation.arithmetic,
         "time_us": time_us,
         "reference_us": times.get("eager"),
         "compile_us": compiled.timing.median_us if compiled else None,

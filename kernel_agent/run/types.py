@@ -94,7 +94,8 @@ class Versus:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What the judge says of one source. `error` is in units of float32-style rounding error; 64 is the bound."""
+    """What the judge says of one source. `error` is in units of the reference's own rounding error in full float32, of
+    which so many are `allowed`; `arithmetic` is what the errors are worthy of, such as float32 or tf32."""
 
     status: Status
     log: str
@@ -104,6 +105,8 @@ class Evaluation:
     provenance: JSON = field(default_factory=dict)
     stages: JSON = field(default_factory=dict)
     """Where the judge's time went, in seconds by the stage's name."""
+    allowed: float = 64.0
+    arithmetic: str | None = None
 
     def __post_init__(self) -> None:
         if (self.timing is not None) != (self.status is Status.PASSED):
@@ -286,6 +289,9 @@ class Description:
     """What the problem's calls take and give (see kernel_agent.delivery.contract); None in runs of before."""
     limit_rate: str | None = None
     """The measured rate that made the limit, in words; None in runs of before."""
+    arithmetic: str | None = None
+    """What shows in the reference's own error: `float32`, `tf32` where torch lets cuDNN take it; None where no floats
+    come out, and in runs of before."""
 
     @property
     def bytes_us(self) -> float | None:

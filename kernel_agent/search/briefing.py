@@ -111,7 +111,8 @@ class Briefs:
         """Raises UsageError where the user's rules cannot be read."""
         run = self.run
         operators = operators_of(run.problem, run.description)
-        self._advice = chosen(rules(run.settings.prompt_rules), operators, run.problem.target)
+        arithmetic = run.description.arithmetic or "float32"
+        self._advice = chosen(rules(run.settings.prompt_rules), operators, run.problem.target, arithmetic)
 
     async def for_ideas(
         self, parent: Trial, round: int, before: Sequence[Idea] = (), second_parent: str | None = None

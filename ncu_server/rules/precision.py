@@ -104,10 +104,11 @@ def sequential(length: int, count: int, mixed: float) -> float:
     The sum of j terms of size t is j t where they have one sign, and about sqrt(j) t where they have either. Rounding
     each such sum errs t u sqrt(length^3 / 18) in all, or t u sqrt(length^2 / 12), where the whole is length t, or
     sqrt(length) t. `mixed`, length x the mean square of the terms over that of the sums, is next to 0 for the first and
-    about 1 for the second. With a chance of TAIL one of the sums is beyond `largest_of` it. The worst case is u length
-    (N. J. Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2).
+    about 1 for the second, whose variance is taken twice: sums of either sign wander, and few wander far. With a chance
+    of about TAIL one of the sums is beyond `largest_of` it. The worst case is u length (N. J. Higham, "Accuracy and
+    Stability of Numerical Algorithms", 2002, section 4.2).
     """
-    each = math.sqrt(length * (max(1 - mixed, 0.0) / 18 + mixed / 12))
+    each = math.sqrt(length * (max(1 - mixed, 0.0) / 18 + 2 * mixed / 12))
     return largest_of(count, TAIL) * BY_NAME["float32"].roundoff * each
 
 

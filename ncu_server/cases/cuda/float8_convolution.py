@@ -1,5 +1,5 @@
 """
-problem: convolution
+problem: wide_convolution
 kernel: cuda_convolution
 kind: lower precision
 expect: wrong

@@ -45,7 +45,7 @@ class Convolution(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.conv = nn.Conv2d(32, 32, 3, padding=1, bias=False)
+        self.conv = nn.Conv2d(64, 64, 3, padding=1, bias=False)
 
     def forward(self, x):
         out = torch.empty_like(x, memory_format=torch.contiguous_format)

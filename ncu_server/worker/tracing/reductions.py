@@ -54,8 +54,7 @@ PRODUCTS = {
 class Reductions(TorchDispatchMode):  # type: ignore[misc, valid-type]
     """Inside, `longest` becomes the most terms that an operator on floats adds up for one element, `mixed` how much
     they cancel (see rules.precision.sequential; 1 where it is not known), `products` the kinds of float32 products that
-    run.
-    """
+    run."""
 
     def __init__(self) -> None:
         super().__init__()

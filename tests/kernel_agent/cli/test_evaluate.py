@@ -167,6 +167,7 @@ ANSWER: dict[str, Any] = {
     "log": "",
     "leads": ["it reads the clock"],
     "error": 0.5,
+    "precision": "The kernel is as exact as float32.",
     "timing": {"median_us": 50.0, "low_us": 49.0, "high_us": 51.0, "samples": 20},
     "versus": [
         {
@@ -205,6 +206,7 @@ def test_a_verdict_in_a_person_s_words() -> None:
         "speed-up     1.50x [1.49, 1.51] against torch.compile (0.075 ms): faster",
         "time         0.05 ms [0.049, 0.051], 20 blocks",
         "error        0.5 rounding units, of which 64 are allowed",
+        "precision    The kernel is as exact as float32.",
         "authorship   hybrid: 75% in kernels of its own, 25% in library code, the most in aten::mm",
         "walls        files; not: network",
         "note         degenerate problem",

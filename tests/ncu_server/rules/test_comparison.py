@@ -127,7 +127,7 @@ def test_the_judge_sees_where_values_are_off(monkeypatch: pytest.MonkeyPatch) ->
     from ncu_server.worker import comparer
     from ncu_server.worker.checking import tolerance
 
-    monkeypatch.setattr(comparer, "CHUNK", 7)
+    monkeypatch.setitem(comparer.CHUNK, "cpu", 7)
     want = torch.ones(4, 10)
     have = want.clone()
     have[1:3, 8:] = 0.0

@@ -2,9 +2,11 @@
 
 import math
 
+import numpy
 import pytest
 import torch
 
+from ncu_server.rules import precision
 from ncu_server.rules.comparison import BOUND
 from ncu_server.worker import comparer
 from ncu_server.worker.checking import tolerance
@@ -121,3 +123,64 @@ def test_float64_may_be_added_up_in_another_order_and_not_in_float32() -> None:
     blocks = torch.cat([exact[:64], (exact[63] + (exact[64:] - exact[63]))])
     assert float(tolerance.errors(exact, blocks + 500 * 2.0**-52 * exact, units).max()) < BOUND
     assert float(tolerance.errors(exact, exact.float().double(), units).max()) > BOUND
+
+
+def cut(x: torch.Tensor, bits: int) -> torch.Tensor:
+    """Rounded to what is left of a float32's mantissa without these bits."""
+    return ((x.view(torch.int32) + (1 << (bits - 1))) & -(1 << bits)).view(torch.float32)
+
+
+def float8(x: torch.Tensor) -> torch.Tensor:
+    scale = 448 / x.abs().max()
+    return (x * scale).to(torch.float8_e4m3fn).float() / scale
+
+
+FORMATS = {"tf32": lambda x: cut(x, 13), "fp16": lambda x: x.half(), "bf16": lambda x: x.bfloat16(), "fp8": float8}
+
+
+def found(exact: torch.Tensor, have: torch.Tensor, run: tolerance.Run) -> tuple[bool, str | None]:
+    """Whether it passes, and what it is worthy of."""
+    made = tolerance.budget(run)
+    assert made is not None
+    units, behind = made
+    share = float(tolerance.errors(exact, have.double(), units).max())
+    return share <= BOUND, precision.worthy(share * behind["allowed"] / BOUND, behind)
+
+
+@pytest.mark.parametrize("inner", [288, 4096])
+@pytest.mark.parametrize("name", FORMATS)
+def test_operands_as_narrow_as_the_reference_s_pass_and_no_narrower(name: str, inner: int) -> None:
+    a, b = noise(128, inner).float(), noise(inner, 128).float().flip(1)
+    exact, full, narrow = a.double() @ b.double(), a @ b, cut(a, 13) @ cut(b, 13)
+    have = FORMATS[name](a).double() @ FORMATS[name](b).double()
+    worth = "tf32" if name == "fp16" else name
+    assert found(exact, have, tolerance.Run(full, exact, None, inner)) == (False, worth)
+    tf32 = tolerance.Run(narrow, exact, full, inner, 1.0, "tf32")
+    assert found(exact, have, tf32) == (name in ("tf32", "fp16"), worth)
+    assert found(exact, full, tf32) == (True, "float32")
+    bf16 = tolerance.Run(a.bfloat16().float() @ b.bfloat16().float(), exact, full, inner, 1.0, "bf16")
+    assert found(exact, have, bf16) == (name != "fp8", worth)
+
+
+@pytest.mark.parametrize("name", ["tf32", "fp16", "bf16"])
+def test_a_long_sum_may_be_a_plain_loop_and_not_of_rounded_terms(name: str) -> None:
+    x = noise(16, 1 << 17).float()
+    exact, got = x.double().sum(1), x.sum(1)
+    run = tolerance.Run(got, exact, None, 1 << 17)
+    loop = torch.from_numpy(numpy.add.accumulate(x.numpy(), axis=1)[:, -1])
+    assert found(exact, loop, run) == (True, "float32")
+    assert not found(exact, FORMATS[name](x).double().sum(1), run)[0]
+
+
+def test_a_long_sum_of_one_sign_may_err_what_a_plain_loop_does() -> None:
+    x = noise(64, 1 << 17).float().abs()
+    exact, got = x.double().sum(1), x.sum(1)
+    loop = torch.from_numpy(numpy.add.accumulate(x.numpy(), axis=1)[:, -1])
+    assert found(exact, loop, tolerance.Run(got, exact, None, 1 << 17, 0.0)) == (True, "float32")
+    assert not found(exact, loop, tolerance.Run(got, exact))[0], "no long sum was traced"
+
+
+def test_no_sum_widens_what_is_allowed_more_than_fourfold() -> None:
+    x = noise(64)
+    made = tolerance.budget(tolerance.Run(x.float(), x, None, 1 << 40))
+    assert made is not None and made[1]["allowed"] == pytest.approx(4 * BOUND)
