@@ -272,7 +272,7 @@ def _stage() -> Iterator[OnProgress]:
 
     console = Console(stderr=True, highlight=False)
     with console.status("starting") as status:
-        yield status.update
+        yield lambda stage: status.update(stage.message)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import argparse
 import ast
 import asyncio
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -25,6 +26,9 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel
+
+from ncu_server.machine.lease import Lease
+from ncu_server.tools.state import report
 
 EAGER_US, COMPILE_US, TIE = 100.0, 80.0, 0.06
 FAILURES = ("build_error", "run_error", "wrong", "timeout", "suspect")
@@ -127,7 +131,7 @@ def verdict(source: str, baselines: list[str]) -> dict[str, Any]:
 
 def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer:
     mcp = MCPServer("scripted-bench")
-    device = asyncio.Lock()
+    device = Lease(1)
     seen = 0
 
     @mcp.tool()
@@ -211,9 +215,14 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
             died.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         refuse(candidate)
-        await context.report_progress(0, 2, "building")
-        async with device:
-            await context.report_progress(1, 2, "timing")
+        counted = itertools.count()
+
+        async def progress(message: str, *, ahead: int | None = None) -> None:
+            await report(context, next(counted), message, ahead)
+
+        await progress("building")
+        async with device.alone(progress):
+            await progress("timing")
             await asyncio.sleep(delay)
         entry = {"source": candidate, "fresh": fresh, "baselines": baselines, "pid": os.getpid()}
         with log.open("a") as file:
