@@ -142,7 +142,6 @@ ASKED: Mapping[str, tuple[type[BaseModel], Mapping[str, Any]]] = types.MappingPr
             profiling.ProfileResult,
             {"candidates": ["a", "# crashes"], "problem": "# profiler", "target": "cpu"},
         ),
-        "read_report": (profiling.KernelReport, {"report": "r"}),
     }
 )
 

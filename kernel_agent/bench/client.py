@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -113,24 +112,20 @@ class BenchClient:
         return found
 
     async def _profiled(self, problem: Problem, sources: list[str], on_progress: OnProgress) -> list[Profile]:
-        asked = {"candidates": sources, "problem": problem.source, "target": problem.target, "timeout_s": PROFILE_S}
+        asked: dict[str, Any] = {"candidates": sources, "problem": problem.source, "target": problem.target}
+        asked["timeout_s"] = PROFILE_S
         try:
+            if await self._server.takes("profile_kernel", "whole"):  # servers of before cut what is long
+                asked["whole"] = True
             answer = await self._server.call("profile_kernel", asked, on_progress, PROFILE_S * (len(sources) + 1))
             rows = parse(ProfileKernelAnswer, answer).profiles
             if len(rows) != len(sources):
                 raise malformed("profile_kernel", f"{len(rows)} profiles of {len(sources)} candidates")
-            return [profiles.profile(await self._whole(row)) for row in rows]
+            return [profiles.profile(row) for row in rows]
         except Unavailable as fault:
             if self._server.is_lost:
                 raise
             raise Unprofiled(str(fault)) from None  # it lives, and measures on
-
-    async def _whole(self, row: profiles.ProfileAnswer) -> profiles.ProfileAnswer:
-        """The answer with its report in full: one that is told among others is cut to what a call may hold."""
-        if row.report is None or row.report.report_id is None:
-            return row
-        whole = await self._server.call("read_report", {"report": row.report.report_id})
-        return replace(row, report=parse(profiles.KernelReport, whole))
 
     async def _judge(
         self, problem: Problem, source: str, baselines: list[str], fresh: bool, on_progress: OnProgress

@@ -107,6 +107,15 @@ class Connection:
         except (MCPError, ValueError) as error:
             raise ServerError(f"The measuring server's resource {uri} cannot be read: {error}.") from None
 
+    async def takes(self, tool: str, argument: str) -> bool:
+        """Whether this server's tool has an argument of that name."""
+        client = await asyncio.shield(self._line)
+        try:
+            tools = (await client.list_tools()).tools
+        except MCPError as error:
+            raise ServerError(f"The measuring server does not say what it can do: {error}.") from None
+        return any(argument in one.input_schema.get("properties", ()) for one in tools if one.name == tool)
+
     async def call(
         self, tool: str, arguments: dict[str, Any], on_progress: OnProgress = ignore, patience_s: float | None = None
     ) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ncu_server.compiler import compile
 from ncu_server.errors import Code, Refusal
-from ncu_server.profiler import ncu, profile
+from ncu_server.profiler import ncu, profile, render
 from ncu_server.tools.arguments import RUNS_CODE
 from ncu_server.tools.state import ToolContext, served, state
 from ncu_server.tools.surface import Surface
@@ -44,16 +44,21 @@ def add(mcp: Surface) -> None:
             str | None, Field(description="`sm_90` or another: where there is no GPU, what to compile for and look at")
         ] = None,
         timeout_s: Annotated[float, Field(gt=0, le=3600, description="limit for each run of ncu and each build")] = 300,
+        whole: Annotated[
+            bool, Field(description="for programs: every report in full; by default they are cut to fit a model")
+        ] = False,
     ) -> profiling.ProfileResult:
         """Say why kernels take as long as they do: counters of each launch, what bounds it, which line is to blame."""
         here, selection = state(ctx), ncu.Selection(detail, kernel_regex, launch_skip, launch_count, clock)
         async with served(ctx, None) as progress:
             if command:
-                return await profile.command(
+                result = await profile.command(
                     here.workshop.machine, here.reports, command, folder, selection, timeout_s, progress
                 )
-            if not candidates or problem is None:
+            elif candidates and problem is not None:
+                sources = tuple(compile.candidate_of(here.kept, one) for one in candidates)
+                request = profile.ProfileRequest(sources, problem, target, selection, timeout_s, arch)
+                result = await profile.profile(here.workshop, here.reports, request, progress)
+            else:
                 raise Refusal(Code.BAD_ARGUMENT, "give candidates and their problem, or a command")
-            sources = tuple(compile.candidate_of(here.kept, given) for given in candidates)
-            request = profile.ProfileRequest(sources, problem, target, selection, timeout_s, arch)
-            return await profile.profile(here.workshop, here.reports, request, progress)
+            return result if whole else render.brief(result)

@@ -239,27 +239,26 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
         return Answer(checks=checks, torch="none", seconds=0.0)
 
     @mcp.tool()
-    async def profile_kernel(candidates: list[str], problem: str, target: str, timeout_s: float = 300) -> Answer:
+    async def profile_kernel(
+        candidates: list[str], problem: str, target: str, timeout_s: float = 300, whole: bool = False
+    ) -> Answer:
         if target == "cpu" and "# profiler" not in problem:
             raise ToolError("NO_PROFILER: the cpu target has no counters; look at the times")
         for candidate in candidates:
             refuse(candidate)
         with log.open("a") as file:
             file.write(json.dumps({"profiled": candidates, "pid": os.getpid()}) + "\n")
-        return Answer(profiles=[profiled(candidate) for candidate in candidates], refused=[], seconds={}, notes=[])
-
-    @mcp.tool()
-    async def read_report(report: str) -> Answer:
-        return Answer(**report_of(report, whole=True))
+        found = [profiled(candidate, whole) for candidate in candidates]
+        return Answer(profiles=found, refused=[], seconds={}, notes=[])
 
     return mcp
 
 
-def profiled(source: str) -> dict[str, Any]:
+def profiled(source: str, whole: bool) -> dict[str, Any]:
     if "# crashes" in source:
         return {"target": "candidate", "status": "run_error", "log": "Traceback\nRuntimeError: no", "report": None}
     name = hashlib.sha256(source.encode()).hexdigest()[:12]
-    return {"target": "candidate", "status": "profiled", "log": "", "report": report_of(name, whole=False)}
+    return {"target": "candidate", "status": "profiled", "log": "", "report": report_of(name, whole)}
 
 
 def report_of(name: str, whole: bool) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.bench.client import BenchClient
+from kernel_agent.bench.connection import Connection
 from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
 from kernel_agent.interfaces import Stage
 from kernel_agent.run.journal import LOG
@@ -74,7 +75,7 @@ async def test_a_call_that_waits_for_the_device_is_told_its_place_as_a_number(tm
     assert stages == [Stage("building"), Stage("queued behind 1", 1)]
 
 
-async def test_candidates_are_profiled_in_one_call_and_their_reports_read_in_full(tmp_path: Path) -> None:
+async def test_candidates_are_profiled_in_one_call_and_their_reports_come_whole(tmp_path: Path) -> None:
     problem = Problem("relu", "# profiler", "cpu")
     async with BenchClient(server(tmp_path), tmp_path) as bench:
         first, second = await bench.profile(problem, ["a", "# crashes"])
@@ -86,6 +87,12 @@ async def test_candidates_are_profiled_in_one_call_and_their_reports_read_in_ful
     assert second.bound == "unknown" and second.why == "not profiled (run error): RuntimeError: no"
     rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [row["profiled"] for row in rows] == [["a", "# crashes"]]
+
+
+async def test_only_arguments_that_a_server_s_tool_has_are_given_to_it(tmp_path: Path) -> None:
+    async with Connection(server(tmp_path), tmp_path, 60) as connection:
+        takes = [await connection.takes("profile_kernel", name) for name in ("whole", "other")]
+        assert takes == [True, False] and not await connection.takes("other", "whole")
 
 
 async def test_more_candidates_than_a_call_may_hold_are_profiled_in_several(tmp_path: Path) -> None:

@@ -128,6 +128,15 @@ async def test_several_candidates_share_a_start_and_each_has_a_report_of_its_own
     assert sources[0].splitlines()[finding["place"]["candidate_line"] - 1].strip() == text
 
 
+async def test_a_program_gets_all_reports_whole_in_one_call_and_a_model_what_fits(nsight: Server) -> None:
+    given = {"candidates": [bidding("launches") + f"# {n}\n" for n in range(6)], "problem": SCALE_ADD}
+    cut = [p["report"]["digest"] for p in (await profiled(nsight, **given))["profiles"]]
+    answer = (await nsight.call("profile_kernel", whole=True, **given)).structured_content
+    assert answer is not None and None in cut
+    whole = [p["report"]["digest"] for p in answer["profiles"]]
+    assert None not in whole and len(json.dumps(whole[0])) > len(json.dumps(cut[0]))
+
+
 async def test_a_crash_in_a_batch_costs_only_the_candidate_that_crashed(nsight: Server) -> None:
     said: list[str] = []
 
