@@ -131,9 +131,8 @@ class BenchClient:
         self, problem: Problem, source: str, baselines: list[str], fresh: bool, on_progress: OnProgress
     ) -> Evaluation:
         answer = await self._answer(problem, source, on_progress, baselines=baselines, fresh=fresh)
-        return parse(EvaluateAnswer, answer).evaluation(
-            with_leads=not fresh
-        )  # our code in a delivered file gives leads
+        found = parse(EvaluateAnswer, answer)
+        return found.evaluation(with_warnings=not fresh)  # our own code in a delivered file is warned of
 
     async def _answer(
         self, problem: Problem, source: str, on_progress: OnProgress, **more: list[str] | str | bool

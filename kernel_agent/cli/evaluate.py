@@ -67,8 +67,8 @@ def lines(found: EvaluateAnswer, problem: Problem) -> Iterator[str]:
         yield _row("walls", str(walls))
     for note in found.notes:
         yield _row("note", note)
-    for lead in found.leads:
-        yield _row("lead", lead)
+    for warning in found.warnings:
+        yield _row("warning", warning)
     if took := [f"{name} {found.stages[key]:.1f} s" for key, name in STAGES.items() if found.stages.get(key)]:
         yield _row("took", ", ".join(took))
     if found.status is Status.PASSED:

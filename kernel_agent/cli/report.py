@@ -15,7 +15,6 @@ from rich.text import Text
 
 from kernel_agent import text
 from kernel_agent.delivery import BEST
-from kernel_agent.prompts.log_excerpt import excerpt
 from kernel_agent.run import tree
 from kernel_agent.run.events import (
     Confirmed,
@@ -63,9 +62,9 @@ def times(interval: Interval | None) -> str:
 def found(evaluation: Evaluation) -> str:
     """An evaluation in a few words: the time and speed-up, or the status and the first line of the log that matters."""
     if evaluation.timing is None:
-        log = excerpt(evaluation.log, "") if evaluation.status is Status.BUILD_ERROR else evaluation.log
-        said = text.line(next(iter(log.strip().splitlines()), ""), 100)
-        return f"{evaluation.status}{': ' if said else ''}{said}"
+        rows = [*map(str, evaluation.diagnostics), *evaluation.log.strip().splitlines()]
+        first = text.line(next(iter(rows), ""), 100)
+        return f"{evaluation.status}{': ' if first else ''}{first}"
     return f"{ms(evaluation.timing.median_us)} {evaluation.speedup or 0:.2f}x"
 
 

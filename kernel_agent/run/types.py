@@ -93,6 +93,23 @@ class Versus:
 
 
 @dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """What a compiler said of a line, `candidate_line` in the candidate; `notes` are the rows that it added."""
+
+    severity: Literal["error", "warning", "remark"]
+    text: str
+    file: str | None = None
+    line: int | None = None
+    source: str | None = None
+    candidate_line: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}: " if self.line is not None else ""
+        return f"{place}{self.severity}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """What the judge says of one source. `error` is in units of float32-style rounding error; 64 is the bound."""
 
@@ -104,6 +121,8 @@ class Evaluation:
     provenance: JSON = field(default_factory=dict)
     stages: JSON = field(default_factory=dict)
     """Where the judge's time went, in seconds by the stage's name."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """The errors of compilers, which stand in the log too; none in runs of before."""
 
     def __post_init__(self) -> None:
         if (self.timing is not None) != (self.status is Status.PASSED):

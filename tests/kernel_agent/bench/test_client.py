@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from kernel_agent.bench.answers import EvaluateAnswer, parse
 from kernel_agent.bench.client import BenchClient
 from kernel_agent.bench.connection import Connection
 from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
 from kernel_agent.interfaces import Stage
 from kernel_agent.run.journal import LOG
-from kernel_agent.run.types import Evaluation, Problem, Status
+from kernel_agent.run.types import Diagnostic, Evaluation, Problem, Status
 from tests.support.scripted_run import DESCRIPTION, PROBLEM, ROOT
 
 
@@ -125,6 +126,16 @@ async def test_a_failed_kernel_is_a_result(tmp_path: Path) -> None:
         evaluation = await bench.evaluate(PROBLEM, "# verdict: build_error")
     assert (evaluation.status, evaluation.timing) == (Status.BUILD_ERROR, None)
     assert evaluation.log.startswith("scripted build_error")
+
+
+def test_a_compilers_errors_and_the_warnings_by_either_name_are_kept() -> None:
+    said = [{"severity": kind, "text": kind, "line": 3, "candidate_line": 9} for kind in ("error", "warning")]
+    row = {"status": "build_error", "log": "log", "notes": ["note"], "leads": ["warned"]}
+    for answer in (row, row | {"warnings": ["warned"], "diagnostics": said}):
+        evaluation = parse(EvaluateAnswer, answer).evaluation(with_warnings=True)
+        assert evaluation.log == "log\nnote\nwarned"
+    assert evaluation.diagnostics == (Diagnostic("error", "error", line=3, candidate_line=9),)
+    assert "warned" not in parse(EvaluateAnswer, row).evaluation(with_warnings=False).log
 
 
 async def test_the_environment_is_read_and_keys_stay_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
