@@ -151,7 +151,7 @@ class KernelAgent:
         async with AsyncExitStack() as stack:
             model = None
             if (provider := provider_of(settings)) != "templates":
-                from kernel_agent.llm.providers import open_model
+                from kernel_agent.llm.open_model import open_model
 
                 opened = open_model(provider, settings, journal, journal.directory, self._notice, budget)
                 model = await stack.enter_async_context(opened)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import UsageError
+from kernel_agent.providers import KEYS
 from kernel_agent.settings import PREFIX, Settings, is_key, load_settings, models_of, resumed, rows
 from tests.support.paths import ROOT
 
@@ -81,6 +82,12 @@ def test_every_setting_has_its_sentence_and_its_variable() -> None:
     assert [row.name for row in table] == list(Settings.model_fields)
     assert all(row.sentence.endswith(".") and row.variable.isupper() and row.type for row in table)
     assert {row.variable for row in table if is_key(row.name)} >= {"OPENAI_API_KEY", "GEMINI_API_KEY"}
+
+
+def test_the_keys_of_providers_are_settings_by_their_rows_and_all_are_secret() -> None:
+    table = {row.name: (row.variable, row.sentence) for row in rows()}
+    assert len(KEYS) >= 5 and all(table[key.setting] == (key.variable, key.sentence) for key in KEYS)
+    assert {name for name in table if is_key(name)} == {*(key.setting for key in KEYS), "ncu_server_token"}
 
 
 def test_the_example_environment_file_names_every_setting() -> None:

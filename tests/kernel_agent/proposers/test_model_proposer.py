@@ -22,8 +22,8 @@ from pydantic import TypeAdapter
 from kernel_agent import prompts
 from kernel_agent.errors import ProviderError, UsageError
 from kernel_agent.llm.model import Malformed, Model
+from kernel_agent.llm.open_model import open_model
 from kernel_agent.llm.openai_compatible import Endpoint
-from kernel_agent.llm.providers import open_model
 from kernel_agent.prompts.brief import TRIED, facts, operators
 from kernel_agent.proposers.model_proposer import REPAIRS, ModelProposer
 from kernel_agent.replies import read_ideas, read_module
