@@ -16,12 +16,12 @@ from mcp import Client, stdio_client
 from pydantic import BaseModel
 
 from kernel_agent.bench import answers, profiles
-from kernel_agent.bench.connection import AHEAD
+from kernel_agent.bench.connection import AHEAD, WHOLE
 from kernel_agent.bench.environment import Environment
 from kernel_agent.bench.transport import command
 from kernel_agent.cli.evaluate import STAGES
 from kernel_agent.run.budget import JUDGING
-from ncu_server.wire import evaluation, profiling, progress
+from ncu_server.wire import evaluation, meta, profiling
 from tests.support.paths import ROOT
 
 PAIRS: list[tuple[type, type[BaseModel]]] = [
@@ -102,8 +102,8 @@ def test_the_stages_that_the_agent_adds_up_are_the_server_s() -> None:
     assert {*STAGES, *JUDGING} <= set(evaluation.Stages.model_fields)
 
 
-def test_the_agent_reads_the_place_in_the_queue_where_the_server_puts_it() -> None:
-    assert AHEAD == progress.AHEAD
+def test_both_ends_have_the_same_keys_in_meta() -> None:
+    assert (AHEAD, WHOLE) == (meta.AHEAD, meta.WHOLE)
 
 
 def test_no_field_of_an_answer_is_read_by_a_key_which_the_walk_would_not_see() -> None:

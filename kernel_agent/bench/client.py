@@ -112,12 +112,10 @@ class BenchClient:
         return found
 
     async def _profiled(self, problem: Problem, sources: list[str], on_progress: OnProgress) -> list[Profile]:
-        asked: dict[str, Any] = {"candidates": sources, "problem": problem.source, "target": problem.target}
-        asked["timeout_s"] = PROFILE_S
+        asked = {"candidates": sources, "problem": problem.source, "target": problem.target, "timeout_s": PROFILE_S}
         try:
-            if await self._server.takes("profile_kernel", "whole"):  # servers of before cut what is long
-                asked["whole"] = True
-            answer = await self._server.call("profile_kernel", asked, on_progress, PROFILE_S * (len(sources) + 1))
+            patience_s = PROFILE_S * (len(sources) + 1)
+            answer = await self._server.call("profile_kernel", asked, on_progress, patience_s, whole=True)
             rows = parse(ProfileKernelAnswer, answer).profiles
             if len(rows) != len(sources):
                 raise malformed("profile_kernel", f"{len(rows)} profiles of {len(sources)} candidates")

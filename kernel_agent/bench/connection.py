@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 START_S = 120.0
 """Seconds a server may take to answer for the first time."""
 
-AHEAD = "ncu-server/ahead"
-"""Where a progress notification says, in its `_meta`, how many are ahead of a call that waits its turn."""
+AHEAD, WHOLE = "ncu-server/ahead", "ncu-server/whole"
+"""Where in `_meta` a notification says how many are ahead of a call, and a call that nothing of a report be cut."""
 
 REFUSAL = re.compile(r"(?:Error executing tool \w+: )?([A-Z_]+): (.+)", re.DOTALL)
 REFUSALS: dict[str, type[KernelAgentError]] = {
@@ -107,20 +107,17 @@ class Connection:
         except (MCPError, ValueError) as error:
             raise ServerError(f"The measuring server's resource {uri} cannot be read: {error}.") from None
 
-    async def takes(self, tool: str, argument: str) -> bool:
-        """Whether this server's tool has an argument of that name."""
-        client = await asyncio.shield(self._line)
-        try:
-            tools = (await client.list_tools()).tools
-        except MCPError as error:
-            raise ServerError(f"The measuring server does not say what it can do: {error}.") from None
-        return any(argument in one.input_schema.get("properties", ()) for one in tools if one.name == tool)
-
     async def call(
-        self, tool: str, arguments: dict[str, Any], on_progress: OnProgress = ignore, patience_s: float | None = None
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        on_progress: OnProgress = ignore,
+        patience_s: float | None = None,
+        whole: bool = False,
     ) -> dict[str, Any]:
-        """Call a tool, and again on a new server where this one is lost; its structured answer."""
+        """Call a tool, and again on a new server where this one is lost; its structured answer, `whole` or cut."""
         token = f"call-{next(self._tokens)}"
+        meta: Any = {"progress_token": token} | ({WHOLE: True} if whole else {})
         self._listeners[token] = on_progress
         self._in_flight += 1
         try:
@@ -129,7 +126,7 @@ class Connection:
                 client = await asyncio.shield(line)
                 wait = (patience_s or self._timeout_s) * (self._in_flight + 1) + 60
                 try:
-                    return _answer(tool, await client.call_tool(tool, arguments, wait, meta={"progress_token": token}))
+                    return _answer(tool, await client.call_tool(tool, arguments, wait, meta=meta))
                 except MCPError as error:
                     if error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
                         why = self._refusal or error

@@ -13,6 +13,7 @@ from ncu_server.tools.arguments import RUNS_CODE
 from ncu_server.tools.state import ToolContext, served, state
 from ncu_server.tools.surface import Surface
 from ncu_server.wire import profiling
+from ncu_server.wire.meta import WHOLE
 
 
 def add(mcp: Surface) -> None:
@@ -44,9 +45,6 @@ def add(mcp: Surface) -> None:
             str | None, Field(description="`sm_90` or another: where there is no GPU, what to compile for and look at")
         ] = None,
         timeout_s: Annotated[float, Field(gt=0, le=3600, description="limit for each run of ncu and each build")] = 300,
-        whole: Annotated[
-            bool, Field(description="for programs: every report in full; by default they are cut to fit a model")
-        ] = False,
     ) -> profiling.ProfileResult:
         """Say why kernels take as long as they do: counters of each launch, what bounds it, which line is to blame."""
         here, selection = state(ctx), ncu.Selection(detail, kernel_regex, launch_skip, launch_count, clock)
@@ -61,4 +59,4 @@ def add(mcp: Surface) -> None:
                 result = await profile.profile(here.workshop, here.reports, request, progress)
             else:
                 raise Refusal(Code.BAD_ARGUMENT, "give candidates and their problem, or a command")
-            return result if whole else render.brief(result)
+            return result if (ctx.request_context.meta or {}).get(WHOLE) else render.brief(result)

@@ -18,7 +18,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine.lease import Progress
 from ncu_server.profiler.reports import Reports
-from ncu_server.wire.progress import AHEAD
+from ncu_server.wire.meta import AHEAD
 
 HEARTBEAT_S = 5.0
 

@@ -29,6 +29,7 @@ from pydantic import BaseModel
 
 from ncu_server.machine.lease import Lease
 from ncu_server.tools.state import report
+from ncu_server.wire.meta import WHOLE
 
 EAGER_US, COMPILE_US, TIE = 100.0, 80.0, 0.06
 FAILURES = ("build_error", "run_error", "wrong", "timeout", "suspect")
@@ -240,7 +241,7 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
 
     @mcp.tool()
     async def profile_kernel(
-        candidates: list[str], problem: str, target: str, timeout_s: float = 300, whole: bool = False
+        candidates: list[str], problem: str, target: str, context: Context, timeout_s: float = 300
     ) -> Answer:
         if target == "cpu" and "# profiler" not in problem:
             raise ToolError("NO_PROFILER: the cpu target has no counters; look at the times")
@@ -248,7 +249,9 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
             refuse(candidate)
         with log.open("a") as file:
             file.write(json.dumps({"profiled": candidates, "pid": os.getpid()}) + "\n")
-        found = [profiled(candidate, whole) for candidate in candidates]
+        found = [
+            profiled(candidate, whole=bool((context.request_context.meta or {}).get(WHOLE))) for candidate in candidates
+        ]
         return Answer(profiles=found, refused=[], seconds={}, notes=[])
 
     return mcp

@@ -14,7 +14,6 @@ import pytest
 
 from kernel_agent.bench.answers import EvaluateAnswer, parse
 from kernel_agent.bench.client import BenchClient
-from kernel_agent.bench.connection import Connection
 from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
 from kernel_agent.interfaces import Stage
 from kernel_agent.run.journal import LOG
@@ -88,12 +87,6 @@ async def test_candidates_are_profiled_in_one_call_and_their_reports_come_whole(
     assert second.bound == "unknown" and second.why == "not profiled (run error): RuntimeError: no"
     rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [row["profiled"] for row in rows] == [["a", "# crashes"]]
-
-
-async def test_only_arguments_that_a_server_s_tool_has_are_given_to_it(tmp_path: Path) -> None:
-    async with Connection(server(tmp_path), tmp_path, 60) as connection:
-        takes = [await connection.takes("profile_kernel", name) for name in ("whole", "other")]
-        assert takes == [True, False] and not await connection.takes("other", "whole")
 
 
 async def test_more_candidates_than_a_call_may_hold_are_profiled_in_several(tmp_path: Path) -> None:
