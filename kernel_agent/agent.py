@@ -24,6 +24,7 @@ from kernel_agent.run.results import results
 from kernel_agent.run.spending import budget_of, spent
 from kernel_agent.run.types import Description, Problem
 from kernel_agent.settings import Settings, load_settings, provider_of, resumed
+from kernel_agent.targets import USUAL
 
 if TYPE_CHECKING:
     from kernel_agent.bench.client import BenchClient
@@ -209,9 +210,9 @@ class KernelAgent:
 
 
 async def found_target(bench: BenchClient) -> str:
-    """cuda where the server sees a device, else cpu."""
-    targets = (await bench.environment()).targets
-    return "cuda" if any(target.name == "cuda" and target.available for target in targets) else "cpu"
+    """The target of a run that names none, by what the server sees; see USUAL."""
+    available = {target.name for target in (await bench.environment()).targets if target.available}
+    return next((name for name in USUAL if name in available), USUAL[-1])
 
 
 def _proposer(description: Description, model: Model | None, settings: Settings) -> Proposer:

@@ -132,7 +132,7 @@ def _device(machine: Machine, request: ProfileRequest) -> tuple[Device, Refusal 
     """The device, with a refusal where it has no profiler; where there is none but a compiler, an imagined one."""
     try:
         device = machine.device(request.target)
-        return device, None if device.target.hardware.is_gpu else Refusal(Code.NO_PROFILER, *NO_COUNTERS)
+        return device, None if device.target.hardware.has_nvidia_tools else Refusal(Code.NO_PROFILER, *NO_COUNTERS)
     except Refusal as refusal:
         imagined = fallbacks.imagined(request.target, request.arch) if refusal.code is Code.NO_DEVICE else None
         if imagined is None:
