@@ -306,7 +306,7 @@ OF_A_PROVIDER = ("base_url", "model_name", "ideas_model", "code_model", "helper_
 """Settings that say something of one provider; models' names may say of which."""
 
 
-def resumed(kept: Settings, given: dict[str, Any]) -> tuple[Settings, tuple[str, ...]]:
+def resumed_settings(kept: Settings, given: dict[str, Any]) -> tuple[Settings, tuple[str, ...]]:
     """The settings of a run with those given in place of what it kept, and the names of what it leaves behind.
 
     Another provider is asked at its own address, for models of its own, and its key is sent nowhere else.

@@ -292,7 +292,7 @@ def input_shapes(arguments: argparse.Namespace) -> list[tuple[int, ...]] | list[
     return sets if len(sets) > 1 else sets[0] if sets else None
 
 
-def given(arguments: argparse.Namespace) -> dict[str, Any]:
+def chosen_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """The settings that the command line gives; None where it leaves one alone."""
     from kernel_agent.settings import is_key, rows
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.cli import flags
-from kernel_agent.cli.flags import Command, Commands, given, input_shapes, parsed
+from kernel_agent.cli.flags import Command, Commands, chosen_settings, input_shapes, parsed
 from kernel_agent.cli.watched import INTERRUPTED, Watched, say, until_done
 from kernel_agent.errors import (
     BudgetSpent,
@@ -148,7 +148,7 @@ def _doctor(arguments: argparse.Namespace, watched: Watched) -> int:
     from kernel_agent.cli.doctor import examine, lines
     from kernel_agent.settings import load_settings
 
-    settings = load_settings(**given(arguments))
+    settings = load_settings(**chosen_settings(arguments))
 
     async def work() -> bool:
         able = False
@@ -187,7 +187,7 @@ def _evaluate(arguments: argparse.Namespace, watched: Watched) -> int:
     from kernel_agent.run.types import Status
     from kernel_agent.settings import load_settings
 
-    settings = load_settings(**given(arguments))
+    settings = load_settings(**chosen_settings(arguments))
     whole, name = _whole(arguments.problem, arguments.helpers), arguments.problem.stem
     problem = load_problem(whole, name, settings.target or "", input_shapes(arguments))
     candidate = _source(arguments.candidate, stdin=True)
@@ -248,7 +248,7 @@ def _held(folder: Path) -> str:
 def _agent(arguments: argparse.Namespace, observer: Observer) -> Any:
     from kernel_agent.agent import KernelAgent
 
-    return KernelAgent(observe=observer, **given(arguments))
+    return KernelAgent(observe=observer, **chosen_settings(arguments))
 
 
 def _console() -> Console:

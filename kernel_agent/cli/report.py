@@ -59,7 +59,7 @@ def times(interval: Interval | None) -> str:
     return f"{interval.median:.2f}x [{interval.low:.2f}, {interval.high:.2f}]" if interval else "not measured"
 
 
-def found(evaluation: Evaluation) -> str:
+def verdict_text(evaluation: Evaluation) -> str:
     """An evaluation in a few words: the time and speed-up, or the status and the first line of the log that matters."""
     if evaluation.timing is None:
         rows = [*map(str, evaluation.diagnostics), *evaluation.log.strip().splitlines()]
@@ -88,7 +88,7 @@ def line(event: Event) -> str | None:
         case Confirming(trial):
             return f"confirming {short(trial)} with new inputs in fresh processes"
         case Confirmed(trial, evaluation, accepted):
-            return f"{'confirmed' if accepted else 'not confirmed'} {short(trial)} {found(evaluation)}"
+            return f"{'confirmed' if accepted else 'not confirmed'} {short(trial)} {verdict_text(evaluation)}"
     return None
 
 
@@ -110,8 +110,8 @@ def _baselines(description: Description) -> str:
 def _judged(idea: Idea, trial: Trial, evaluation: Evaluation) -> str:
     title = tree.own_title(idea, trial)
     if evaluation.timing is None:
-        return f"{evaluation.status}  {title}{found(evaluation).removeprefix(evaluation.status)}"
-    return f"{evaluation.status} {found(evaluation)}  {title}"
+        return f"{evaluation.status}  {title}{verdict_text(evaluation).removeprefix(evaluation.status)}"
+    return f"{evaluation.status} {verdict_text(evaluation)}  {title}"
 
 
 @dataclass(slots=True)
@@ -314,7 +314,7 @@ def _nothing_stood(run: Run) -> Iterator[str]:
         return
     yield "Kernels were faster at first, but none held as the file to deliver, so the original is delivered:"
     for trial, word in failed:
-        yield f"    {short(trial)} in its second judgement: {found(word)}"
+        yield f"    {short(trial)} in its second judgement: {verdict_text(word)}"
     for trial in alone:
         yield f"    {short(trial)} by itself: {text.line(run.deliveries[trial.source_id].why_not)}"
 

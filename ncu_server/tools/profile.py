@@ -54,7 +54,7 @@ def add(mcp: Surface) -> None:
                     here.workshop.machine, here.reports, command, folder, selection, timeout_s, progress
                 )
             elif candidates and problem is not None:
-                sources = tuple(compile.candidate_of(here.kept, one) for one in candidates)
+                sources = tuple(compile.candidate_of(here.store, one) for one in candidates)
                 request = profile.ProfileRequest(sources, problem, target, selection, timeout_s, arch)
                 result = await profile.profile(here.workshop, here.reports, request, progress)
             else:

@@ -25,11 +25,11 @@ HEARTBEAT_S = 5.0
 
 @dataclass(slots=True)
 class State:
-    """What lives as long as the server; `kept` outlives it."""
+    """What lives as long as the server; `store` outlives it."""
 
     workshop: Workshop
     reports: Reports
-    kept: Store
+    store: Store
 
 
 ToolContext = Context[State, Any]

@@ -249,5 +249,5 @@ def test_times_are_milliseconds_of_three_digits(us: float, text: str) -> None:
 def test_of_a_build_that_failed_the_compilers_error_is_told_and_no_warning() -> None:
     log = "nvcc warning : incompatible redefinition for option 'optimize'\nptxas fatal   : (C7602) registers\n"
     error = Diagnostic("error", "(C7602) Insufficient registers (128)", "a.cu", 7)
-    found = report.found(Evaluation(Status.BUILD_ERROR, log, diagnostics=(error,)))
+    found = report.verdict_text(Evaluation(Status.BUILD_ERROR, log, diagnostics=(error,)))
     assert found == "build_error: a.cu:7: error: (C7602) Insufficient registers (128)"
