@@ -280,7 +280,7 @@ def test_the_best_kernel_is_built_at_its_first_call(tmp_path: Path) -> None:
 
 
 def test_taking_text_loads_no_torch() -> None:
-    code = "import sys, kernel_agent.problem.from_python as i; i.taken('x = 1\\n'); print('torch' in sys.modules)"
+    code = "import sys, kernel_agent.problem.from_python as i; i.source_of('x = 1\\n'); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "False\n", done.stderr
 
