@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.delivery import BEST, deliver, write
 from kernel_agent.delivery.best_kernel import Kernel
 from kernel_agent.errors import NotCovered, UsageError
-from kernel_agent.problem.from_python import taken
-from kernel_agent.problem.from_source import Given, Shapes, load_problem
+from kernel_agent.problem.from_python import source_of
+from kernel_agent.problem.from_source import InitInputs, Shapes, load_problem
 from kernel_agent.prompts.advice import rules
 from kernel_agent.proposers.seeded import Seeded
 from kernel_agent.run.events import Notice, Observer, RunOpened, RunStarted, silent
@@ -23,7 +23,8 @@ from kernel_agent.run.journal import Journal
 from kernel_agent.run.results import results
 from kernel_agent.run.spending import budget_of, spent
 from kernel_agent.run.types import Description, Problem
-from kernel_agent.settings import Settings, load_settings, provider_of, resumed
+from kernel_agent.settings import Settings, load_settings, provider_of, resumed_settings
+from kernel_agent.targets import USUAL
 
 if TYPE_CHECKING:
     from kernel_agent.bench.client import BenchClient
@@ -85,7 +86,7 @@ class KernelAgent:
         *,
         inputs: Any = None,
         name: str | None = None,
-        init_inputs: Given | None = None,
+        init_inputs: InitInputs | None = None,
         helpers: Sequence[Path | str] = (),
         run_directory: Path | str | None = None,
     ) -> tuple[str, dict[str, Any]]:
@@ -100,8 +101,16 @@ class KernelAgent:
         """
         settings, fits = self._played()
         settings = settings.model_copy(update={"provider": provider_of(settings)})  # whatever keys there are later
-        given = taken(code, name, inputs, init_inputs, helpers)
-        problem = fits(load_problem(given.code, given.name, settings.target or "", input_shapes, given.init_inputs))
+        problem_source = source_of(code, name, inputs, init_inputs, helpers)
+        problem = fits(
+            load_problem(
+                problem_source.code,
+                problem_source.name,
+                settings.target or "",
+                input_shapes,
+                problem_source.init_inputs,
+            )
+        )
         new = _new_directory(settings.runs_dir, problem.name) if run_directory is None else _path(run_directory)
         with Journal.create(new) as journal:
             async with self._opened(journal, settings) as parts:
@@ -135,7 +144,7 @@ class KernelAgent:
                     f"The run in {journal.directory} is for {journal.problem.target} and stays so: "
                     f"start a new run for {target}."
                 )
-            settings, left = resumed(journal.settings, self._given)
+            settings, left = resumed_settings(journal.settings, self._given)
             if left:
                 self._notice(f"of the provider before this one, {', '.join(left)} is left behind")
             async with self._opened(journal, settings) as parts:
@@ -151,7 +160,7 @@ class KernelAgent:
         async with AsyncExitStack() as stack:
             model = None
             if (provider := provider_of(settings)) != "templates":
-                from kernel_agent.llm.providers import open_model
+                from kernel_agent.llm.open_model import open_model
 
                 opened = open_model(provider, settings, journal, journal.directory, self._notice, budget)
                 model = await stack.enter_async_context(opened)
@@ -165,7 +174,7 @@ class KernelAgent:
             yield RunParts(model, await stack.enter_async_context(bench), budget)
 
     async def _run(self, journal: Journal, settings: Settings, parts: RunParts) -> tuple[str, dict[str, Any]]:
-        from kernel_agent.knowledge.library import opened
+        from kernel_agent.knowledge.library import open_library
         from kernel_agent.knowledge.lifecycle import remembered
         from kernel_agent.search.loop import Search
 
@@ -178,7 +187,7 @@ class KernelAgent:
         run = journal.load()
         run.settings = settings
         proposer = _proposer(run.description, parts.model, settings)
-        async with opened(settings.retrieval, self._notice) as library:
+        async with open_library(settings.retrieval, self._notice) as library:
             provider = provider_of(settings)
             mode = library.mode
             started = RunStarted(
@@ -209,9 +218,9 @@ class KernelAgent:
 
 
 async def found_target(bench: BenchClient) -> str:
-    """cuda where the server sees a device, else cpu."""
-    targets = (await bench.environment()).targets
-    return "cuda" if any(target.name == "cuda" and target.available for target in targets) else "cpu"
+    """The target of a run that names none, by what the server sees; see USUAL."""
+    available = {target.name for target in (await bench.environment()).targets if target.available}
+    return next((name for name in USUAL if name in available), USUAL[-1])
 
 
 def _proposer(description: Description, model: Model | None, settings: Settings) -> Proposer:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from kernel_agent.run.types import Brief, Evaluation, Idea, ModuleCheck, Problem, Profile, Trial
 from rag import Answer, Situation
 
-OnProgress = Callable[[str], None]
-"""Called with the stage of a measurement in words, as the server reports it."""
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a measurement is at, in the server's words; `ahead` is how many are before it while it waits its turn."""
+
+    message: str
+    ahead: int | None = None
+
+
+OnProgress = Callable[[Stage], None]
+"""Called with each stage of a measurement, as the server reports it."""
 
 OnNotice = Callable[[str], None]
 """Called with one sentence that is worth a line: a server restarted, an index is being built."""
 
 
-def ignore(message: str) -> None:
+def ignore(_: object) -> None:
     """The callback for whoever wants to know nothing."""
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dotenv import dotenv_values
-from pydantic import AliasChoices, Field, SecretStr, ValidationError
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, create_model
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from kernel_agent.errors import MistypedSetting, UsageError, meant, nearest
-from kernel_agent.providers import NAMES, PROVIDERS
+from kernel_agent.providers import KEYS, NAMES, PROVIDERS
 from rag import text_files
 
 PREFIX = "KERNEL_AGENT_"
@@ -40,6 +40,16 @@ def _key(variable: str, sentence: str, *also: str) -> Any:
     return Field(default=None, repr=False, validation_alias=names, description=sentence)
 
 
+if TYPE_CHECKING:
+    ProviderKeys = BaseSettings
+else:
+    ProviderKeys = create_model(
+        "ProviderKeys",
+        __base__=BaseSettings,
+        **{key.setting: (SecretStr | None, _key(key.variable, key.sentence, *key.also)) for key in KEYS},
+    )
+
+
 class DotEnv(DotEnvSettingsSource):
     """`.env` in whatever encoding it was saved in."""
 
@@ -59,7 +69,7 @@ def dotenv(file: Path = Path(".env")) -> dict[str, str | None]:
         raise UsageError(f"{file.absolute()} {fault}.") from None
 
 
-class Settings(BaseSettings):
+class Settings(ProviderKeys):
     """The settings of one run; keys are never shown and never stored."""
 
     model_config = SettingsConfigDict(
@@ -75,15 +85,6 @@ class Settings(BaseSettings):
         default="auto",
         description="Who proposes kernels: a model's provider, or `templates` (no key, no network); "
         "`auto` takes the first provider whose key is set, else templates.",
-    )
-    openai_api_key: SecretStr | None = _key("OPENAI_API_KEY", "Key for the openai provider.")
-    gemini_api_key: SecretStr | None = _key(
-        "GEMINI_API_KEY", "Key for the gemini provider; GOOGLE_API_KEY is read too.", "GOOGLE_API_KEY"
-    )
-    anthropic_api_key: SecretStr | None = _key("ANTHROPIC_API_KEY", "Key for the anthropic provider.")
-    openrouter_api_key: SecretStr | None = _key("OPENROUTER_API_KEY", "Key for the openrouter provider.")
-    gateway_api_key: SecretStr | None = _key(
-        "LLM_GATEWAY_KEY", "Key for the custom and vllm providers; without it, custom takes that of openai."
     )
     base_url: str | None = Field(
         default=None,
@@ -239,7 +240,8 @@ def models_of(text: str | None) -> tuple[str, ...]:
 
 def is_key(name: str) -> bool:
     """Whether the setting of this name is secret."""
-    return name.endswith(("_api_key", "_token"))
+    field = Settings.model_fields.get(name)
+    return field is not None and SecretStr in get_args(field.annotation)
 
 
 def variable_of(name: str) -> str:
@@ -295,7 +297,7 @@ def provider_of(settings: Settings) -> str:
     if settings.cassette is not None:
         return "replay"
     for row in PROVIDERS.values():
-        if row.needs_key and getattr(settings, row.keys[0]) is not None:
+        if row.needs_key and getattr(settings, row.keys[0].setting) is not None:
             return row.name
     return "custom" if settings.base_url else "templates"
 
@@ -304,7 +306,7 @@ OF_A_PROVIDER = ("base_url", "model_name", "ideas_model", "code_model", "helper_
 """Settings that say something of one provider; models' names may say of which."""
 
 
-def resumed(kept: Settings, given: dict[str, Any]) -> tuple[Settings, tuple[str, ...]]:
+def resumed_settings(kept: Settings, given: dict[str, Any]) -> tuple[Settings, tuple[str, ...]]:
     """The settings of a run with those given in place of what it kept, and the names of what it leaves behind.
 
     Another provider is asked at its own address, for models of its own, and its key is sent nowhere else.

@@ -20,7 +20,7 @@ import rag.__main__
 from docs.generate import stale
 from kernel_agent import errors
 from kernel_agent.cli import flags
-from kernel_agent.cli.main import INTERRUPTED, NOT_PASSED
+from kernel_agent.cli.main import COMMANDS, INTERRUPTED, NOT_PASSED
 from kernel_agent.settings import rows
 from ncu_server.sandbox.policy import WALLS
 from ncu_server.server import make_server
@@ -142,7 +142,7 @@ def understood(module: str, given: list[str], monkeypatch: pytest.MonkeyPatch) -
         assert not given
         return
     if module == "kernel_agent":
-        assert not given or flags.parsed(given)
+        assert not given or flags.parsed(given, COMMANDS)
         return
     if module == "rag" and not given:
         return
@@ -173,7 +173,7 @@ def options(parser: argparse.ArgumentParser) -> Iterator[str]:
 def test_flags_and_names_that_a_page_has_exist(page: str) -> None:
     from ncu_server.__main__ import _parser as of_the_server
 
-    known = {*options(flags.parser()), *options(rag.__main__._parser()), *options(of_the_server())}
+    known = {*options(flags.parser(COMMANDS)), *options(rag.__main__._parser()), *options(of_the_server())}
     for span in spans(page):
         if re.match(r"--?[a-z]", span):
             assert span.split()[0].partition("=")[0] in known, span
@@ -260,7 +260,7 @@ async def test_every_tool_has_a_row_and_every_row_a_tool(tmp_path: Path) -> None
 
 
 def test_every_command_of_the_agent_has_a_row() -> None:
-    assert {name.split()[0] for name in table("getting-started.md", "command")} >= set(flags.COMMANDS)
+    assert {name.split()[0] for name in table("getting-started.md", "command")} >= set(COMMANDS)
 
 
 def test_every_provider_and_every_status_has_a_row() -> None:

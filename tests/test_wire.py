@@ -16,11 +16,12 @@ from mcp import Client, stdio_client
 from pydantic import BaseModel
 
 from kernel_agent.bench import answers, profiles
+from kernel_agent.bench.connection import AHEAD, WHOLE
 from kernel_agent.bench.environment import Environment
 from kernel_agent.bench.transport import command
 from kernel_agent.cli.evaluate import STAGES
 from kernel_agent.run.budget import JUDGING
-from ncu_server.wire import evaluation, profiling
+from ncu_server.wire import evaluation, meta, profiling
 from tests.support.paths import ROOT
 
 PAIRS: list[tuple[type, type[BaseModel]]] = [
@@ -101,6 +102,10 @@ def test_the_stages_that_the_agent_adds_up_are_the_server_s() -> None:
     assert {*STAGES, *JUDGING} <= set(evaluation.Stages.model_fields)
 
 
+def test_both_ends_have_the_same_keys_in_meta() -> None:
+    assert (AHEAD, WHOLE) == (meta.AHEAD, meta.WHOLE)
+
+
 def test_no_field_of_an_answer_is_read_by_a_key_which_the_walk_would_not_see() -> None:
     models = [kind for part in (evaluation, profiling) for kind in vars(part).values() if isinstance(kind, type)]
     known = {name for kind in models if issubclass(kind, BaseModel) for name in kind.model_fields}
@@ -137,7 +142,6 @@ ASKED: Mapping[str, tuple[type[BaseModel], Mapping[str, Any]]] = types.MappingPr
             profiling.ProfileResult,
             {"candidates": ["a", "# crashes"], "problem": "# profiler", "target": "cpu"},
         ),
-        "read_report": (profiling.KernelReport, {"report": "r"}),
     }
 )
 

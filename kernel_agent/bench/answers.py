@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
 
 from kernel_agent.bench.profiles import ProfileAnswer
 from kernel_agent.errors import ServerError
@@ -17,6 +17,7 @@ from kernel_agent.run.types import (
     JSON,
     Description,
     Device,
+    Diagnostic,
     Evaluation,
     ModuleCheck,
     Status,
@@ -54,17 +55,19 @@ class EvaluateAnswer:
     arithmetic: str | None = None
     precision: str = ""
     provenance: JSON = field(default_factory=dict)
-    leads: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    warnings: Annotated[tuple[str, ...], Field(validation_alias=AliasChoices("warnings", "leads"))] = ()
+    """`leads` is what servers of before call them."""
     notes: tuple[str, ...] = ()
     stages: JSON = field(default_factory=dict)
 
-    def evaluation(self, with_leads: bool) -> Evaluation:
-        """What a run keeps of it: the remarks, `leads` among them where asked for, follow the log.
+    def evaluation(self, with_warnings: bool) -> Evaluation:
+        """What a run keeps of it: the remarks, warnings among them where asked for, follow the log.
 
         Raises ServerError where it passed without a time, or without one of eager PyTorch's.
         """
-        remarks = (*self.notes, *(self.leads if with_leads else ()))
-        log = "\n".join([self.log, *remarks]).strip()
+        log = "\n".join([self.log, *self.notes, *(self.warnings if with_warnings else ())]).strip()
+        errors = tuple(said for said in self.diagnostics if said.severity == "error")
         try:
             found = Evaluation(
                 self.status,
@@ -74,6 +77,7 @@ class EvaluateAnswer:
                 self.error,
                 self.provenance,
                 self.stages,
+                errors,
                 self.allowed or BOUND,
                 self.arithmetic,
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -115,30 +114,23 @@ class BenchClient:
     async def _profiled(self, problem: Problem, sources: list[str], on_progress: OnProgress) -> list[Profile]:
         asked = {"candidates": sources, "problem": problem.source, "target": problem.target, "timeout_s": PROFILE_S}
         try:
-            answer = await self._server.call("profile_kernel", asked, on_progress, PROFILE_S * (len(sources) + 1))
+            patience_s = PROFILE_S * (len(sources) + 1)
+            answer = await self._server.call("profile_kernel", asked, on_progress, patience_s, whole=True)
             rows = parse(ProfileKernelAnswer, answer).profiles
             if len(rows) != len(sources):
                 raise malformed("profile_kernel", f"{len(rows)} profiles of {len(sources)} candidates")
-            return [profiles.profile(await self._whole(row)) for row in rows]
+            return [profiles.profile(row) for row in rows]
         except Unavailable as fault:
             if self._server.is_lost:
                 raise
             raise Unprofiled(str(fault)) from None  # it lives, and measures on
 
-    async def _whole(self, row: profiles.ProfileAnswer) -> profiles.ProfileAnswer:
-        """The answer with its report in full: one that is told among others is cut to what a call may hold."""
-        if row.report is None or row.report.report_id is None:
-            return row
-        whole = await self._server.call("read_report", {"report": row.report.report_id})
-        return replace(row, report=parse(profiles.KernelReport, whole))
-
     async def _judge(
         self, problem: Problem, source: str, baselines: list[str], fresh: bool, on_progress: OnProgress
     ) -> Evaluation:
         answer = await self._answer(problem, source, on_progress, baselines=baselines, fresh=fresh)
-        return parse(EvaluateAnswer, answer).evaluation(
-            with_leads=not fresh
-        )  # our code in a delivered file gives leads
+        found = parse(EvaluateAnswer, answer)
+        return found.evaluation(with_warnings=not fresh)  # our own code in a delivered file is warned of
 
     async def _answer(
         self, problem: Problem, source: str, on_progress: OnProgress, **more: list[str] | str | bool

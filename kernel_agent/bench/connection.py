@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 from collections.abc import AsyncIterator
@@ -12,20 +13,24 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from mcp import Client, MCPError, stdio_client
-from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT, TextContent, TextResourceContents
+from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT, ProgressNotification, TextContent, TextResourceContents
 from pydantic import SecretStr
 
 from kernel_agent.bench.answers import malformed
 from kernel_agent.bench.transport import Address, command, is_address
 from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
-from kernel_agent.interfaces import OnNotice, OnProgress, ignore
+from kernel_agent.interfaces import OnNotice, OnProgress, Stage, ignore
 from kernel_agent.run.journal import LOG
 
 if TYPE_CHECKING:
+    from mcp.client.session import IncomingMessage
     from mcp.types import CallToolResult
 
 START_S = 120.0
 """Seconds a server may take to answer for the first time."""
+
+AHEAD, WHOLE = "ncu-server/ahead", "ncu-server/whole"
+"""Where in `_meta` a notification says how many are ahead of a call, and a call that nothing of a report be cut."""
 
 REFUSAL = re.compile(r"(?:Error executing tool \w+: )?([A-Z_]+): (.+)", re.DOTALL)
 REFUSALS: dict[str, type[KernelAgentError]] = {
@@ -66,6 +71,8 @@ class Connection:
         self._notice = on_notice
         self._in_flight = self._log_from = 0
         self._restarts = 1
+        self._tokens = itertools.count(1)
+        self._listeners: dict[object, OnProgress] = {}
 
     async def __aenter__(self) -> Self:
         self._line: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -101,14 +108,17 @@ class Connection:
             raise ServerError(f"The measuring server's resource {uri} cannot be read: {error}.") from None
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], on_progress: OnProgress = ignore, patience_s: float | None = None
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        on_progress: OnProgress = ignore,
+        patience_s: float | None = None,
+        whole: bool = False,
     ) -> dict[str, Any]:
-        """Call a tool, and again on a new server where this one is lost; its structured answer."""
-
-        async def progress(progress: float, total: float | None, message: str | None) -> None:
-            if message:
-                on_progress(message)
-
+        """Call a tool, and again on a new server where this one is lost; its structured answer, `whole` or cut."""
+        token = f"call-{next(self._tokens)}"
+        meta: Any = {"progress_token": token} | ({WHOLE: True} if whole else {})
+        self._listeners[token] = on_progress
         self._in_flight += 1
         try:
             while True:
@@ -116,7 +126,7 @@ class Connection:
                 client = await asyncio.shield(line)
                 wait = (patience_s or self._timeout_s) * (self._in_flight + 1) + 60
                 try:
-                    return _answer(tool, await client.call_tool(tool, arguments, wait, progress))
+                    return _answer(tool, await client.call_tool(tool, arguments, wait, meta=meta))
                 except MCPError as error:
                     if error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
                         why = self._refusal or error
@@ -126,6 +136,15 @@ class Connection:
                     raise malformed(tool, error) from None
         finally:
             self._in_flight -= 1
+            del self._listeners[token]
+
+    async def _heard(self, message: IncomingMessage) -> None:
+        """Tell whoever made a call how it gets on. The SDK's own callback for progress leaves out what `_meta` says."""
+        if not isinstance(message, ProgressNotification) or not message.params.message:
+            return
+        ahead = (message.params.meta or {}).get(AHEAD)
+        stage = Stage(message.params.message, ahead if isinstance(ahead, int) else None)
+        self._listeners.get(message.params.progress_token, ignore)(stage)
 
     def _lost(self, line: asyncio.Future[Client], what: str) -> None:
         """Of all calls that saw a connection break, the first asks for a new one."""
@@ -181,11 +200,11 @@ class Connection:
     async def _open(self) -> AsyncIterator[Client]:
         async with AsyncExitStack() as stack:
             if self._address:
-                client = await stack.enter_async_context(self._address.client())
+                client = await stack.enter_async_context(self._address.client(self._heard))
             else:
                 errlog = stack.enter_context((self._directory / LOG).open("a"))
                 self._log_from = errlog.tell()
-                client = Client(stdio_client(command(self._path), errlog))
+                client = Client(stdio_client(command(self._path), errlog), message_handler=self._heard)
             async with asyncio.timeout(START_S):
                 await stack.enter_async_context(client)
             yield client

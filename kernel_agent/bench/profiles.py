@@ -84,6 +84,18 @@ class HotLine:
     called_from: SourceLine | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A number that has no title here, by what it is."""
+
+    what: str
+    value: float
+    unit: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.value:.4g} {self.unit}"
+
+
 Numbers = dict[str, float | str | None]
 
 
@@ -106,6 +118,7 @@ class Digest:
     hot_lines: tuple[HotLine, ...] = ()
     tensor_pct: float | None = None
     doubts: tuple[str, ...] = ()
+    counters: tuple[Counter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +220,7 @@ def _told(report: KernelReport, found: Digest) -> Profile:
         stalls=tuple(f"{s.share_pct:.0f} % {s.reason}: waiting for {s.waits_for}" for s in found.stalls),
         rules=tuple(_rule(rule) for rule in found.rules),
         hot_lines=tuple(_hot(line) for line in found.hot_lines),
-        metrics=(f"longest kernel: {found.name}", *time, *numbers),
+        metrics=(f"longest kernel: {found.name}", *time, *numbers, *map(str, found.counters)),
         report=report.report_id,
         launches=tuple(map(_launch, report.kernels)),
         unit=_unit(found),

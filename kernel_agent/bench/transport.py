@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx2
 from mcp import Client, StdioServerParameters
+from mcp.client.session import MessageHandlerFnT
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
 
@@ -47,12 +48,12 @@ class Address:
         self.refusal: str | None = None
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[Client]:
-        """A client that is not connected yet; what it needs goes with the context."""
+    async def client(self, heard: MessageHandlerFnT) -> AsyncIterator[Client]:
+        """A client that is not connected yet; what it needs goes with the context. `heard` gets its notifications."""
         headers = {"Authorization": f"Bearer {self._token.get_secret_value()}"} if self._token else {}
         timeout = httpx2.Timeout(CONNECT_S, read=SILENT_S)
         async with httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [self._note]}) as http:
-            yield Client(streamable_http_client(self._url, http_client=http))
+            yield Client(streamable_http_client(self._url, http_client=http), message_handler=heard)
 
     async def _note(self, response: httpx2.Response) -> None:
         self.refusal = REFUSALS.get(response.status_code)

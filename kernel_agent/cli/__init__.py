@@ -1,1 +1,1 @@
-"""The command line: run, resume, show, evaluate, experience, doctor."""
+"""The command line: the commands, their flags, and what they show."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.settings import Settings, dotenv, variable_of
+from kernel_agent.settings import Settings, dotenv
 from kernel_agent.targets import target_of
 
 CACHE_FIX = "set XDG_CACHE_HOME to a folder that can be written"
@@ -112,12 +112,12 @@ def _proposer(settings: Settings) -> DoctorLine:
 
     name = provider_of(settings)
     if name == "templates":
-        keys = ", ".join(variable_of(row.keys[0]) for row in PROVIDERS.values() if row.needs_key)
+        keys = ", ".join(row.keys[0].variable for row in PROVIDERS.values() if row.needs_key)
         return DoctorLine("model", None, "no key is set: templates propose", f"set one of {keys} for ideas of a model")
     row = PROVIDERS[name]
     model = settings.model_name or row.model
-    if row.needs_key and all(getattr(settings, key) is None for key in row.keys):
-        return DoctorLine("model", False, f"{name} needs a key", f"set {variable_of(row.keys[0])}")
+    if row.needs_key and all(getattr(settings, key.setting) is None for key in row.keys):
+        return DoctorLine("model", False, f"{name} needs a key", f"set {row.keys[0].variable}")
     return DoctorLine("model", True, f"{name}{f', {model}' if model else ''}")
 
 

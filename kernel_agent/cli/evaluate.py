@@ -9,7 +9,7 @@ from typing import Any
 
 from kernel_agent.bench.answers import EvaluateAnswer
 from kernel_agent.cli.report import ms, times
-from kernel_agent.interfaces import OnProgress
+from kernel_agent.interfaces import OnProgress, Stage
 from kernel_agent.run.types import Problem, Status, Timing, Versus, baseline_title
 from kernel_agent.settings import Settings
 from kernel_agent.text import clean
@@ -39,7 +39,7 @@ async def judge(
             settings.mcp_server_path,
             Path(folder),
             settings.evaluation_timeout_s,
-            on_progress,
+            lambda notice: on_progress(Stage(notice)),
             settings.ncu_server_token,
         ) as bench:
             if not problem.target:
@@ -69,8 +69,8 @@ def lines(found: EvaluateAnswer, problem: Problem) -> Iterator[str]:
         yield _row("walls", str(walls))
     for note in found.notes:
         yield _row("note", note)
-    for lead in found.leads:
-        yield _row("lead", lead)
+    for warning in found.warnings:
+        yield _row("warning", warning)
     if took := [f"{name} {found.stages[key]:.1f} s" for key, name in STAGES.items() if found.stages.get(key)]:
         yield _row("took", ", ".join(took))
     if found.status is Status.PASSED:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+from kernel_agent.cli.watched import Watched
 from kernel_agent.errors import UsageError, meant, nearest
 
 LEAST = 4
@@ -59,39 +60,62 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message[:1].upper()}{message[1:]}; see `{self.prog} --help`.")
 
 
-def parser() -> Parser:
-    """The commands; the flags of `run`, `resume` and `doctor` are the settings, those of `evaluate` some of them."""
+class Command(NamedTuple):
+    """One command: what `--help` says of it, what adds its own flags, what runs it, and whether it takes settings."""
+
+    help: str
+    add: Callable[[Parser], None]
+    run: Callable[[argparse.Namespace, Watched], int]
+    takes_settings: bool = False
+
+
+Commands = Mapping[str, Command]
+
+
+def parser(commands: Commands) -> Parser:
+    """What reads them; the flags of `evaluate` are some of the settings, those of others that take them are all."""
     top = Parser(
         "python -m kernel_agent",
         description="Give it PyTorch code, get back a kernel that is checked, measured and faster.",
     )
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    form: dict[str, Any] = {"epilog": _keys(), "allow_abbrev": False}
-    run = commands.add_parser(
-        "run",
-        help="find a faster kernel for the module in FILE",
-        usage=f"{top.prog} run FILE [--rounds N] [--ideas N] [--target cpu|cuda|triton] [...]",
-        **form,
+    parsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, row in commands.items():
+        command = parsers.add_parser(name, help=row.help)
+        row.add(command)
+        if row.takes_settings:
+            command.allow_abbrev, command.epilog = False, _keys()
+            _add_settings(command)
+    return top
+
+
+def add_run(command: Parser) -> None:
+    """The flags of `run`."""
+    command.usage = f"{command.prog} FILE [--rounds N] [--ideas N] [--target cpu|cuda|triton] [...]"
+    command.add_argument(
+        "file", metavar="FILE", type=Path, help="PyTorch source: a module, get_inputs, get_init_inputs"
     )
-    run.add_argument("file", metavar="FILE", type=Path, help="PyTorch source: a module, get_inputs, get_init_inputs")
-    _add_shapes(run)
-    run.add_argument(
+    _add_shapes(command)
+    command.add_argument(
         "--run-directory", metavar="DIR", type=Path, help="where the run is kept (default: a new one in runs_dir)"
     )
-    resume = commands.add_parser("resume", help="carry on a run that was stopped", **form)
-    show = commands.add_parser("show", help="the account of a run, finished or not")
-    for command in (resume, show):
-        command.add_argument("directory", metavar="DIR", type=Path, help="the run's directory")
-    _add_evaluate(commands.add_parser("evaluate", help="judge one kernel that is there already", allow_abbrev=False))
-    show.add_argument(
+
+
+def add_resume(command: Parser) -> None:
+    """The flags of `resume`."""
+    command.add_argument("directory", metavar="DIR", type=Path, help="the run's directory")
+
+
+def add_show(command: Parser) -> None:
+    """The flags of `show`."""
+    add_resume(command)
+    command.add_argument(
         "--rewrite", action="store_true", help="write best_kernel.py and VERIFICATION.md anew from what is recorded"
     )
-    show.add_argument("--bind", choices=("tvm_ffi", "torch"), help="with --rewrite: what binds the kernel")
-    doctor = commands.add_parser("doctor", help="what this machine can do, and what to do about what it cannot", **form)
-    _add_experience(commands.add_parser("experience", help="what earlier runs measured: list, export, import, forget"))
-    for command in (run, resume, doctor):
-        _add_settings(command)
-    return top
+    command.add_argument("--bind", choices=("tvm_ffi", "torch"), help="with --rewrite: what binds the kernel")
+
+
+def add_doctor(command: Parser) -> None:
+    """`doctor` has no flags beside the settings."""
 
 
 FILTERS = {
@@ -106,7 +130,8 @@ FILTERS = {
 """What experience can be picked by; several together narrow it down."""
 
 
-def _add_experience(command: argparse.ArgumentParser) -> None:
+def add_experience(command: Parser) -> None:
+    """The flags of `experience`."""
     actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
     list_ = actions.add_parser("list", help="a line for each idea that was tried", allow_abbrev=False)
     export = actions.add_parser("export", help="write records to FILE, a line of JSON each", allow_abbrev=False)
@@ -120,7 +145,9 @@ def _add_experience(command: argparse.ArgumentParser) -> None:
     forget.add_argument("--all", action="store_true", dest="everything", help="all there is, whatever it is")
 
 
-def _add_evaluate(command: argparse.ArgumentParser) -> None:
+def add_evaluate(command: Parser) -> None:
+    """The flags of `evaluate`."""
+    command.allow_abbrev = False
     command.add_argument(
         "candidate", metavar="CANDIDATE", type=Path, help="module with ModelNew; - reads it from stdin"
     )
@@ -207,11 +234,11 @@ def _shape(text: str) -> tuple[int, ...]:
     return shape
 
 
-def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+def parsed(argv: Sequence[str] | None, commands: Commands) -> argparse.Namespace:
     """The command and its arguments. Raises UsageError with one sentence."""
-    top = parser()
+    top = parser(commands)
     words = list(sys.argv[1:] if argv is None else argv)
-    _check_command(top, words)
+    _check_command(top, commands, words)
     arguments, rest = top.parse_known_args(words)
     if rest:
         raise UsageError(
@@ -241,13 +268,10 @@ def _near(word: str, flags: Sequence[str]) -> list[str]:
     return [bare[found]] if found in bare else []
 
 
-COMMANDS = ("run", "resume", "show", "evaluate", "experience", "doctor")
-
-
-def _check_command(top: Parser, words: Sequence[str]) -> None:
+def _check_command(top: Parser, commands: Commands, words: Sequence[str]) -> None:
     """Raises UsageError, with what was probably meant, where no command is given or something else in its place."""
     first = words[0] if words else ""
-    if first in COMMANDS or first.startswith("-"):
+    if first in commands or first.startswith("-"):
         if tuple(words) == ("run",):
             raise UsageError(f"Give the file with your PyTorch code, such as `{top.prog} run examples/softmax.py`.")
         return
@@ -259,7 +283,7 @@ def _check_command(top: Parser, words: Sequence[str]) -> None:
     if Path(first).exists():
         command = "show" if Path(first).is_dir() else "run"
         raise UsageError(f"{first} is no command: give `{top.prog} {command} {shlex.quote(first)}`.")
-    raise UsageError(f"There is no command {first}: there are {', '.join(COMMANDS)}.{meant(first, COMMANDS)}")
+    raise UsageError(f"There is no command {first}: there are {', '.join(commands)}.{meant(first, commands)}")
 
 
 def input_shapes(arguments: argparse.Namespace) -> list[tuple[int, ...]] | list[list[tuple[int, ...]]] | None:
@@ -268,7 +292,7 @@ def input_shapes(arguments: argparse.Namespace) -> list[tuple[int, ...]] | list[
     return sets if len(sets) > 1 else sets[0] if sets else None
 
 
-def given(arguments: argparse.Namespace) -> dict[str, Any]:
+def chosen_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """The settings that the command line gives; None where it leaves one alone."""
     from kernel_agent.settings import is_key, rows
 

@@ -1,4 +1,4 @@
-"""The command line: run, resume, show, evaluate, experience, doctor."""
+"""The command line: what each command does, and their table."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_agent.cli.flags import given, input_shapes, parsed
+from kernel_agent.cli import flags
+from kernel_agent.cli.flags import Command, Commands, chosen_settings, input_shapes, parsed
 from kernel_agent.cli.watched import INTERRUPTED, Watched, say, until_done
 from kernel_agent.errors import (
     BudgetSpent,
@@ -65,16 +66,8 @@ def _notices() -> Iterator[None]:
 
 def _ended(argv: Sequence[str] | None, watched: Watched) -> int:
     try:
-        arguments = parsed(argv)
-        commands: dict[str, Callable[[argparse.Namespace, Watched], int]] = {
-            "run": _run,
-            "resume": _resume,
-            "show": _show,
-            "evaluate": _evaluate,
-            "experience": _experience,
-            "doctor": _doctor,
-        }
-        return commands[arguments.command](arguments, watched)
+        arguments = parsed(argv, COMMANDS)
+        return COMMANDS[arguments.command].run(arguments, watched)
     except Waiting as wait:
         for prompt in wait.prompts:
             print(prompt)
@@ -155,7 +148,7 @@ def _doctor(arguments: argparse.Namespace, watched: Watched) -> int:
     from kernel_agent.cli.doctor import examine, lines
     from kernel_agent.settings import load_settings
 
-    settings = load_settings(**given(arguments))
+    settings = load_settings(**chosen_settings(arguments))
 
     async def work() -> bool:
         able = False
@@ -194,7 +187,7 @@ def _evaluate(arguments: argparse.Namespace, watched: Watched) -> int:
     from kernel_agent.run.types import Status
     from kernel_agent.settings import load_settings
 
-    settings = load_settings(**given(arguments))
+    settings = load_settings(**chosen_settings(arguments))
     whole, name = _whole(arguments.problem, arguments.helpers), arguments.problem.stem
     problem = load_problem(whole, name, settings.target or "", input_shapes(arguments))
     candidate = _source(arguments.candidate, stdin=True)
@@ -255,7 +248,7 @@ def _held(folder: Path) -> str:
 def _agent(arguments: argparse.Namespace, observer: Observer) -> Any:
     from kernel_agent.agent import KernelAgent
 
-    return KernelAgent(observe=observer, **given(arguments))
+    return KernelAgent(observe=observer, **chosen_settings(arguments))
 
 
 def _console() -> Console:
@@ -272,7 +265,7 @@ def _stage() -> Iterator[OnProgress]:
 
     console = Console(stderr=True, highlight=False)
     with console.status("starting") as status:
-        yield status.update
+        yield lambda stage: status.update(stage.message)
 
 
 @contextlib.contextmanager
@@ -305,3 +298,18 @@ def _print_account(directory: Path, retrieval: str | None) -> None:
     console = _console()
     for part in account(read(directory), directory, retrieval):
         console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
+
+
+COMMANDS: Commands = {
+    "run": Command("find a faster kernel for the module in FILE", flags.add_run, _run, takes_settings=True),
+    "resume": Command("carry on a run that was stopped", flags.add_resume, _resume, takes_settings=True),
+    "show": Command("the account of a run, finished or not", flags.add_show, _show),
+    "evaluate": Command("judge one kernel that is there already", flags.add_evaluate, _evaluate),
+    "experience": Command(
+        "what earlier runs measured: list, export, import, forget", flags.add_experience, _experience
+    ),
+    "doctor": Command(
+        "what this machine can do, and what to do about what it cannot", flags.add_doctor, _doctor, takes_settings=True
+    ),
+}
+"""The commands, in the order of the help."""

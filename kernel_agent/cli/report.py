@@ -15,7 +15,6 @@ from rich.text import Text
 
 from kernel_agent import text
 from kernel_agent.delivery import BEST
-from kernel_agent.prompts.log_excerpt import excerpt
 from kernel_agent.run import tree
 from kernel_agent.run.events import (
     Confirmed,
@@ -60,12 +59,12 @@ def times(interval: Interval | None) -> str:
     return f"{interval.median:.2f}x [{interval.low:.2f}, {interval.high:.2f}]" if interval else "not measured"
 
 
-def found(evaluation: Evaluation) -> str:
+def verdict_text(evaluation: Evaluation) -> str:
     """An evaluation in a few words: the time and speed-up, or the status and the first line of the log that matters."""
     if evaluation.timing is None:
-        log = excerpt(evaluation.log, "") if evaluation.status is Status.BUILD_ERROR else evaluation.log
-        said = text.line(next(iter(log.strip().splitlines()), ""), 100)
-        return f"{evaluation.status}{': ' if said else ''}{said}"
+        rows = [*map(str, evaluation.diagnostics), *evaluation.log.strip().splitlines()]
+        first = text.line(next(iter(rows), ""), 100)
+        return f"{evaluation.status}{': ' if first else ''}{first}"
     return f"{ms(evaluation.timing.median_us)} {evaluation.speedup or 0:.2f}x"
 
 
@@ -89,7 +88,7 @@ def line(event: Event) -> str | None:
         case Confirming(trial):
             return f"confirming {short(trial)} with new inputs in fresh processes"
         case Confirmed(trial, evaluation, accepted):
-            return f"{'confirmed' if accepted else 'not confirmed'} {short(trial)} {found(evaluation)}"
+            return f"{'confirmed' if accepted else 'not confirmed'} {short(trial)} {verdict_text(evaluation)}"
     return None
 
 
@@ -111,8 +110,8 @@ def _baselines(description: Description) -> str:
 def _judged(idea: Idea, trial: Trial, evaluation: Evaluation) -> str:
     title = tree.own_title(idea, trial)
     if evaluation.timing is None:
-        return f"{evaluation.status}  {title}{found(evaluation).removeprefix(evaluation.status)}"
-    return f"{evaluation.status} {found(evaluation)}  {title}"
+        return f"{evaluation.status}  {title}{verdict_text(evaluation).removeprefix(evaluation.status)}"
+    return f"{evaluation.status} {verdict_text(evaluation)}  {title}"
 
 
 @dataclass(slots=True)
@@ -315,7 +314,7 @@ def _nothing_stood(run: Run) -> Iterator[str]:
         return
     yield "Kernels were faster at first, but none held as the file to deliver, so the original is delivered:"
     for trial, word in failed:
-        yield f"    {short(trial)} in its second judgement: {found(word)}"
+        yield f"    {short(trial)} in its second judgement: {verdict_text(word)}"
     for trial in alone:
         yield f"    {short(trial)} by itself: {text.line(run.deliveries[trial.source_id].why_not)}"
 

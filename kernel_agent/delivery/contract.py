@@ -21,7 +21,7 @@ OPAQUE = ("tensor", "none", "enum", "dtype", "device", "complex", "function", "t
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class InputTensor:
     """A tensor among the inputs: its shape, its dtype (`float32`) and its strides in elements."""
 
     shape: tuple[int, ...]
@@ -30,7 +30,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class OutputTensor:
     """A tensor among the outputs, or a parameter or buffer."""
 
     shape: tuple[int, ...]
@@ -41,8 +41,8 @@ class Given:
 class Call:
     """One of the problem's input sets: the tensors that go in and those that come out, in order."""
 
-    takes: tuple[Taken, ...]
-    gives: tuple[Given, ...]
+    takes: tuple[InputTensor, ...]
+    gives: tuple[OutputTensor, ...]
     held: tuple[tuple[Any] | None, ...] = ()
     """The value of each input that no check varied, None for others; empty in runs of before."""
     leaves: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Contract:
     form: Form = None
     returns: Form = None
     is_plain: bool = False
-    parameters: Mapping[str, Given] | None = None
+    parameters: Mapping[str, OutputTensor] | None = None
     changes: bool = False
     made: tuple[list[Any], dict[str, Any]] | None = None
     mode: bool | None = None

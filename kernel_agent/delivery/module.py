@@ -13,6 +13,7 @@ from kernel_agent.delivery.binding import bound
 from kernel_agent.delivery.contract import PLAIN, Call, Contract, contract_of
 from kernel_agent.delivery.source import within, without_future
 from kernel_agent.run.types import Description, Device, Problem, digest
+from kernel_agent.targets import target_of
 
 SUFFIXED = ("90", "100", "120")
 """Architectures that servers built for with the suffix `a` before they said so."""
@@ -47,7 +48,7 @@ def _constants(source: str, problem: Problem, description: Description, bind: st
         "TARGET": problem.target,
         "ARCH": device.arch,
         "DEVICE": device.name,
-        "DEVICE_TYPE": "cpu" if problem.target == "cpu" else "cuda",
+        "DEVICE_TYPE": target_of(problem.target).device,
         "LEVEL": LEVELS.get(device.arch.partition("-")[2], ""),
         "GUARDED": _is_guarded(ast.parse(source)),
         "BUILD": _build(device, problem.target, bind),
@@ -106,7 +107,7 @@ def _names_model(node: ast.stmt) -> bool:
 
 
 def _build(device: Device, target: str, bind: str) -> dict[str, str]:
-    if target != "cuda":
+    if not target_of(target).arch_list:
         return {}
     digits = device.arch.removeprefix("sm_")
     older = f"{digits[:-1]}.{digits[-1]}{'a' if digits in SUFFIXED else ''}"

@@ -12,14 +12,11 @@ from kernel_agent.delivery.contract import contract_of
 from kernel_agent.delivery.module import takes
 from kernel_agent.run.tree import Run
 from kernel_agent.run.types import Delivery, Evaluation, Interval, ModuleCheck, Trial, baseline_title
+from kernel_agent.targets import target_of
 
 WIDTH = 112
-NEEDS = {
-    ("cuda", "tvm_ffi"): "torch, apache-tvm-ffi, ninja and CUDA's nvcc",
-    ("cuda", "torch"): "torch, ninja and CUDA's nvcc",
-    ("cpu", "tvm_ffi"): "torch, apache-tvm-ffi, ninja and a C++ compiler",
-    ("cpu", "torch"): "torch, ninja and a C++ compiler",
-}
+BOUND_WITH = {"tvm_ffi": "torch, apache-tvm-ffi, ninja", "torch": "torch, ninja"}
+"""What a file needs that is built, by what binds its kernel."""
 TRIED = {
     "state_dict": "takes the original's state_dict",
     "to": "moves between devices by .to()",
@@ -86,7 +83,8 @@ def _sentences(sheet: Sheet) -> Iterator[str]:
         "(inputs that need them are refused, parameters get none), other GPUs and versions, values beyond those that "
         "`get_inputs` draws."
     )
-    needs = NEEDS.get((sheet.run.problem.target, sheet.bind), "torch with its Triton")
+    builder = target_of(sheet.run.problem.target).builder
+    needs = f"{BOUND_WITH[sheet.bind]} and {builder}" if builder else "torch with its Triton"
     yield f"Use: from best_kernel import ModelNew; model = ModelNew(...), as the original. It needs {needs}."
 
 

@@ -37,7 +37,9 @@ class IndexedKnowledge:
 
 
 @asynccontextmanager
-async def opened(mode: Literal["auto", "lexical", "hybrid"], on_notice: OnNotice) -> AsyncIterator[IndexedKnowledge]:
+async def open_library(
+    mode: Literal["auto", "lexical", "hybrid"], on_notice: OnNotice
+) -> AsyncIterator[IndexedKnowledge]:
     """The library, built where it is missing. Raises Unavailable."""
     loop = asyncio.get_running_loop()
 

@@ -17,7 +17,7 @@ WHY = 160
 """Characters of a reason."""
 
 
-def told(known: Iterable[Experience], budget: int = BUDGET) -> str:
+def experience_text(known: Iterable[Experience], budget: int = BUDGET) -> str:
     """A line for each idea that was tried, however often, in at most `budget` bytes; the most telling first.
 
     What was faster and what was not take turns, so that both are told of.

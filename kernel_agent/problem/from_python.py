@@ -21,11 +21,11 @@ from typing import Any
 
 from kernel_agent.errors import THEIRS, ProblemError, shown
 from kernel_agent.problem.construct import constructed
+from kernel_agent.problem.from_source import InitInputs
 from kernel_agent.problem.helpers import whole, with_helpers
 from kernel_agent.problem.python_source import used_names
 from rag.text_files import NotText, plain_ends, read
 
-Given = Sequence[Any] | Mapping[str, Any]
 FORMS = "source text, a path, a torch.nn.Module, its class, or a function"
 MOST = 2**63 - 1
 """Where `torch.randint` ends."""
@@ -52,21 +52,21 @@ class Model(torch.nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ProblemSource:
     """The source of a problem, what it is called, and its constructor's arguments where they were found."""
 
     code: str
     name: str
-    init_inputs: Given | None = None
+    init_inputs: InitInputs | None = None
 
 
-def taken(
+def source_of(
     code: object,
     name: str | None = None,
     inputs: object = None,
-    init_inputs: Given | None = None,
+    init_inputs: InitInputs | None = None,
     helpers: Sequence[Path | str] = (),
-) -> Taken:
+) -> ProblemSource:
     """The source that `code` stands for (see FORMS), with a `get_inputs` that draws values like the example `inputs`.
 
     Of an object's module only what the object uses is taken: functions, classes, constants, imports. An instance's
@@ -80,9 +80,9 @@ def taken(
     if isinstance(code, (str, Path)):
         found = _text(code, name, {str(path): _text(Path(path), None, {}).code for path in helpers})
     elif isinstance(code, type) and _is_module_class(code):
-        found = Taken(_of_class(code), name or code.__name__, init_inputs)
+        found = ProblemSource(_of_class(code), name or code.__name__, init_inputs)
     elif isinstance(code, FunctionType):
-        found = Taken(_of_function(code, inputs), name or code.__name__)
+        found = ProblemSource(_of_function(code, inputs), name or code.__name__)
     elif _is_module_class(type(code)):
         found = _of_instance(code, name, init_inputs)
     else:
@@ -90,15 +90,15 @@ def taken(
     if inputs is not None:
         if "\ndef get_inputs(" in f"\n{found.code}":
             raise ProblemError(f"{found.name} defines `get_inputs` itself; leave inputs out.")
-        found = Taken(f"{found.code.rstrip()}\n\n\n{_drawn(inputs)}", found.name, found.init_inputs)
-    return Taken(found.code, found.name, init_inputs if found.init_inputs is None else found.init_inputs)
+        found = ProblemSource(f"{found.code.rstrip()}\n\n\n{_drawn(inputs)}", found.name, found.init_inputs)
+    return ProblemSource(found.code, found.name, init_inputs if found.init_inputs is None else found.init_inputs)
 
 
-def _text(code: str | Path, name: str | None, helpers: Mapping[str, str]) -> Taken:
+def _text(code: str | Path, name: str | None, helpers: Mapping[str, str]) -> ProblemSource:
     is_path = isinstance(code, Path) or ("\n" not in code.strip() and code.strip().endswith(".py"))
     if not is_path:
         text = plain_ends(str(code))
-        return Taken(with_helpers(text, name or "the problem", helpers) if helpers else text, name or "kernel")
+        return ProblemSource(with_helpers(text, name or "the problem", helpers) if helpers else text, name or "kernel")
     path = Path(code)
     try:
         text = read(path)
@@ -108,7 +108,7 @@ def _text(code: str | Path, name: str | None, helpers: Mapping[str, str]) -> Tak
         raise ProblemError(f"{path} {fault}.") from None
     except ValueError as error:
         raise ProblemError(f"{shown(str(code))} cannot be read ({error}).") from None
-    return Taken(whole(text, path, helpers), name or path.stem)
+    return ProblemSource(whole(text, path, helpers), name or path.stem)
 
 
 def _is_module_class(kind: type) -> bool:
@@ -139,10 +139,10 @@ def _of_function(function: FunctionType, inputs: object) -> str:
     return WRAPPED.format(source=Gathered().of(function), name=function.__name__, taken=taken, given=given)
 
 
-def _of_instance(module: Any, name: str | None, init_inputs: Given | None) -> Taken:
+def _of_instance(module: Any, name: str | None, init_inputs: InitInputs | None) -> ProblemSource:
     kind = type(module)
     if kind.__module__.startswith("torch."):
-        return Taken(HELD.format(call=_built(module)), name or kind.__name__, [])
+        return ProblemSource(HELD.format(call=_built(module)), name or kind.__name__, [])
     arguments = list(_arguments(module)) if init_inputs is None else init_inputs
     call = f"`{kind.__name__}{shown(arguments if isinstance(arguments, Mapping) else tuple(arguments))}`"
     try:
@@ -156,7 +156,7 @@ def _of_instance(module: Any, name: str | None, init_inputs: Given | None) -> Ta
             f"{call} has other parameters or attributes than the module given ({differs}): "
             "give init_inputs, and change nothing after it is constructed."
         )
-    return Taken(_of_class(kind), name or kind.__name__, arguments)
+    return ProblemSource(_of_class(kind), name or kind.__name__, arguments)
 
 
 def _arguments(module: Any) -> Iterator[Any]:

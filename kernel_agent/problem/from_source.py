@@ -12,7 +12,7 @@ from kernel_agent.problem.python_source import Main, main_module, names, until_t
 from kernel_agent.run.types import Problem
 
 Shapes = Sequence[Sequence[int]]
-Given = Sequence[Any] | Mapping[str, Any]
+InitInputs = Sequence[Any] | Mapping[str, Any]
 """A constructor's arguments: a list of them, a dict of keywords, or `[[...], {...}]` for both."""
 
 
@@ -21,7 +21,7 @@ def load_problem(
     name: str,
     target: str,
     input_shapes: Shapes | Sequence[Shapes] | None = None,
-    init_inputs: Given | None = None,
+    init_inputs: InitInputs | None = None,
 ) -> Problem:
     """The problem that `code` states.
 
@@ -48,7 +48,7 @@ def _load(
     name: str,
     target: str,
     input_shapes: Shapes | Sequence[Shapes] | None,
-    init_inputs: Given | None,
+    init_inputs: InitInputs | None,
 ) -> Problem:
     tree = _parse(code, name)
     has_inputs, has_init = (function in names(tree) for function in ("get_inputs", "get_init_inputs"))
@@ -114,7 +114,7 @@ def _is_size(size: object) -> bool:
     return isinstance(size, int) and not isinstance(size, bool) and size >= 0
 
 
-def _get_init_inputs(main: Main, values: Given | None) -> str:
+def _get_init_inputs(main: Main, values: InitInputs | None) -> str:
     plain = values is None or isinstance(values, (list, tuple, Mapping))
     given: Any = dict(values) if isinstance(values, Mapping) else list(values or ()) if plain else []
     try:

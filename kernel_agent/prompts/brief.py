@@ -9,7 +9,7 @@ from math import prod
 from statistics import median
 from typing import Any
 
-from kernel_agent.knowledge.render import told
+from kernel_agent.knowledge.render import experience_text
 from kernel_agent.prompts import line
 from kernel_agent.run.types import JSON, Brief, Description, Evaluation, Idea, Outcome, Profile, Timing, baseline_title
 from kernel_agent.targets import target_of
@@ -77,7 +77,7 @@ def facts(brief: Brief) -> dict[str, object]:
             for p in brief.passages
         ],
         "retrieval_mode": brief.retrieval_mode,
-        "experience": told(brief.experiences),
+        "experience": experience_text(brief.experiences),
     }
 
 

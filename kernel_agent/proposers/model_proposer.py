@@ -117,7 +117,7 @@ def _seen(brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> dic
         "source": trial.source,
         "status": evaluation.status.replace("_", " "),
         "meaning": MEANINGS[evaluation.status],
-        "log": excerpt(prompts.clean(evaluation.log), trial.source) or "(nothing)",
+        "log": excerpt(evaluation, trial.source) or "(nothing)",
         "repair_history": outcomes(brief.repair_history),
     }
 

@@ -19,9 +19,6 @@ MOST_REPLY = 32_768
 JUDGING = ("prepare_s", "build_s", "held_s")
 """The stages of a judgement beside its waits, by the server's names."""
 
-QUEUED = "queued"
-"""How the server's word for a wait begins: for a core to build on, or for the device."""
-
 
 @dataclass(frozen=True, slots=True)
 class Charge:
@@ -57,19 +54,19 @@ class Clock:
         return self.before + (time.monotonic() - self._since if self._working else 0.0)
 
     @contextmanager
-    def work(self) -> Iterator[Callable[[str], None]]:
-        """Something goes on. Whoever does it tells its progress: what begins with `queued` is a wait."""
+    def work(self) -> Iterator[Callable[[bool], None]]:
+        """Something goes on. Whoever does it tells what is yielded whether it waits for its turn."""
         waiting = False
         self._add(1)
 
-        def tell(message: str) -> None:
+        def waits(now: bool) -> None:
             nonlocal waiting
-            if message.startswith(QUEUED) is not waiting:
-                waiting = not waiting
+            if now is not waiting:
+                waiting = now
                 self._add(-1 if waiting else 1)
 
         try:
-            yield tell
+            yield waits
         finally:
             self._add(0 if waiting else -1)
 

@@ -93,6 +93,23 @@ class Versus:
 
 
 @dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """What a compiler said of a line, `candidate_line` in the candidate; `notes` are the rows that it added."""
+
+    severity: Literal["error", "warning", "remark"]
+    text: str
+    file: str | None = None
+    line: int | None = None
+    source: str | None = None
+    candidate_line: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}: " if self.line is not None else ""
+        return f"{place}{self.severity}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """What the judge says of one source. `error` is in units of the reference's own rounding error in full float32, of
     which so many are `allowed`; `arithmetic` is what the errors are worthy of, such as float32 or tf32."""
@@ -105,6 +122,8 @@ class Evaluation:
     provenance: JSON = field(default_factory=dict)
     stages: JSON = field(default_factory=dict)
     """Where the judge's time went, in seconds by the stage's name."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """The errors of compilers, which stand in the log too; none in runs of before."""
     allowed: float = 64.0
     arithmetic: str | None = None
 

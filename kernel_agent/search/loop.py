@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from kernel_agent.delivery import delivered
 from kernel_agent.errors import BudgetSpent, Unprofiled, Unusable
-from kernel_agent.interfaces import Bench, Library, Proposer
+from kernel_agent.interfaces import Bench, Library, OnProgress, Proposer, Stage
 from kernel_agent.run import tree
 from kernel_agent.run.budget import Budget
 from kernel_agent.run.events import (
@@ -209,8 +209,8 @@ class Search:
         async with self._locks[trial.source_id]:
             evaluation = known = self.run.evaluations.get(trial.source_id)
             if evaluation is None:
-                with self.budget.clock.work() as tell:
-                    progress = self.progress(trial, tell)
+                with self.budget.clock.work() as waits:
+                    progress = self.progress(trial, waits)
                     evaluation = await self.bench.evaluate(self.run.problem, trial.source, progress)
                 self.budget.reserve(evaluation.stages)
                 self.record(EvaluationRecord(trial.source_id, evaluation))
@@ -255,8 +255,8 @@ class Search:
         self.observe(Profiling(tuple(trials)))
         try:
             sources = [trial.source for trial in trials]
-            with self.budget.clock.work() as tell:
-                progress = self.progress(trials[0], tell)
+            with self.budget.clock.work() as waits:
+                progress = self.progress(trials[0], waits)
                 profiles = await self.bench.profile(self.run.problem, sources, progress)
         except Unprofiled as reason:
             self._profiled = False
@@ -294,9 +294,9 @@ class Search:
             return known
         self.observe(Confirming(trial))
         rivals = self.run.description.rivals
-        with self.budget.clock.work() as tell:
+        with self.budget.clock.work() as waits:
             evaluation = await self.bench.confirm(
-                self.run.problem, self.delivered(trial), rivals, self.progress(trial, tell)
+                self.run.problem, self.delivered(trial), rivals, self.progress(trial, waits)
             )
         self.record(Confirmation(trial.source_id, evaluation))
         return evaluation
@@ -307,8 +307,8 @@ class Search:
             return False
         if trial.source_id not in self.run.deliveries:
             bind = self.run.settings.bind
-            with self.budget.clock.work() as tell:
-                progress = self.progress(trial, tell)
+            with self.budget.clock.work() as waits:
+                progress = self.progress(trial, waits)
                 checks = await self.bench.verify(self.run.problem, self.delivered(trial), progress)
             self.record(Delivered(trial.source_id, Delivery(bind, checks)))
             if fault := self.run.deliveries[trial.source_id].why_not:
@@ -324,12 +324,12 @@ class Search:
         self.journal.append(record, self.budget.clock.seconds)
         self.run.record(record)
 
-    def progress(self, trial: Trial, tell: Callable[[str], None]) -> Callable[[str], None]:
-        def said(message: str) -> None:
-            tell(message)
-            self.observe(Progress(trial, message))
+    def progress(self, trial: Trial, waits: Callable[[bool], None]) -> OnProgress:
+        def report(stage: Stage) -> None:
+            waits(stage.ahead is not None)
+            self.observe(Progress(trial, stage.message))
 
-        return said
+        return report
 
 
 def _ids(brief: Brief) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ LIKE = 0.9
 problems, two different ones of a problem came to 0.86 at most, and one that was had twice, in two runs, to 0.91."""
 
 
-def said(idea: Idea) -> str:
+def text_of(idea: Idea) -> str:
     """What an idea would do: its title, and its transformation where it has one."""
     return f"{idea.title}. {idea.transformation}" if idea.transformation else idea.title
 
@@ -40,11 +40,11 @@ def repeats(idea: Idea, others: Iterable[Idea], likeness: Likeness = unknown) ->
     if idea.change is not None:
         return None
     told = [other for other in others if other.change is None]
-    in_words = (other for other in told if says_the_same(said(idea), said(other)))
+    in_words = (other for other in told if says_the_same(text_of(idea), text_of(other)))
     if found := next(in_words, None):
         return found
-    unlike = [other for other in told if apart(said(idea), said(other)) == (said(idea), said(other))]
-    near = zip(unlike, likeness(said(idea), [said(other) for other in unlike]), strict=False)
+    unlike = [other for other in told if apart(text_of(idea), text_of(other)) == (text_of(idea), text_of(other))]
+    near = zip(unlike, likeness(text_of(idea), [text_of(other) for other in unlike]), strict=False)
     return next((other for other, cosine in near if cosine >= LIKE), None)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from ncu_server.compiler import nvcc
+from ncu_server.compiler.diagnostics import diagnostics, spoken
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Lease, Progress
 from ncu_server.rules import lint, triton_cache
@@ -93,7 +93,7 @@ class Builds:
                 if warm_up:
                     await _warm_up(child, warm_up, device.lease, timeout_s, progress)
             except ChildFault as fault:
-                said = tuple(nvcc.diagnostics(fault.text, source)[:MOST_DIAGNOSTICS]) if _is_compilers(fault) else ()
+                said = tuple(diagnostics(fault.text, source)[:MOST_DIAGNOSTICS]) if _is_compilers(fault) else ()
                 return BuildFault(compiler_words(fault, directory), time.monotonic() - began, diagnostics=said)
             except ChildTimeout:
                 return BuildFault(f"the build took longer than {timeout_s:.0f} s", timeout_s, "timeout")
@@ -154,7 +154,5 @@ def compiler_words(fault: ChildFault, directory: str) -> str:
     """What the compiler said, without ninja's echo of its command lines; the traceback where no compiler spoke."""
     if not _is_compilers(fault):
         return fault.trace
-    noise = ("[", "FAILED:", "ninja", "stdout:", "stderr:")
-    kept = [row for row in fault.text.splitlines() if not row.startswith(noise) and " -o " not in row]
-    words = re.sub(re.escape(directory) + r"/[^/\s]+/", "", "\n".join(kept)).strip()
+    words = re.sub(re.escape(directory) + r"/[^/\s]+/", "", "\n".join(spoken(fault.text))).strip()
     return words if len(words) <= LOG_LENGTH else words[:LOG_LENGTH] + "\n... (cut)"

@@ -18,6 +18,7 @@ from typing import Literal
 
 from ncu_server.compiler import demangle, nvcc, occupancy
 from ncu_server.compiler.builds import compiler_words, unbuildable
+from ncu_server.compiler.diagnostics import diagnostics
 from ncu_server.compiler.store import Store
 from ncu_server.errors import Code, Refusal
 from ncu_server.machine.lease import Progress
@@ -202,7 +203,7 @@ async def _candidate(machine: Machine, request: CompileRequest, arch: str, compi
         if fault is None:
             return Made(said, files)
         log = said if said and last_line(said) in fault.text else f"{said}\n{fault.text}"
-        if files and not any(d.severity == "error" for d in nvcc.diagnostics(log)):
+        if files and not any(d.severity == "error" for d in diagnostics(log)):
             return Made(log, files, note=f"the module does not load here: {last_line(fault.text)}")
         return Made(log, {}, compiler_words(fault, str(directory)))
 
@@ -231,7 +232,7 @@ def _files(places: Sequence[Path]) -> dict[str, bytes]:
 
 
 async def _result(request: CompileRequest, arch: str, made: Made, identity: str) -> CompileResult:
-    said = nvcc.diagnostics(made.log, request.source if request.is_candidate else None)
+    said = diagnostics(made.log, request.source if request.is_candidate else None)
     if made.fault is not None:
         errors = sum(d.severity == "error" for d in said)
         shown = said[:MOST_ERRORS]

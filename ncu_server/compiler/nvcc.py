@@ -1,13 +1,12 @@
-"""nvcc's command line and what it says: which flags may be given, diagnostics as data, what ptxas gave each kernel."""
+"""nvcc's command line and what it says: which flags may be given, what ptxas gave each kernel."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from ncu_server.errors import Code, Refusal
-from ncu_server.wire.compilation import Diagnostic, Resources
+from ncu_server.wire.compilation import Resources
 
 FLAGS = re.compile(
     r"-O[0-3]|--?use_fast_math|--?(fmad|ftz|prec-div|prec-sqrt)=(true|false)|--?std=c\+\+(11|14|17|20)|"
@@ -16,17 +15,10 @@ FLAGS = re.compile(
     r"(-Xptxas=|--ptxas-options=)(-dlcm=(ca|cg|cs|cv)|-dscm=(wb|cg|cs|wt)|-O[0-3]|-warn-spills|-allow-expensive-optimizations=(true|false))"
 )
 ALWAYS = ("-Xptxas=-v", "--keep")
-PLACED = re.compile(
-    r"^(?P<file>[^\s:(][^:(\n]*?)(?:\((?P<nv>\d+)\)|:(?P<gcc>\d+)(?::\d+)?): "
-    r"(?:fatal |catastrophic )?(?P<severity>error|warning|remark)(?: #[\w-]+)?: (?P<text>.*)$"
-)
-BARE = re.compile(r"^(?:nvcc|ptxas|nvlink|cicc|cudafe\+\+)\s*(?P<severity>fatal|error|warning)\s*:\s*(?P<text>.*)$")
-OF_PTX = re.compile(r"^ptxas (?P<file>\S+), line (?P<line>\d+); (?P<severity>fatal|error|warning)\s*:\s*(?P<text>.*)$")
 ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
 SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 USED = re.compile(r"Used (\d+) registers(?:, used (\d+) barriers)?(.*)")
 SHARED = re.compile(r"(\d+)(?:\+\d+)? bytes smem")
-LONGEST_TEXT, LONGEST_LINE = 240, 120
 
 
 def allowed(flags: Sequence[str]) -> list[str]:
@@ -45,56 +37,6 @@ def command(compiler: str, arch: str, flags: Sequence[str], lineinfo: bool, sour
     level = [] if any(flag.startswith("-O") for flag in flags) else ["-O3"]
     line = ["-lineinfo"] if lineinfo else []
     return [compiler, "-cubin", f"-arch={arch}", *level, *line, *flags, *ALWAYS, source]
-
-
-def diagnostics(log: str, candidate: str | None = None) -> list[Diagnostic]:
-    """What compilers said in `log`, errors first; `candidate` is the module that their files were cut from."""
-    rows = log.splitlines()
-    places = {} if candidate is None else _places(candidate)
-    found: dict[tuple[object, ...], Diagnostic] = {}
-    for number, row in enumerate(rows):
-        if said := _said(row):
-            said.source = _shown(rows[number + 1 : number + 2]) if said.line is not None else None
-            said.candidate_line = places.get(said.source) if said.source else None
-            found.setdefault((said.severity, said.text, said.file, said.line), said)
-    order = ("error", "warning", "remark")
-    return sorted(found.values(), key=lambda said: order.index(said.severity))
-
-
-def _said(row: str) -> Diagnostic | None:
-    if placed := PLACED.match(row):
-        line = placed["nv"] or placed["gcc"]
-        return _diagnostic(placed, Path(placed["file"]).name, int(line))
-    if placed := OF_PTX.match(row):
-        return _diagnostic(placed, Path(placed["file"]).name, int(placed["line"]))
-    if bare := BARE.match(row):
-        return _diagnostic(bare, None, None)
-    return None
-
-
-def _diagnostic(match: re.Match[str], file: str | None, line: int | None) -> Diagnostic:
-    severity = {"fatal": "error"}.get(match["severity"], match["severity"])
-    text = match["text"].strip()
-    shown = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
-    return Diagnostic.model_validate({"severity": severity, "text": shown, "file": file, "line": line})
-
-
-def _shown(rows: Sequence[str]) -> str | None:
-    """The source line below a message: nvcc indents it, gcc numbers it."""
-    if not rows or not rows[0].startswith(" "):
-        return None
-    return re.sub(r"^\s*\d+ \|", "", rows[0]).strip()[:LONGEST_LINE] or None
-
-
-def _places(candidate: str) -> dict[str | None, int]:
-    """Lines that stand in it once, and where."""
-    found: dict[str | None, int] = {}
-    twice = set()
-    for number, line in enumerate(candidate.splitlines(), 1):
-        text = line.strip()[:LONGEST_LINE]
-        if found.setdefault(text, number) != number:
-            twice.add(text)
-    return {text: number for text, number in found.items() if text not in twice}
 
 
 def resources(log: str) -> list[Resources]:

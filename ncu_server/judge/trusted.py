@@ -39,10 +39,10 @@ async def trusted(child: Child, verb: Verb[T], memories: Sequence[Shared]) -> T:
         raise Refusal(Code.BAD_PROBLEM, f"the problem's process ended in {_step(verb)}: {died}") from died
 
 
-def advised(refusal: Refusal, problem: str, is_gpu: bool) -> Refusal:
-    """The refusal with what to do about it where the problem is written for a GPU and there is none."""
+def advised(refusal: Refusal, problem: str, device: str) -> Refusal:
+    """The refusal with what to do about it where the problem names a cuda device and `device` is another."""
     fault = refusal.__cause__
-    lacks = not is_gpu and isinstance(fault, ChildFault) and fault.kind in ("AssertionError", "RuntimeError")
+    lacks = device != "cuda" and isinstance(fault, ChildFault) and fault.kind in ("AssertionError", "RuntimeError")
     if not lacks or not demands_cuda(problem):
         return refusal
     advice = "it names a cuda device, which the cpu target lacks: name none, model and inputs are moved to the target"

@@ -57,11 +57,11 @@ class Lease:
 
     async def _wait(self, turn: asyncio.Future[None], progress: Progress | None) -> None:
         """Until it is our turn; `progress` hears how many are ahead, at first and whenever that changes."""
-        said = None
+        reported = None
         while not turn.done() and progress is not None:
-            if (ahead := self._ahead(turn)) != said:
-                said = ahead
-                await progress(f"queued behind {said}")
+            if (ahead := self._ahead(turn)) != reported:
+                reported = ahead
+                await progress(f"queued behind {ahead}", ahead=ahead)
                 continue
             moved: asyncio.Future[Any] = asyncio.ensure_future(self._moved.wait())
             either: set[asyncio.Future[Any]] = {turn, moved}

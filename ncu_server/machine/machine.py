@@ -80,7 +80,7 @@ class Machine:
             # tvm_ffi asks torch.cuda.is_available() when imported; without NVML that would initialise CUDA, and a
             # process that did so cannot fork workers.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-            **({"NCU_SERVER_KEEPING": str(building / "keeping")} if not target.hardware.is_gpu else {}),
+            **({"NCU_SERVER_KEEPING": str(building / "keeping")} if target.hardware.keeps_memory else {}),
             **self.variables(target, probe),
         }
 

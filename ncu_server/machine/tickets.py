@@ -14,8 +14,9 @@ import os
 import re
 import stat
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from ncu_server import places
 
@@ -24,7 +25,11 @@ ROOT = "/tmp/ncu_server-leases"  # not TMPDIR, which differs between users
 PERIOD_S = 0.02
 TICKET = re.compile(r"(\d+)-(alone|shared)")
 
-Progress = Callable[[str], Awaitable[None]]
+
+class Progress(Protocol):
+    """What whoever waits for a result hears: words, and while the call waits its turn, how many are ahead of it."""
+
+    async def __call__(self, message: str, *, ahead: int | None = None) -> None: ...
 
 
 class Tickets:
@@ -94,11 +99,11 @@ async def _drawn(folder: int, alone: bool, stack: contextlib.ExitStack) -> int:
 
 
 async def _turn(folder: int, number: int, alone: bool, progress: Progress | None) -> None:
-    said = 0
-    while ahead := list(_ahead(folder, number, alone)):
-        if progress is not None and len(ahead) != said:
-            said = len(ahead)
-            await progress(f"queued behind {said} of other servers")
+    reported = 0
+    while ahead := len(list(_ahead(folder, number, alone))):
+        if progress is not None and ahead != reported:
+            reported = ahead
+            await progress(f"queued behind {ahead} of other servers", ahead=ahead)
         await asyncio.sleep(PERIOD_S)
 
 

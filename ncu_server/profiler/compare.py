@@ -6,39 +6,11 @@ import math
 
 from ncu_server.profiler.digest import digest
 from ncu_server.profiler.facts import KernelFacts
-from ncu_server.profiler.metrics import value
+from ncu_server.profiler.metrics import ROWS, value
 from ncu_server.wire.profiling import Change, ComparisonResult, KernelDigest, NcuRule
 
 MOST_CHANGES, MOST_RULES, LEAST_FACTOR = 12, 5, 1.1
 SAME_TIME, SAME_CLOCK = 0.03, 0.05
-# Rows of the metrics table in words, with their unit.
-NAMED: dict[str, tuple[str, str]] = {
-    "compute_pct": ("compute throughput", "% of peak"),
-    "memory_pct": ("memory throughput", "% of peak"),
-    "dram_pct": ("DRAM throughput", "% of peak"),
-    "dram_read": ("bytes read from DRAM", "bytes"),
-    "dram_written": ("bytes written to DRAM", "bytes"),
-    "l1_hit_pct": ("L1 hit rate", "%"),
-    "l2_hit_pct": ("L2 hit rate", "%"),
-    "global_sectors": ("sectors of global accesses", "sectors"),
-    "shared_wavefronts": ("turns of shared memory", "wavefronts"),
-    "bank_conflicts": ("bank conflicts", "wavefronts"),
-    "local_loads": ("loads from local memory", "instructions"),
-    "local_stores": ("stores to local memory", "instructions"),
-    "instructions": ("instructions of warps", "instructions"),
-    "occupancy_pct": ("achieved occupancy", "%"),
-    "possible_occupancy_pct": ("possible occupancy", "%"),
-    "registers": ("registers a thread", "registers"),
-    "dynamic_shared": ("dynamic shared memory a block", "bytes"),
-    "static_shared": ("static shared memory a block", "bytes"),
-    "blocks": ("blocks", "blocks"),
-    "threads": ("threads a block", "threads"),
-    "issue_pct": ("issue slots used", "%"),
-    "eligible_warps": ("warps ready to issue", "warps"),
-    "tensor_pct": ("tensor pipe", "% of peak"),
-    "fma_pct": ("FMA pipe", "% of peak"),
-    "active_lanes": ("threads of a warp at work", "threads"),
-}
 
 
 def compare(before: KernelFacts, after: KernelFacts, names: tuple[str, str]) -> ComparisonResult:
@@ -83,10 +55,12 @@ def _troubles(old: KernelDigest, new: KernelDigest) -> list[str]:
 def _changes(before: KernelFacts, after: KernelFacts) -> list[Change]:
     """The numbers that moved most, by their ratio."""
     moved = []
-    for row, (what, unit) in NAMED.items():
-        a, b = value(before.metrics, row), value(after.metrics, row)
-        if a is not None and b is not None and (size := _size(a, b)) >= math.log(LEAST_FACTOR):
-            moved.append((size, Change(what=what, before=float(f"{a:.4g}"), after=float(f"{b:.4g}"), unit=unit)))
+    for name, row in ROWS.items():
+        a, b = value(before.metrics, name), value(after.metrics, name)
+        if row.what and a is not None and b is not None and (size := _size(a, b)) >= math.log(LEAST_FACTOR):
+            moved.append(
+                (size, Change(what=row.what, before=float(f"{a:.4g}"), after=float(f"{b:.4g}"), unit=row.unit))
+            )
     return [change for _, change in sorted(moved, key=lambda m: -m[0])[:MOST_CHANGES]]
 
 

@@ -9,6 +9,7 @@ from ncu_server.profiler.facts import KernelFacts, LineFact, RuleFact
 from ncu_server.profiler.metrics import number, value
 from ncu_server.wire.profiling import (
     Bound,
+    Counter,
     HotLine,
     KernelDigest,
     Memory,
@@ -25,11 +26,6 @@ LEAST_STALL_PCT = 2.0
 FEW_SAMPLES, SHORT_US = 200, 20.0
 BUSY_PCT, NEAR_PCT, IDLE_PCT, HALF_WAVE = 60.0, 80.0, 25.0, 0.5
 TO_US = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3, "s": 1e6, "second": 1e6}
-ASKED = (
-    *("duration", "clock", "compute_pct", "memory_pct", "dram_pct", "load_sectors", "bank_conflicts", "local_loads"),
-    *("occupancy_pct", "registers", "issue_pct", "latency", "tensor_pct", "samples", "dram_read", "l2_hit_pct"),
-)
-"""Rows that a digest names as missing where they are."""
 URL = re.compile(r"@url:([^@]*?):(?:https?://)[^@]*@")
 MARKED = re.compile(r"@(?:section|sass|source):(?:[^@]*:)?([^:@]*)@")
 
@@ -63,12 +59,13 @@ def digest(kernel: KernelFacts, copy_gbps: float | None = None, source: str | No
         confidence="low" if doubts else "high",
         doubts=doubts,
         missing=_missing(known),
+        counters=_counters(known),
     )
 
 
 def duration_us(kernel: KernelFacts) -> float | None:
     """Microseconds of the launch at ncu's clocks."""
-    for name in metrics.ROWS["duration"][1]:
+    for name in metrics.ROWS["duration"].counters:
         if (value := number(kernel.metrics, name)) is not None:
             return value * TO_US.get(kernel.units.get(name, "ns"), 1e-3)
     return None
@@ -88,7 +85,7 @@ class _Lookup:
 
 
 def _speed_of_light(known: metrics.Metrics) -> SpeedOfLight:
-    compute, memory = (metrics.ROWS[row][1][0] for row in ("compute_pct", "memory_pct"))
+    compute, memory = (metrics.ROWS[row].counters[0] for row in ("compute_pct", "memory_pct"))
     rows = ("compute_pct", "memory_pct", "dram_pct", "l2_pct", "l1_pct")
     return SpeedOfLight(
         **{row: _rounded(value(known, row)) for row in rows},
@@ -269,11 +266,15 @@ def _doubts(kernel: KernelFacts) -> list[str]:
 
 
 def _missing(known: metrics.Metrics) -> list[Missing]:
-    lost = [row for row in ASKED if value(known, row) is None]
+    lost = [row for name, row in metrics.ROWS.items() if row.asked and value(known, name) is None]
     return [
-        Missing(metric=metrics.ROWS[row][1][0], reason=f"not in the report; section {metrics.ROWS[row][0]} collects it")
-        for row in lost
+        Missing(metric=row.counters[0], reason=f"not in the report; section {row.section} collects it") for row in lost
     ]
+
+
+def _counters(known: metrics.Metrics) -> list[Counter]:
+    shown = ((row, _rounded(value(known, name))) for name, row in metrics.ROWS.items() if row.shown)
+    return [Counter(what=row.what, value=found, unit=row.unit) for row, found in shown if found is not None]
 
 
 def _scaled(value: float | None, factor: float) -> float | None:

@@ -156,7 +156,7 @@ async def static(target: Target, arch: str, jobs: list[process.Job]) -> dict[int
     found = {}
     for job in jobs:
         libraries = [Path(library["path"]) for library in job.build.libraries]
-        if target.hardware.is_gpu:
+        if target.hardware.has_nvidia_tools:
             kernels = [k for library in libraries for k in await static_cuda.kernels(library, arch)]
         else:
             kernels = [k for library in libraries for k in await static_cpu.functions(library)]

@@ -8,91 +8,166 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 ELAPSED, ACTIVE = "pct_of_peak_sustained_elapsed", "pct_of_peak_sustained_active"
 
-ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "duration": ("SpeedOfLight", ("gpu__time_duration.sum", "gpu__time_duration.avg")),
-    "clock": (
+
+class Metric(NamedTuple):
+    """One number: ncu's section that collects it, and the counters that it is read off.
+
+    With `what` it is and its `unit` it stands in comparisons. `asked`: a digest names it where it is missing. `shown`:
+    a digest shows it among its `counters`, for what has no field there, and so does a prompt.
+    """
+
+    section: str
+    counters: tuple[str, ...]
+    what: str = ""
+    unit: str = ""
+    asked: bool = False
+    shown: bool = False
+
+
+ROWS: dict[str, Metric] = {
+    "duration": Metric("SpeedOfLight", ("gpu__time_duration.sum", "gpu__time_duration.avg"), asked=True),
+    "clock": Metric(
+        "SpeedOfLight", ("gpc__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second"), asked=True
+    ),
+    "memory_clock": Metric("SpeedOfLight", ("dram__cycles_elapsed.avg.per_second",)),
+    "compute_pct": Metric(
+        "SpeedOfLight", (f"sm__throughput.avg.{ELAPSED}",), "compute throughput", "% of peak", asked=True
+    ),
+    "memory_pct": Metric(
+        "SpeedOfLight", (f"gpu__compute_memory_throughput.avg.{ELAPSED}",), "memory throughput", "% of peak", asked=True
+    ),
+    "dram_pct": Metric(
         "SpeedOfLight",
-        ("gpc__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second"),
+        (f"gpu__dram_throughput.avg.{ELAPSED}", f"dram__throughput.avg.{ELAPSED}"),
+        "DRAM throughput",
+        "% of peak",
+        asked=True,
     ),
-    "memory_clock": ("SpeedOfLight", ("dram__cycles_elapsed.avg.per_second",)),
-    "compute_pct": ("SpeedOfLight", (f"sm__throughput.avg.{ELAPSED}",)),
-    "memory_pct": ("SpeedOfLight", (f"gpu__compute_memory_throughput.avg.{ELAPSED}",)),
-    "dram_pct": ("SpeedOfLight", (f"gpu__dram_throughput.avg.{ELAPSED}", f"dram__throughput.avg.{ELAPSED}")),
-    "l2_pct": ("SpeedOfLight", (f"lts__throughput.avg.{ELAPSED}",)),
-    "l1_pct": ("SpeedOfLight", (f"l1tex__throughput.avg.{ACTIVE}", f"l1tex__throughput.avg.{ELAPSED}")),
-    "dram_bytes_per_second": ("MemoryWorkloadAnalysis", ("dram__bytes.sum.per_second",)),
-    "dram_read": ("MemoryWorkloadAnalysis_Tables", ("dram__bytes_read.sum", "dram__bytes_op_read.sum")),
-    "dram_written": ("MemoryWorkloadAnalysis_Tables", ("dram__bytes_write.sum", "dram__bytes_op_write.sum")),
-    "l1_hit_pct": ("MemoryWorkloadAnalysis", ("l1tex__t_sector_hit_rate.pct",)),
-    "l2_hit_pct": ("MemoryWorkloadAnalysis", ("lts__t_sector_hit_rate.pct",)),
-    "load_sectors": ("MemoryWorkloadAnalysis_Tables", ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",)),
-    "load_requests": ("MemoryWorkloadAnalysis_Tables", ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",)),
-    "store_sectors": ("MemoryWorkloadAnalysis_Tables", ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",)),
-    "store_requests": ("MemoryWorkloadAnalysis_Tables", ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",)),
-    "global_sectors": ("SourceCounters", ("memory_l2_theoretical_sectors_global",)),
-    "global_ideal": ("SourceCounters", ("memory_l2_theoretical_sectors_global_ideal",)),
-    "red_sectors": ("MemoryWorkloadAnalysis_Tables", ("l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum",)),
-    "atom_sectors": ("MemoryWorkloadAnalysis_Tables", ("l1tex__t_sectors_pipe_lsu_mem_global_op_atom.sum",)),
-    "l2_most_pct": ("SpeedOfLight", (f"lts__throughput.max.{ELAPSED}",)),
-    "shared_atomic_wavefronts": (
+    "l2_pct": Metric("SpeedOfLight", (f"lts__throughput.avg.{ELAPSED}",)),
+    "l1_pct": Metric("SpeedOfLight", (f"l1tex__throughput.avg.{ACTIVE}", f"l1tex__throughput.avg.{ELAPSED}")),
+    "dram_bytes_per_second": Metric("MemoryWorkloadAnalysis", ("dram__bytes.sum.per_second",)),
+    "dram_read": Metric(
         "MemoryWorkloadAnalysis_Tables",
-        ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum",),
+        ("dram__bytes_read.sum", "dram__bytes_op_read.sum"),
+        "bytes read from DRAM",
+        "bytes",
+        asked=True,
     ),
-    "shared_wavefronts": ("SourceCounters", ("memory_l1_wavefronts_shared",)),
-    "shared_ideal": ("SourceCounters", ("memory_l1_wavefronts_shared_ideal",)),
-    "bank_conflicts": ("MemoryWorkloadAnalysis_Tables", ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",)),
-    "bank_wavefronts": ("MemoryWorkloadAnalysis_Tables", ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",)),
-    "local_loads": (
+    "dram_written": Metric(
+        "MemoryWorkloadAnalysis_Tables",
+        ("dram__bytes_write.sum", "dram__bytes_op_write.sum"),
+        "bytes written to DRAM",
+        "bytes",
+    ),
+    "l1_hit_pct": Metric("MemoryWorkloadAnalysis", ("l1tex__t_sector_hit_rate.pct",), "L1 hit rate", "%"),
+    "l2_hit_pct": Metric("MemoryWorkloadAnalysis", ("lts__t_sector_hit_rate.pct",), "L2 hit rate", "%", asked=True),
+    "load_sectors": Metric(
+        "MemoryWorkloadAnalysis_Tables", ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",), asked=True
+    ),
+    "load_requests": Metric("MemoryWorkloadAnalysis_Tables", ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",)),
+    "store_sectors": Metric("MemoryWorkloadAnalysis_Tables", ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",)),
+    "store_requests": Metric("MemoryWorkloadAnalysis_Tables", ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",)),
+    "global_sectors": Metric(
+        "SourceCounters", ("memory_l2_theoretical_sectors_global",), "sectors of global accesses", "sectors"
+    ),
+    "global_ideal": Metric("SourceCounters", ("memory_l2_theoretical_sectors_global_ideal",)),
+    "red_sectors": Metric("MemoryWorkloadAnalysis_Tables", ("l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum",)),
+    "atom_sectors": Metric("MemoryWorkloadAnalysis_Tables", ("l1tex__t_sectors_pipe_lsu_mem_global_op_atom.sum",)),
+    "l2_most_pct": Metric("SpeedOfLight", (f"lts__throughput.max.{ELAPSED}",)),
+    "shared_atomic_wavefronts": Metric(
+        "MemoryWorkloadAnalysis_Tables", ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum",)
+    ),
+    "shared_wavefronts": Metric(
+        "SourceCounters", ("memory_l1_wavefronts_shared",), "turns of shared memory", "wavefronts"
+    ),
+    "shared_ideal": Metric("SourceCounters", ("memory_l1_wavefronts_shared_ideal",)),
+    "bank_conflicts": Metric(
+        "MemoryWorkloadAnalysis_Tables",
+        ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",),
+        "bank conflicts",
+        "wavefronts",
+        asked=True,
+    ),
+    "bank_wavefronts": Metric("MemoryWorkloadAnalysis_Tables", ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",)),
+    "local_loads": Metric(
         "SourceCounters",
         (
             "smsp__sass_inst_executed_op_local_ld.sum",
             "sass__inst_executed_local_loads",
             "l1tex__t_requests_pipe_lsu_mem_local_op_ld.sum",
         ),
+        "loads from local memory",
+        "instructions",
+        asked=True,
     ),
-    "local_stores": (
+    "local_stores": Metric(
         "SourceCounters",
         (
             "smsp__sass_inst_executed_op_local_st.sum",
             "sass__inst_executed_local_stores",
             "l1tex__t_requests_pipe_lsu_mem_local_op_st.sum",
         ),
+        "stores to local memory",
+        "instructions",
     ),
-    "spill_instructions": ("SourceCounters", ("sass__inst_executed_register_spilling",)),
-    "instructions": ("SourceCounters", ("inst_executed", "smsp__inst_executed.sum")),
-    "occupancy_pct": ("Occupancy", (f"sm__warps_active.avg.{ACTIVE}",)),
-    "possible_occupancy_pct": ("Occupancy", ("sm__maximum_warps_per_active_cycle_pct",)),
-    "registers": ("LaunchStats", ("launch__registers_per_thread",)),
-    "static_shared": ("LaunchStats", ("launch__shared_mem_per_block_static",)),
-    "dynamic_shared": ("LaunchStats", ("launch__shared_mem_per_block_dynamic",)),
-    "blocks": ("LaunchStats", ("launch__grid_size",)),
-    "threads": ("LaunchStats", ("launch__block_size",)),
-    "waves": ("LaunchStats", ("launch__waves_per_multiprocessor",)),
-    "sms": ("LaunchStats", ("launch__sm_count", "device__attribute_multiprocessor_count")),
-    "sm_cycles": ("SpeedOfLight", ("sm__cycles_active.avg",)),
-    "sm_cycles_most": ("SpeedOfLight", ("sm__cycles_active.max",)),
-    "issue_pct": ("SchedulerStats", (f"smsp__issue_active.avg.{ACTIVE}",)),
-    "eligible_warps": ("SchedulerStats", ("smsp__warps_eligible.avg.per_cycle_active",)),
-    "latency": ("WarpStateStats", ("smsp__average_warp_latency_per_inst_issued.ratio",)),
-    "active_lanes": ("WarpStateStats", ("smsp__thread_inst_executed_per_inst_executed.ratio",)),
-    "ipc": ("ComputeWorkloadAnalysis", ("sm__inst_executed.avg.per_cycle_active",)),
-    "tensor_pct": (
+    "spill_instructions": Metric("SourceCounters", ("sass__inst_executed_register_spilling",)),
+    "instructions": Metric(
+        "SourceCounters", ("inst_executed", "smsp__inst_executed.sum"), "instructions of warps", "instructions"
+    ),
+    "occupancy_pct": Metric("Occupancy", (f"sm__warps_active.avg.{ACTIVE}",), "achieved occupancy", "%", asked=True),
+    "possible_occupancy_pct": Metric(
+        "Occupancy", ("sm__maximum_warps_per_active_cycle_pct",), "possible occupancy", "%"
+    ),
+    "registers": Metric(
+        "LaunchStats", ("launch__registers_per_thread",), "registers a thread", "registers", asked=True
+    ),
+    "static_shared": Metric(
+        "LaunchStats", ("launch__shared_mem_per_block_static",), "static shared memory a block", "bytes"
+    ),
+    "dynamic_shared": Metric(
+        "LaunchStats", ("launch__shared_mem_per_block_dynamic",), "dynamic shared memory a block", "bytes"
+    ),
+    "blocks": Metric("LaunchStats", ("launch__grid_size",), "blocks", "blocks"),
+    "threads": Metric("LaunchStats", ("launch__block_size",), "threads a block", "threads"),
+    "waves": Metric("LaunchStats", ("launch__waves_per_multiprocessor",)),
+    "sms": Metric("LaunchStats", ("launch__sm_count", "device__attribute_multiprocessor_count")),
+    "sm_cycles": Metric("SpeedOfLight", ("sm__cycles_active.avg",)),
+    "sm_cycles_most": Metric("SpeedOfLight", ("sm__cycles_active.max",)),
+    "issue_pct": Metric("SchedulerStats", (f"smsp__issue_active.avg.{ACTIVE}",), "issue slots used", "%", asked=True),
+    "eligible_warps": Metric(
+        "SchedulerStats", ("smsp__warps_eligible.avg.per_cycle_active",), "warps ready to issue", "warps"
+    ),
+    "latency": Metric("WarpStateStats", ("smsp__average_warp_latency_per_inst_issued.ratio",), asked=True),
+    "active_lanes": Metric(
+        "WarpStateStats",
+        ("smsp__thread_inst_executed_per_inst_executed.ratio",),
+        "threads of a warp at work",
+        "threads",
+    ),
+    "ipc": Metric("ComputeWorkloadAnalysis", ("sm__inst_executed.avg.per_cycle_active",)),
+    "tensor_pct": Metric(
         "ComputeWorkloadAnalysis",
         (
             f"sm__pipe_tensor_cycles_active.avg.{ACTIVE}",
             f"sm__inst_executed_pipe_tensor.avg.{ACTIVE}",
             f"sm__pipe_tensor_cycles_active.avg.{ELAPSED}",
         ),
+        "tensor pipe",
+        "% of peak",
+        asked=True,
     ),
-    "fma_pct": (
+    "fma_pct": Metric(
         "ComputeWorkloadAnalysis",
         (f"sm__pipe_fma_cycles_active.avg.{ACTIVE}", f"sm__inst_executed_pipe_fma.avg.{ACTIVE}"),
+        "FMA pipe",
+        "% of peak",
     ),
-    "samples": ("SourceCounters", ("smsp__pcsamp_sample_count",)),
-    "passes": ("", ("profiler__replayer_passes",)),
+    "samples": Metric("SourceCounters", ("smsp__pcsamp_sample_count",), asked=True),
+    "passes": Metric("", ("profiler__replayer_passes",)),
 }
 LIMITS = ("registers", "shared_mem", "warps", "blocks", "barriers")
 """What may limit the blocks of an SM: `launch__occupancy_limit_` and this."""
@@ -185,7 +260,7 @@ def number(metrics: Metrics, name: str) -> float | None:
 
 def value(metrics: Metrics, row: str) -> float | None:
     """The value of a row of ours under the first of its names that the report has."""
-    return next((v for name in ROWS[row][1] if (v := number(metrics, name)) is not None), None)
+    return next((v for name in ROWS[row].counters if (v := number(metrics, name)) is not None), None)
 
 
 def unit_called(name: str) -> str:

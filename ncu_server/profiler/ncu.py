@@ -10,20 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ncu_server.errors import Code, Refusal
+from ncu_server.profiler.metrics import ROWS
 
 SETS = {"basic": ("--set", "basic"), "full": ("--set", "full")}
-STANDARD = (
-    "SpeedOfLight",
-    "SpeedOfLight_RooflineChart",
-    "MemoryWorkloadAnalysis",
-    "MemoryWorkloadAnalysis_Tables",
-    "ComputeWorkloadAnalysis",
-    "LaunchStats",
-    "Occupancy",
-    "SchedulerStats",
-    "WarpStateStats",
-    "SourceCounters",
-)
+STANDARD = ("SpeedOfLight_RooflineChart", *dict.fromkeys(row.section for row in ROWS.values() if row.section))
 PLACES = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute/*")
 SECTION = re.compile(r"\w{1,64}")
 

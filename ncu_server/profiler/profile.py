@@ -69,13 +69,12 @@ async def profile(workshop: Workshop, kept: Reports, request: ProfileRequest, pr
         if jobs:
             found |= await _climb(batch, jobs, refused)
     seconds["profile_s"] = round(time.monotonic() - began, 2)
-    result = ProfileResult(
+    return ProfileResult(
         profiles=[found[i] for i in sorted(found)],
         refused=batch.refused,
         seconds=seconds,
         notes=device.lease.notes,
     )
-    return render.brief(result)
 
 
 async def command(
@@ -104,8 +103,7 @@ async def command(
         found = await asyncio.to_thread(render.report, entry)
         seconds = {"profile_s": round(time.monotonic() - began, 2)}
     done = Profiled(target=" ".join(line)[:120], status="profiled", report=found)
-    result = ProfileResult(profiles=[done], seconds=seconds, notes=device.lease.notes)
-    return render.brief(result)
+    return ProfileResult(profiles=[done], seconds=seconds, notes=device.lease.notes)
 
 
 @dataclass(slots=True)
@@ -134,7 +132,7 @@ def _device(machine: Machine, request: ProfileRequest) -> tuple[Device, Refusal 
     """The device, with a refusal where it has no profiler; where there is none but a compiler, an imagined one."""
     try:
         device = machine.device(request.target)
-        return device, None if device.target.hardware.is_gpu else Refusal(Code.NO_PROFILER, *NO_COUNTERS)
+        return device, None if device.target.hardware.has_nvidia_tools else Refusal(Code.NO_PROFILER, *NO_COUNTERS)
     except Refusal as refusal:
         imagined = fallbacks.imagined(request.target, request.arch) if refusal.code is Code.NO_DEVICE else None
         if imagined is None:

@@ -123,7 +123,7 @@ def brief(result: ProfileResult) -> ProfileResult:
 
 def fitted(result: Result, digests: list[KernelDigest]) -> Result:
     """The result, its digests shortened from the end of their lists until it costs no more than TOKENS."""
-    shrinking = ("missing", "rules", "hot_lines", "stalls", "findings")
+    shrinking = ("missing", "counters", "rules", "hot_lines", "stalls", "findings")
     for least in (4, 3, 2, 1, 0):
         for name in shrinking:
             for each in digests:

@@ -53,7 +53,7 @@ async def sanitize(workshop: Workshop, request: SanitizeRequest, progress: Progr
     """Run a candidate. Raises Refusal for what is not its fault."""
     program = find("compute-sanitizer")
     device = workshop.machine.device(request.target)
-    if not device.target.hardware.is_gpu:
+    if not device.target.hardware.has_nvidia_tools:
         raise Refusal(Code.BAD_ARGUMENT, "compute-sanitizer looks at kernels of the targets cuda and triton alone")
     if fault := unbuildable(request.candidate):
         return _without(request.look.tool, fault.status, fault.log)

@@ -130,5 +130,5 @@ async def outcomes(cases: Sequence[SelftestCase], rules: evaluation.Rules) -> As
         workshop.close()
 
 
-async def _quiet(message: str) -> None:
+async def _quiet(message: str, *, ahead: int | None = None) -> None:
     """Progress is not shown: a row a verdict is enough."""

@@ -92,12 +92,13 @@ class CpuGauge:
 
 HARDWARE = Hardware(
     "cpu",
-    is_gpu=False,
+    has_nvidia_tools=False,
     resolution=Resolution(0.06),
     gauge=CpuGauge,
     evidence=Evidence(small_us=200.0, concealed_us=100.0, launches=False),
     sampling_s=1.5,
     first_sight_us=50.0,
     read_over_copy=1.4,
+    keeps_memory=True,
 )
 TARGET = Target("cpu", HARDWARE, builds_disturb=True, probe=probe, environment=environment, baselines=BASELINES)

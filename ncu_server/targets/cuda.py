@@ -98,7 +98,7 @@ def first_gpu() -> tuple[str, str, str] | None:
 
 HARDWARE = Hardware(
     "cuda",
-    is_gpu=True,
+    has_nvidia_tools=True,
     resolution=RESOLUTION,
     gauge=CudaGauge,
     evidence=Evidence(small_us=50.0, concealed_us=20.0, launches=True),

@@ -53,21 +53,23 @@ class Gauge(Protocol):
 class Hardware:
     """What the judge has to know of a kind of device; the targets on it share it.
 
-    `name` is the class in ncu_server.worker.timing.devices, and torch's name. `is_gpu`: kernels are launched there, and
-    ncu and compute-sanitizer look at them. `resolution` is what timings cannot tell apart, `gauge` what looks at the
+    `name` is the class in ncu_server.worker.timing.devices, and torch's name. `has_nvidia_tools`: ncu and cuobjdump and
+    compute-sanitizer look at its kernels. `keeps_memory`: large tensors come from memory that was used before (see
+    ncu_server.worker.timing.allocator). `resolution` is what timings cannot tell apart, `gauge` what looks at the
     device between them, given its UUID; they go on for `sampling_s` seconds at most. A call that costs `first_sight_us`
     more for inputs at first sight than for known ones is noise. `read_over_copy`: how many times faster than it copies
     the device may read; a margin, not a measurement (on two cores of an EPYC torch read at 0.8 of libc's copy).
     """
 
     name: str
-    is_gpu: bool
+    has_nvidia_tools: bool
     resolution: Resolution
     gauge: Callable[[str | None], Gauge]
     evidence: Evidence
     sampling_s: float
     first_sight_us: float
     read_over_copy: float
+    keeps_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,14 +54,14 @@ def add(mcp: Surface) -> None:
         """Compile CUDA without running it, and without a GPU: errors by line, registers, shared memory, spills."""
         async with served(ctx, None) as progress:
             request = _request(candidate, source, arch, flags, lineinfo, timeout_s)
-            return await compile.compile_kernel(state(ctx).workshop.machine, state(ctx).kept, request, progress)
+            return await compile.compile_kernel(state(ctx).workshop.machine, state(ctx).store, request, progress)
 
     @mcp.resource("ncu://build/{build_id}/{part}", mime_type="text/plain", title="Code of a build")
     async def code(build_id: str, part: str, ctx: ToolContext) -> str:
         """All of a build's `sass`, `ptx`, or what `ptxas` said of its kernels."""
         here = state(ctx)
         try:
-            folder = compile.folder_of(here.kept, build_id)
+            folder = compile.folder_of(here.store, build_id)
             if part == "ptxas":
                 return (folder / compile.WORDS).read_text()
             if part in ("sass", "ptx"):

@@ -35,14 +35,14 @@ def add(mcp: Surface) -> None:
                 here.workshop, problem, target, tuple(baselines or ()), progress
             )
             if graph:
-                here.kept.keep(f"graph-{result.problem_id}", {"graph.json": json.dumps(graph).encode()})
-            here.kept.keep(f"contract-{result.problem_id}", {"contract.json": json.dumps(contract).encode()})
+                here.store.keep(f"graph-{result.problem_id}", {"graph.json": json.dumps(graph).encode()})
+            here.store.keep(f"contract-{result.problem_id}", {"contract.json": json.dumps(contract).encode()})
             return result
 
     @mcp.resource("problem://{problem_id}/graph", mime_type="application/json", title="Traced graph of a problem")
     def graph(problem_id: str, ctx: ToolContext) -> str:
         """The whole ATen graph of a problem that describe_problem has traced: inputs, parameters, nodes, outputs."""
-        folder = state(ctx).kept.find(f"graph-{problem_id}")
+        folder = state(ctx).store.find(f"graph-{problem_id}")
         if folder is None:
             raise ResourceNotFoundError(f"no graph of problem {problem_id}; call describe_problem first")
         return (folder / "graph.json").read_text()
@@ -50,7 +50,7 @@ def add(mcp: Surface) -> None:
     @mcp.resource("problem://{problem_id}/contract", mime_type="application/json", title="What a problem's calls take")
     def contract(problem_id: str, ctx: ToolContext) -> str:
         """Shapes, dtypes, strides and structures of the calls of a problem that describe_problem has seen."""
-        folder = state(ctx).kept.find(f"contract-{problem_id}")
+        folder = state(ctx).store.find(f"contract-{problem_id}")
         if folder is None:
             raise ResourceNotFoundError(f"no contract of problem {problem_id}; call describe_problem first")
         return (folder / "contract.json").read_text()

@@ -34,15 +34,17 @@ def add(mcp: Surface) -> None:
         timeout_s: TimeoutS = 240,
     ) -> Listing:
         """The code of one kernel with the source line before each piece, and counts of instructions by class."""
-        machine, kept = state(ctx).workshop.machine, state(ctx).kept
+        machine, store = state(ctx).workshop.machine, state(ctx).store
         async with served(ctx, timeout_s) as progress:
             if build_id is None:
                 if candidate is None:
                     raise Refusal(Code.BAD_ARGUMENT, "give either `candidate` or `build_id`")
                 request = compile.CompileRequest(candidate, True, arch, timeout_s=timeout_s)
-                result = await compile.compile_kernel(machine, kept, request, progress)
+                result = await compile.compile_kernel(machine, store, request, progress)
                 if result.build_id is None:
-                    said = "; ".join(d.text for d in result.diagnostics[:3]) or result.log
-                    raise Refusal(Code.BAD_ARGUMENT, f"the candidate does not compile ({result.status}): {said[:300]}")
+                    errors = "; ".join(d.text for d in result.diagnostics[:3]) or result.log
+                    raise Refusal(
+                        Code.BAD_ARGUMENT, f"the candidate does not compile ({result.status}): {errors[:300]}"
+                    )
                 build_id = result.build_id
-            return await disassemble.disassemble(machine, kept, build_id, kernel, level, first_line, line_count)
+            return await disassemble.disassemble(machine, store, build_id, kernel, level, first_line, line_count)

@@ -8,11 +8,12 @@ from pydantic import Field
 
 from ncu_server.compiler import compile
 from ncu_server.errors import Code, Refusal
-from ncu_server.profiler import ncu, profile
+from ncu_server.profiler import ncu, profile, render
 from ncu_server.tools.arguments import RUNS_CODE
 from ncu_server.tools.state import ToolContext, served, state
 from ncu_server.tools.surface import Surface
 from ncu_server.wire import profiling
+from ncu_server.wire.meta import WHOLE
 
 
 def add(mcp: Surface) -> None:
@@ -49,11 +50,13 @@ def add(mcp: Surface) -> None:
         here, selection = state(ctx), ncu.Selection(detail, kernel_regex, launch_skip, launch_count, clock)
         async with served(ctx, None) as progress:
             if command:
-                return await profile.command(
+                result = await profile.command(
                     here.workshop.machine, here.reports, command, folder, selection, timeout_s, progress
                 )
-            if not candidates or problem is None:
+            elif candidates and problem is not None:
+                sources = tuple(compile.candidate_of(here.store, one) for one in candidates)
+                request = profile.ProfileRequest(sources, problem, target, selection, timeout_s, arch)
+                result = await profile.profile(here.workshop, here.reports, request, progress)
+            else:
                 raise Refusal(Code.BAD_ARGUMENT, "give candidates and their problem, or a command")
-            sources = tuple(compile.candidate_of(here.kept, given) for given in candidates)
-            request = profile.ProfileRequest(sources, problem, target, selection, timeout_s, arch)
-            return await profile.profile(here.workshop, here.reports, request, progress)
+            return result if (ctx.request_context.meta or {}).get(WHOLE) else render.brief(result)

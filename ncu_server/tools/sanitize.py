@@ -48,6 +48,6 @@ def add(mcp: Surface) -> None:
                 return await sanitize.command(workshop.machine, command, folder, look, progress)
             if candidate is None or problem is None:
                 raise Refusal(Code.BAD_ARGUMENT, "give a candidate and its problem, or a command")
-            source = compile.candidate_of(state(ctx).kept, candidate)
+            source = compile.candidate_of(state(ctx).store, candidate)
             request = sanitize.SanitizeRequest(source, problem, target, look)
             return await sanitize.sanitize(workshop, request, progress)

@@ -11,23 +11,25 @@ from typing import Any
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ProgressNotification, ProgressNotificationParams
 
 from ncu_server.compiler.store import Store
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine.lease import Progress
 from ncu_server.profiler.reports import Reports
+from ncu_server.wire.meta import AHEAD
 
 HEARTBEAT_S = 5.0
 
 
 @dataclass(slots=True)
 class State:
-    """What lives as long as the server; `kept` outlives it."""
+    """What lives as long as the server; `store` outlives it."""
 
     workshop: Workshop
     reports: Reports
-    kept: Store
+    store: Store
 
 
 ToolContext = Context[State, Any]
@@ -44,19 +46,19 @@ async def served(ctx: ToolContext, timeout_s: float | None) -> AsyncIterator[Pro
 
     Whoever waits for a device says so in the progress messages, with how many are ahead.
     """
-    said = ["starting"]
+    latest: tuple[str, int | None] = ("starting", None)
     count = 0
 
-    async def progress(message: str) -> None:
-        nonlocal count
+    async def progress(message: str, *, ahead: int | None = None) -> None:
+        nonlocal count, latest
         count += 1
-        said[0] = message
-        await ctx.report_progress(count, None, message)
+        latest = message, ahead
+        await report(ctx, count, message, ahead)
 
     async def beat() -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            await progress(said[0])
+            await progress(latest[0], ahead=latest[1])
 
     heart = asyncio.create_task(beat())
     try:
@@ -65,10 +67,21 @@ async def served(ctx: ToolContext, timeout_s: float | None) -> AsyncIterator[Pro
     except Refusal as refusal:
         raise ToolError(str(refusal)) from refusal
     except TimeoutError:
-        sentence = f"the call took longer than timeout_s = {timeout_s} s while {said[0]}; raise timeout_s"
+        sentence = f"the call took longer than timeout_s = {timeout_s} s while {latest[0]}; raise timeout_s"
         raise ToolError(f"{Code.TOOK_TOO_LONG}: {sentence} or ask for less") from None
     except Exception as fault:
         logging.getLogger("ncu_server").exception("a tool failed")
         raise ToolError(f"{Code.INTERNAL}: {type(fault).__name__}: {fault}") from fault
     finally:
         heart.cancel()
+
+
+async def report(ctx: Context[Any, Any], count: int, message: str, ahead: int | None) -> None:
+    """Send one progress notification; the SDK's own call has no room for `_meta`."""
+    token = (ctx.request_context.meta or {}).get("progress_token")
+    if ahead is None or token is None:
+        await ctx.report_progress(count, None, message)
+        return
+    params = ProgressNotificationParams(progress_token=token, progress=count, message=message, _meta={AHEAD: ahead})
+    session = ctx.request_context.session
+    await session.send_notification(ProgressNotification(params=params), related_request_id=ctx.request_id)

@@ -16,6 +16,7 @@ class Diagnostic(BaseModel):
     line: int | None = None
     source: str | None = Field(default=None, description="the line itself, where the compiler shows it")
     candidate_line: int | None = Field(default=None, description="the same line in the candidate's module")
+    notes: list[str] = Field(default=[], description="what the compiler added to it; of the first few alone")
 
 
 class Resources(BaseModel):

@@ -137,6 +137,14 @@ class Missing(BaseModel):
     reason: str
 
 
+class Counter(BaseModel):
+    """A number that has no field of its own, by what it is."""
+
+    what: str
+    value: float
+    unit: str
+
+
 class KernelDigest(BaseModel):
     """One launch of one kernel, read off the report. `duration_us` is ncu's at ncu's clocks, and never the score."""
 
@@ -159,6 +167,7 @@ class KernelDigest(BaseModel):
     confidence: Literal["high", "low"] = "high"
     doubts: list[str] = []
     missing: list[Missing] = []
+    counters: list[Counter] = []
 
 
 class KernelRow(BaseModel):

@@ -23,6 +23,7 @@ from ncu_server.worker.calls import Call, called
 from ncu_server.worker.handoff import BEGUN, FILE, SPEC, TOLD
 from ncu_server.worker.problem import INPUTS, MISREAD, LoadedProblem
 from ncu_server.worker.tensors import flatten, mapped
+from ncu_server.worker.timing.devices import DEVICES
 
 NEAR = 1e-2
 """How far outputs may be apart, in shares of their root mean square and of themselves: the judge holds them closer."""
@@ -153,11 +154,11 @@ def _compile(used: Used) -> None:
 
 
 def _cuda_graph(used: Used) -> None:
-    if used.device != "cuda":
+    if not DEVICES[used.device].has_graphs:
         raise Untried("the module runs on the CPU")
     if used.changes:
         raise Untried("a call changes buffers of the model")
-    model, static = used.model(), used.inputs("cuda")
+    model, static = used.model(), used.inputs(used.device)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -167,7 +168,7 @@ def _cuda_graph(used: Used) -> None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = called(model, static)
-    other = used.inputs("cuda", further=1)
+    other = used.inputs(used.device, further=1)
     for held, new in zip(flatten(static)[1], flatten(other)[1], strict=True):
         held.copy_(new)
     graph.replay()
@@ -176,13 +177,14 @@ def _cuda_graph(used: Used) -> None:
 
 
 def _second_gpu(used: Used) -> None:
-    if used.device != "cuda" or torch.cuda.device_count() < 2:
+    if DEVICES[used.device].count() < 2:
         raise Untried("there is no second GPU here")
-    first, second = used.model(), used.model().to("cuda:1")
-    out = called(second, used.inputs("cuda:1"))
-    if any(tensor.device != torch.device("cuda:1") for tensor in flatten(out)[1]):
+    one, other = f"{used.device}:0", f"{used.device}:1"
+    first, second = used.model(), used.model().to(other)
+    out = called(second, used.inputs(other))
+    if any(tensor.device != torch.device(other) for tensor in flatten(out)[1]):
         raise ValueError("on the second GPU its outputs are on another")
-    _near(mapped(out, lambda tensor: tensor.to("cuda:0")), called(first, used.inputs("cuda:0")))
+    _near(mapped(out, lambda tensor: tensor.to(one)), called(first, used.inputs(one)))
 
 
 TRIALS: tuple[tuple[str, Callable[[Used], None]], ...] = (

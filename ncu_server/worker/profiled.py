@@ -22,6 +22,7 @@ from ncu_server.worker.calls import Call, called
 from ncu_server.worker.handoff import OUTPUT, RANGE, SPEC, TOLD, TRACE
 from ncu_server.worker.problem import INPUTS, MISREAD, LoadedProblem
 from ncu_server.worker.tensors import copied, mapped
+from ncu_server.worker.timing.devices import DEVICES
 
 WARM_UPS, TAIL = 2, 4000
 
@@ -33,9 +34,7 @@ def main(directory: str) -> None:
     out = os.open(place / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    if spec["device"] == "cuda":
-        torch.cuda.init()
-        torch.cuda.synchronize()
+    DEVICES[spec["device"]].settle()
     record = _traced if spec["timeline"] else _counted
     with (place / TOLD).open("a", buffering=1) as told:
         for candidate in spec["candidates"]:
@@ -52,7 +51,7 @@ def _outcome(
         with torch.no_grad():
             for _ in range(WARM_UPS):
                 call()
-            _settle(spec["device"])
+            DEVICES[spec["device"]].settle()
             record(call, candidate["number"], spec["device"], place)
     except BaseException:  # noqa: BLE001  whatever a candidate raises is its own fault
         return {"fault": traceback.format_exc()[-TAIL:]}
@@ -85,30 +84,14 @@ def _arguments(source: str, seed: int, device: str) -> tuple[Arguments, Call]:
     return given, calls[-1]
 
 
-def _settle(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
 def _counted(call: Callable[[], Any], number: int, device: str, place: Path) -> None:
     """One call inside a range of its own, with ncu's eyes open."""
-    if device != "cuda":
-        call()
-        return
-    torch.cuda.nvtx.range_push(RANGE.format(number))
-    torch.cuda.profiler.start()
-    call()
-    torch.cuda.synchronize()
-    torch.cuda.profiler.stop()
-    torch.cuda.nvtx.range_pop()
+    DEVICES[device].watched(call, RANGE.format(number))
 
 
 def _traced(call: Callable[[], Any], number: int, device: str, place: Path) -> None:
     """One call under torch's own profiler, whose trace names the kernels, their times and launches."""
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    if device == "cuda":
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities) as profiler:
+    with torch.profiler.profile(activities=DEVICES[device].activities) as profiler:
         call()
-        _settle(device)
+        DEVICES[device].settle()
     profiler.export_chrome_trace(str(place / TRACE.format(number)))

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import UsageError
-from kernel_agent.settings import PREFIX, Settings, is_key, load_settings, models_of, resumed, rows
+from kernel_agent.providers import KEYS
+from kernel_agent.settings import PREFIX, Settings, is_key, load_settings, models_of, resumed_settings, rows
 from tests.support.paths import ROOT
 
 
@@ -83,6 +84,12 @@ def test_every_setting_has_its_sentence_and_its_variable() -> None:
     assert {row.variable for row in table if is_key(row.name)} >= {"OPENAI_API_KEY", "GEMINI_API_KEY"}
 
 
+def test_the_keys_of_providers_are_settings_by_their_rows_and_all_are_secret() -> None:
+    table = {row.name: (row.variable, row.sentence) for row in rows()}
+    assert len(KEYS) >= 5 and all(table[key.setting] == (key.variable, key.sentence) for key in KEYS)
+    assert {name for name in table if is_key(name)} == {*(key.setting for key in KEYS), "ncu_server_token"}
+
+
 def test_the_example_environment_file_names_every_setting() -> None:
     text = (ROOT / ".env.example").read_text()
     assert all(f"{row.variable}=" in text and row.sentence in text for row in rows())
@@ -100,17 +107,17 @@ GONE_ON = {
 
 def test_another_provider_leaves_the_former_s_address_and_models_behind() -> None:
     kept = load_settings(**GONE_ON)
-    settings, left = resumed(kept, {"provider": "openai", "openai_api_key": "sk"})
+    settings, left = resumed_settings(kept, {"provider": "openai", "openai_api_key": "sk"})
     assert left == ("base_url", "model_name", "helper_model")
     assert [getattr(settings, name) for name in left] == [None] * 3
     assert (settings.escalation_model, settings.num_rounds) == ("openai:gpt-5", 7)
-    settings, left = resumed(kept, {"provider": "openai", "base_url": "http://there/v1"})
+    settings, left = resumed_settings(kept, {"provider": "openai", "base_url": "http://there/v1"})
     assert settings.base_url == "http://there/v1" and left == ("model_name", "helper_model")
 
 
 @pytest.mark.parametrize("given", [{}, {"provider": "custom"}, {"provider": "auto"}, {"num_rounds": 9}])
 def test_the_same_provider_keeps_its_address_and_models(given: dict[str, object]) -> None:
-    settings, left = resumed(load_settings(**GONE_ON), given)
+    settings, left = resumed_settings(load_settings(**GONE_ON), given)
     assert not left and (settings.base_url, settings.model_name) == ("http://here/v1", "tiny")
 
 
@@ -121,5 +128,5 @@ def test_several_models_of_a_setting_stand_apart_by_commas() -> None:
 
 def test_another_provider_leaves_models_behind_unless_each_names_its_own() -> None:
     kept = load_settings(provider="custom", code_model="openai:a, gemini:b", ideas_model="openai:a, b")
-    settings, left = resumed(kept, {"provider": "anthropic"})
+    settings, left = resumed_settings(kept, {"provider": "anthropic"})
     assert left == ("ideas_model",) and settings.code_model == "openai:a, gemini:b"

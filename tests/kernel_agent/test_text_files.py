@@ -13,7 +13,7 @@ import pytest
 import rag.text_files
 from kernel_agent.errors import MistypedSetting, UsageError
 from kernel_agent.llm import cassette
-from kernel_agent.problem.from_python import taken
+from kernel_agent.problem.from_python import source_of
 from kernel_agent.prompts import advice
 from kernel_agent.settings import load_settings, mistyped
 from rag import text_files
@@ -98,8 +98,8 @@ def test_a_dotenv_that_is_no_text_is_named(folder: Path) -> None:
 def test_a_problem_and_rules_and_a_cassette_are_read_however_they_were_saved(folder: Path) -> None:
     for data in SAVED.values():
         (folder / "problem.py").write_bytes(data)
-        assert taken(folder / "problem.py").code == TEXT
-    assert taken(TEXT.replace("\n", "\r\n")).code == taken("\ufeff" + TEXT).code == TEXT
+        assert source_of(folder / "problem.py").code == TEXT
+    assert source_of(TEXT.replace("\n", "\r\n")).code == source_of("\ufeff" + TEXT).code == TEXT
     rules = '# ü\n[[rule]]\noperators = "mm"\nadvice = "Use tensor cores."\n'
     for data in (rules.encode("utf-16"), rules.encode("utf-8-sig"), rules.replace("\n", "\r\n").encode()):
         (folder / "rules.toml").write_bytes(data)
@@ -108,7 +108,7 @@ def test_a_problem_and_rules_and_a_cassette_are_read_however_they_were_saved(fol
 
 def test_each_that_is_no_text_is_refused_by_its_name(folder: Path) -> None:
     (file := folder / "file.toml").write_bytes(LATIN)
-    for read in (taken, advice.rules, cassette.read):
+    for read in (source_of, advice.rules, cassette.read):
         with pytest.raises(UsageError) as refused:
             read(file)
         assert str(file) in str(refused.value) and "byte 0xfc in line 1" in str(refused.value)

@@ -14,6 +14,7 @@ import argparse
 import ast
 import asyncio
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -25,6 +26,10 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel
+
+from ncu_server.machine.lease import Lease
+from ncu_server.tools.state import report
+from ncu_server.wire.meta import WHOLE
 
 EAGER_US, COMPILE_US, TIE = 100.0, 80.0, 0.06
 FAILURES = ("build_error", "run_error", "wrong", "timeout", "suspect")
@@ -127,7 +132,7 @@ def verdict(source: str, baselines: list[str]) -> dict[str, Any]:
 
 def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer:
     mcp = MCPServer("scripted-bench")
-    device = asyncio.Lock()
+    device = Lease(1)
     seen = 0
 
     @mcp.tool()
@@ -211,9 +216,14 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
             died.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         refuse(candidate)
-        await context.report_progress(0, 2, "building")
-        async with device:
-            await context.report_progress(1, 2, "timing")
+        counted = itertools.count()
+
+        async def progress(message: str, *, ahead: int | None = None) -> None:
+            await report(context, next(counted), message, ahead)
+
+        await progress("building")
+        async with device.alone(progress):
+            await progress("timing")
             await asyncio.sleep(delay)
         entry = {"source": candidate, "fresh": fresh, "baselines": baselines, "pid": os.getpid()}
         with log.open("a") as file:
@@ -230,27 +240,28 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
         return Answer(checks=checks, torch="none", seconds=0.0)
 
     @mcp.tool()
-    async def profile_kernel(candidates: list[str], problem: str, target: str, timeout_s: float = 300) -> Answer:
+    async def profile_kernel(
+        candidates: list[str], problem: str, target: str, context: Context, timeout_s: float = 300
+    ) -> Answer:
         if target == "cpu" and "# profiler" not in problem:
             raise ToolError("NO_PROFILER: the cpu target has no counters; look at the times")
         for candidate in candidates:
             refuse(candidate)
         with log.open("a") as file:
             file.write(json.dumps({"profiled": candidates, "pid": os.getpid()}) + "\n")
-        return Answer(profiles=[profiled(candidate) for candidate in candidates], refused=[], seconds={}, notes=[])
-
-    @mcp.tool()
-    async def read_report(report: str) -> Answer:
-        return Answer(**report_of(report, whole=True))
+        found = [
+            profiled(candidate, whole=bool((context.request_context.meta or {}).get(WHOLE))) for candidate in candidates
+        ]
+        return Answer(profiles=found, refused=[], seconds={}, notes=[])
 
     return mcp
 
 
-def profiled(source: str) -> dict[str, Any]:
+def profiled(source: str, whole: bool) -> dict[str, Any]:
     if "# crashes" in source:
         return {"target": "candidate", "status": "run_error", "log": "Traceback\nRuntimeError: no", "report": None}
     name = hashlib.sha256(source.encode()).hexdigest()[:12]
-    return {"target": "candidate", "status": "profiled", "log": "", "report": report_of(name, whole=False)}
+    return {"target": "candidate", "status": "profiled", "log": "", "report": report_of(name, whole)}
 
 
 def report_of(name: str, whole: bool) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from kernel_agent.proposers.templates.graph import Graph, Leaf
 from kernel_agent.proposers.templates.program import Program
+from kernel_agent.proposers.templates.targets import TemplateTarget
 
 
 def assemble(
@@ -17,7 +18,7 @@ def assemble(
     program: Program,
     tunables: Mapping[str, tuple[int | str, Sequence[int | str]]],
     flags: Sequence[str],
-    target: str,
+    target: TemplateTarget,
 ) -> str:
     """One Python module, which says its title in the comment `# kernel: TITLE`.
 
@@ -31,10 +32,8 @@ def assemble(
     )
     defines = [f'f"-D{name}={{{names[name]}}}"' for name in tunables]
     listed = ", ".join([*(f'"{flag}"' for flag in flags), *defines])
-    if target == "cuda":
-        build = f"cuda_sources=_{prefix}_source,\n    extra_cuda_cflags=[{listed}],"
-    else:
-        build = f'cpp_sources=_{prefix}_source,\n    extra_cflags=[{listed}],\n    extra_ldflags=["-fopenmp"],'
+    arguments = (f"{target.sources}=_{prefix}_source", f"{target.cflags}=[{listed}]", target.more)
+    build = "\n    ".join(f"{argument}," for argument in arguments if argument)
     return f'''{problem.rstrip()}
 
 
@@ -64,10 +63,10 @@ def _{prefix}_ready(name, tensor, shape, dtype):
 
 
 class ModelNew(Model):
-{_forward(program, prefix, target)}'''
+{_forward(program, prefix)}'''
 
 
-def _forward(program: Program, prefix: str, target: str) -> str:
+def _forward(program: Program, prefix: str) -> str:
     graph = program.graph
     names = _arguments(graph)
     lines = [f"def forward({', '.join(['self', *names])}):"]

@@ -57,7 +57,7 @@ class Templates:
             self._program,
             tunables,
             self._target.flags(genes),
-            self._device.target,
+            self._target,
         )
 
     async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:

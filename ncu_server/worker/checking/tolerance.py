@@ -17,9 +17,8 @@ import torch
 from ncu_server.rules.comparison import BOUND
 from ncu_server.rules.precision import SLACK, Name, Precision, sequential
 from ncu_server.worker.answers import Units
+from ncu_server.worker.timing.devices import DEVICES
 
-# Elements: on the CPU small enough that temporaries stay in the allocator, on a GPU few launches.
-PIECE = {"cpu": 1 << 19, "cuda": 1 << 24}
 FRUGAL_BYTES = 1 << 30  # float64 beyond it is kept as float32
 GRAIN = 2.0**-6 / BOUND  # of an element: more than this share of it is no rounding, whatever the dtype
 FINE = 1024.0  # for BOUND, at eps, in a part: whose elements honest kernels may have made of larger ones
@@ -231,6 +230,6 @@ def _passes(tensor: torch.Tensor, units: Units | None, centre: float | None) -> 
 
 def _pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     flat = [t.reshape(-1) for t in tensors]
-    size = PIECE[flat[0].device.type]
+    size = DEVICES[flat[0].device.type].piece
     for start in range(0, flat[0].numel(), size):
         yield tuple(f[start : start + size] for f in flat)

@@ -70,12 +70,26 @@ class Cpu:
 
     torch_device = "cpu"
     flushes = False
+    has_graphs = False
+    activities = (torch.profiler.ProfilerActivity.CPU,)
+    piece = 1 << 19  # elements: small enough that temporaries stay in the allocator
 
     def __init__(self) -> None:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
-    def settle(self) -> None:
+    @staticmethod
+    def settle() -> None:
         """Nothing runs behind our back here."""
+
+    @staticmethod
+    def count() -> int:
+        """How many devices of this kind torch has."""
+        return 1
+
+    @staticmethod
+    def watched(call: Callable[[], Any], name: str) -> None:
+        """A call in a range of its own, for a profiler that looks on."""
+        call()
 
     def release(self) -> None:
         """Give back the memory that has been freed."""
@@ -148,6 +162,9 @@ class Cuda:
 
     torch_device = "cuda"
     flushes = True
+    has_graphs = True
+    activities = (torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA)
+    piece = 1 << 24  # elements: few launches
 
     def __init__(self) -> None:
         self._spare = torch.empty(
@@ -156,8 +173,22 @@ class Cuda:
         self._read = torch.empty((), dtype=torch.float32, device="cuda")
         self._launch_us = 0.0
 
-    def settle(self) -> None:
+    @staticmethod
+    def settle() -> None:
         torch.cuda.synchronize()
+
+    @staticmethod
+    def count() -> int:
+        return int(torch.cuda.device_count())
+
+    @staticmethod
+    def watched(call: Callable[[], Any], name: str) -> None:
+        torch.cuda.nvtx.range_push(name)
+        torch.cuda.profiler.start()
+        call()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+        torch.cuda.nvtx.range_pop()
 
     def release(self) -> None:
         torch.cuda.empty_cache()

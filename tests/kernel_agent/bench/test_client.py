@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from kernel_agent.bench.answers import EvaluateAnswer, parse
 from kernel_agent.bench.client import BenchClient
 from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
+from kernel_agent.interfaces import Stage
 from kernel_agent.run.journal import LOG
-from kernel_agent.run.types import Evaluation, Problem, Status
+from kernel_agent.run.types import Diagnostic, Evaluation, Problem, Status
 from tests.support.scripted_run import DESCRIPTION, PROBLEM, ROOT
 
 
@@ -37,19 +39,43 @@ def alive(pid: int) -> bool:
 
 
 async def test_a_problem_is_described_with_its_graph_and_a_kernel_judged_twice(tmp_path: Path) -> None:
-    told: list[str] = []
+    stages: list[Stage] = []
     async with BenchClient(server(tmp_path), tmp_path) as bench:
         assert await bench.describe(PROBLEM) == DESCRIPTION
-        first = await bench.evaluate(PROBLEM, "# speed: 2", told.append)
+        first = await bench.evaluate(PROBLEM, "# speed: 2", stages.append)
         second = await bench.confirm(PROBLEM, "# speed: 2", DESCRIPTION.baselines)
     assert first.status is Status.PASSED and first.speedup == 2.0 and first.against("compile") is None
     only = await confirmed_without_compile(tmp_path)
     assert only.speedup == 2.0 and only.against("compile") is None
-    assert second.against("compile") and [told[0], told[-1]] == ["building", "timing"]
+    assert second.against("compile") and stages == [Stage("building"), Stage("timing")]
     assert not any(alive(pid) for pid in pids(tmp_path))
 
 
-async def test_candidates_are_profiled_in_one_call_and_their_reports_read_in_full(tmp_path: Path) -> None:
+async def test_a_call_that_waits_for_the_device_is_told_its_place_as_a_number(tmp_path: Path) -> None:
+    timing, queued = asyncio.Event(), asyncio.Event()
+    stages: list[Stage] = []
+
+    def first(stage: Stage) -> None:
+        if stage.message == "timing":
+            timing.set()
+
+    def second(stage: Stage) -> None:
+        stages.append(stage)
+        if stage.ahead is not None:
+            queued.set()
+
+    async with asyncio.timeout(60), BenchClient(server(tmp_path, "--delay 600"), tmp_path) as bench:
+        before = asyncio.create_task(bench.evaluate(PROBLEM, "# speed: 1", first))
+        await timing.wait()
+        behind = asyncio.create_task(bench.evaluate(PROBLEM, "# speed: 2", second))
+        await queued.wait()
+        for task in (before, behind):
+            task.cancel()
+        await asyncio.wait({before, behind})
+    assert stages == [Stage("building"), Stage("queued behind 1", 1)]
+
+
+async def test_candidates_are_profiled_in_one_call_and_their_reports_come_whole(tmp_path: Path) -> None:
     problem = Problem("relu", "# profiler", "cpu")
     async with BenchClient(server(tmp_path), tmp_path) as bench:
         first, second = await bench.profile(problem, ["a", "# crashes"])
@@ -93,6 +119,16 @@ async def test_a_failed_kernel_is_a_result(tmp_path: Path) -> None:
         evaluation = await bench.evaluate(PROBLEM, "# verdict: build_error")
     assert (evaluation.status, evaluation.timing) == (Status.BUILD_ERROR, None)
     assert evaluation.log.startswith("scripted build_error")
+
+
+def test_a_compilers_errors_and_the_warnings_by_either_name_are_kept() -> None:
+    said = [{"severity": kind, "text": kind, "line": 3, "candidate_line": 9} for kind in ("error", "warning")]
+    row = {"status": "build_error", "log": "log", "notes": ["note"], "leads": ["warned"]}
+    for answer in (row, row | {"warnings": ["warned"], "diagnostics": said}):
+        evaluation = parse(EvaluateAnswer, answer).evaluation(with_warnings=True)
+        assert evaluation.log == "log\nnote\nwarned"
+    assert evaluation.diagnostics == (Diagnostic("error", "error", line=3, candidate_line=9),)
+    assert "warned" not in parse(EvaluateAnswer, row).evaluation(with_warnings=False).log
 
 
 async def test_the_environment_is_read_and_keys_stay_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,12 +202,16 @@ async def test_a_server_is_reached_by_its_address_too(tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, str(ROOT / "tests" / "support" / "scripted_bench.py"), "--log", str(tmp_path / "log")]
-    with subprocess.Popen([*command, "--port", str(port)], stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    command += ["--port", str(port)]
+    home = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=home) as process:
         assert process.stderr and any("running on" in line for line in process.stderr)
         try:
             async with BenchClient(f"http://127.0.0.1:{port}/mcp", tmp_path) as bench:
                 assert await bench.describe(PROBLEM) == DESCRIPTION
-                assert (await bench.evaluate(PROBLEM, "# speed: 2")).speedup == 2.0
+                stages: list[Stage] = []
+                assert (await bench.evaluate(PROBLEM, "# speed: 2", stages.append)).speedup == 2.0
+                assert Stage("building") in stages
         finally:
             process.kill()
 

@@ -210,7 +210,7 @@ def test_a_verdict_in_a_person_s_words() -> None:
         "authorship   hybrid: 75% in kernels of its own, 25% in library code, the most in aten::mm",
         "walls        files; not: network",
         "note         degenerate problem",
-        "lead         it reads the clock",
+        "warning      it reads the clock",
         "took         build 1.5 s, time 2.0 s",
         "measured     blocks; torch 2.13",
     ]

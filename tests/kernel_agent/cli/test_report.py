@@ -27,6 +27,7 @@ from kernel_agent.run.tree import Confirmation, Diagnosis, EvaluationRecord, Ide
 from kernel_agent.run.types import (
     Description,
     Device,
+    Diagnostic,
     Evaluation,
     Idea,
     Interval,
@@ -246,9 +247,7 @@ def test_times_are_milliseconds_of_three_digits(us: float, text: str) -> None:
 
 
 def test_of_a_build_that_failed_the_compilers_error_is_told_and_no_warning() -> None:
-    log = (
-        "nvcc warning : incompatible redefinition for option 'optimize', the last value of this option was used\n"
-        "ptxas fatal   : (C7602) Insufficient registers (128) to compile instruction at line 8476\n"
-    )
-    told = report.found(Evaluation(Status.BUILD_ERROR, log))
-    assert told.startswith("build_error: ptxas fatal   : (C7602)".replace("   ", " ")), told
+    log = "nvcc warning : incompatible redefinition for option 'optimize'\nptxas fatal   : (C7602) registers\n"
+    error = Diagnostic("error", "(C7602) Insufficient registers (128)", "a.cu", 7)
+    found = report.verdict_text(Evaluation(Status.BUILD_ERROR, log, diagnostics=(error,)))
+    assert found == "build_error: a.cu:7: error: (C7602) Insufficient registers (128)"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kernel_agent.knowledge.extract import fits, fitting, learnt, question
-from kernel_agent.knowledge.render import BUDGET, line, told
+from kernel_agent.knowledge.render import BUDGET, experience_text, line
 from kernel_agent.replies import Proposed
 from kernel_agent.run.tree import Confirmation, Diagnosis, EvaluationRecord, Ideas, Recalled, Run
 from kernel_agent.run.types import Evaluation, Idea, Interval, Profile, Status, Timing, Trial, Versus
@@ -263,14 +263,14 @@ def test_a_failure_says_why_and_a_slower_kernel_what_it_was_slower_than() -> Non
 
 def test_other_words_for_one_idea_are_told_together_and_other_places_apart() -> None:
     again = experience("again", title="Keep row in registers", transformation="values of the row stay in registers")
-    assert told([ROW, again]).count("\n") == 0 and "2 of 2 times faster" in told([ROW, again])
+    assert experience_text([ROW, again]).count("\n") == 0 and "2 of 2 times faster" in experience_text([ROW, again])
     for changed in (
         {"device": "NVIDIA H200"},
         {"bottleneck": "latency"},
         {"baseline": "Fuse"},
         {"families": ("norm",)},
     ):
-        assert told([ROW, experience("other", **changed)]).count("\n") == 1
+        assert experience_text([ROW, experience("other", **changed)]).count("\n") == 1
 
 
 WAYS = ("vector loads", "shared memory tiles", "a persistent grid", "prefetched lines", "warp shuffles", "online sums")
@@ -279,9 +279,11 @@ WAYS = ("vector loads", "shared memory tiles", "a persistent grid", "prefetched 
 def test_what_failed_is_told_beside_what_was_faster_within_the_budget() -> None:
     won = [experience(f"w{way}", title=way.title(), transformation="") for way in WAYS]
     lost = [experience(f"l{way}", title=f"No {way}", transformation="", verdict="wrong", device="H200") for way in WAYS]
-    text = told([*won, *lost], budget=1000)
+    text = experience_text([*won, *lost], budget=1000)
     assert 700 < len(text.encode()) <= 1000
     assert text.count(" wrong ") >= 2 and text.count(" faster ") >= 2
-    assert told([*won, *lost]).count("\n") == 11 and len(told([*won, *lost]).encode()) <= BUDGET
-    assert told([]) == ""
-    assert len(told([experience(title="ü" * 100, why="")], budget=150).encode()) <= 150, "bytes, not characters"
+    assert experience_text([*won, *lost]).count("\n") == 11 and len(experience_text([*won, *lost]).encode()) <= BUDGET
+    assert experience_text([]) == ""
+    assert len(experience_text([experience(title="ü" * 100, why="")], budget=150).encode()) <= 150, (
+        "bytes, not characters"
+    )

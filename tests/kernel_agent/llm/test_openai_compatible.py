@@ -17,8 +17,9 @@ from kernel_agent.errors import ProviderError, Unusable, UsageError, Waiting
 from kernel_agent.llm.cassette import Replay
 from kernel_agent.llm.manual import ManualModel
 from kernel_agent.llm.model import Malformed, Model, Question, Talk, Usage
+from kernel_agent.llm.open_model import open_model
 from kernel_agent.llm.openai_compatible import Endpoint, Extras
-from kernel_agent.llm.providers import PROVIDERS, open_model
+from kernel_agent.providers import PROVIDERS
 from kernel_agent.settings import Settings, rows
 from tests.support.scripted_openai import (
     Drop,

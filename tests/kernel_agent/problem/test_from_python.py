@@ -20,7 +20,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 from kernel_agent.delivery.best_kernel import Kernel  # noqa: E402
 from kernel_agent.errors import ProblemError, UsageError  # noqa: E402
 from kernel_agent.problem.construct import constructed  # noqa: E402
-from kernel_agent.problem.from_python import taken  # noqa: E402
+from kernel_agent.problem.from_python import source_of  # noqa: E402
 from kernel_agent.problem.from_source import load_problem  # noqa: E402
 from tests.support.paths import ROOT  # noqa: E402
 
@@ -70,13 +70,13 @@ def played(found: Any, shapes: Any = None) -> Any:
 
 def test_text_and_paths_are_read_and_a_path_names_the_run(tmp_path: Path) -> None:
     (tmp_path / "row.py").write_text("x = 1\n", "utf-8-sig")
-    assert (taken("x = 1\n").code, taken("x = 1\n").name) == ("x = 1\n", "kernel")
+    assert (source_of("x = 1\n").code, source_of("x = 1\n").name) == ("x = 1\n", "kernel")
     for path in (tmp_path / "row.py", str(tmp_path / "row.py")):
-        assert (taken(path).code, taken(path).name) == ("x = 1\n", "row")
+        assert (source_of(path).code, source_of(path).name) == ("x = 1\n", "row")
 
 
 def test_a_class_is_taken_with_what_it_uses_of_its_module_and_nothing_else() -> None:
-    found = taken(Tower, init_inputs=[8])
+    found = source_of(Tower, init_inputs=[8])
     shape, parameters, _ = played(found, [(4, 8)])
     assert shape == [4, 8] and len(parameters) == 4
     assert "Taken" not in found.code and "softly" not in found.code and "pytest" not in found.code
@@ -85,7 +85,7 @@ def test_a_class_is_taken_with_what_it_uses_of_its_module_and_nothing_else() -> 
 def test_an_instance_is_taken_with_the_arguments_that_it_kept() -> None:
     module = Tower(8, 3)
     before = torch.get_rng_state()
-    found = taken(module)
+    found = source_of(module)
     assert torch.equal(before, torch.get_rng_state())
     assert list(found.init_inputs or ()) == [8, 3]
     shape, parameters, _ = played(found, [(4, 8)])
@@ -95,15 +95,15 @@ def test_an_instance_is_taken_with_the_arguments_that_it_kept() -> None:
 def test_torchs_own_modules_are_taken_by_what_they_say_of_themselves() -> None:
     held = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.GELU(), nn.Flatten(), nn.LazyLinear(2))
     with pytest.raises(ProblemError, match="does not say how it was made: write a class around it"):
-        taken(held)
-    found = taken(held[:4])
+        source_of(held)
+    found = source_of(held[:4])
     shape, parameters, _ = played(found, [(2, 3, 5, 5)])
     assert shape == [2, 100] and "held.0.weight" in parameters
 
 
 def test_a_function_is_taken_with_example_inputs_like_which_values_are_drawn() -> None:
     x, y = torch.rand(64, 32) * 3 + 1, (torch.randn(64, 32) * 7).half()
-    shape, _, kinds = played(taken(softly, inputs=(x, y)))
+    shape, _, kinds = played(source_of(softly, inputs=(x, y)))
     assert shape == [64, 32]
     (kind, low, high), (other, least, most) = kinds
     assert (kind, other) == ("torch.float32", "torch.float16")
@@ -116,7 +116,7 @@ def pick(table: Any, at: Any, mask: Any) -> Any:
 
 def test_integers_and_booleans_stay_in_their_range() -> None:
     at, mask = torch.randint(0, 10, (50,)), torch.rand(50) < 0.3
-    shape, _, kinds = played(taken(pick, inputs=[torch.randn(10, 4), at, mask]))
+    shape, _, kinds = played(source_of(pick, inputs=[torch.randn(10, 4), at, mask]))
     assert shape == [50, 4] and kinds[1][0] == "torch.int64" and kinds[2][0] == "torch.bool"
     assert kinds[1][1] >= 0 and kinds[1][2] <= 9
 
@@ -131,7 +131,7 @@ def local() -> Any:
 
 
 def test_what_a_function_has_closed_over_comes_along() -> None:
-    assert "factor = 3.0" in (found := taken(local(), inputs=torch.randn(3, 3))).code
+    assert "factor = 3.0" in (found := source_of(local(), inputs=torch.randn(3, 3))).code
     assert played(found)[0] == [3, 3]
 
 
@@ -235,7 +235,7 @@ def test_what_cannot_be_taken_is_said_in_one_sentence(
 ) -> None:
     monkeypatch.setattr(Raising, "on", True)
     with pytest.raises(ProblemError, match=words) as fault:
-        taken(code, **more)
+        source_of(code, **more)
     assert "\n" not in str(fault.value) and len(str(fault.value)) < 6000
 
 
@@ -250,7 +250,7 @@ def test_shapes_and_arguments_that_are_none_are_shown_in_short(value: Any) -> No
 
 def test_the_largest_integers_are_drawn_again() -> None:
     for example in (torch.full((3,), 2**63 - 1), torch.tensor([-(2**63), 2**63 - 1]), torch.tensor([255]).byte()):
-        assert played(taken(ident, inputs=example))[2][0][0] == str(example.dtype)
+        assert played(source_of(ident, inputs=example))[2][0][0] == str(example.dtype)
 
 
 def ident(x: Any) -> Any:
@@ -265,12 +265,12 @@ def placed(x: Any) -> Any:
 
 
 def test_devices_and_infinities_can_be_written_as_source() -> None:
-    assert played(taken(placed, inputs=torch.ones(2)))[0] == [2]
+    assert played(source_of(placed, inputs=torch.ones(2)))[0] == [2]
 
 
 def test_the_best_kernel_is_built_at_its_first_call(tmp_path: Path) -> None:
     path = tmp_path / "best_kernel.py"
-    source = taken(softly, inputs=(torch.ones(2), torch.ones(2))).code
+    source = source_of(softly, inputs=(torch.ones(2), torch.ones(2))).code
     path.write_text(load_problem(source, "softly", "cpu").source + "\n\nclass ModelNew(Model):\n    fresh = True\n")
     kernel = Kernel(path)
     assert torch.equal(kernel(torch.ones(4), torch.ones(4)), softly(torch.ones(4), torch.ones(4)))
@@ -280,7 +280,7 @@ def test_the_best_kernel_is_built_at_its_first_call(tmp_path: Path) -> None:
 
 
 def test_taking_text_loads_no_torch() -> None:
-    code = "import sys, kernel_agent.problem.from_python as i; i.taken('x = 1\\n'); print('torch' in sys.modules)"
+    code = "import sys, kernel_agent.problem.from_python as i; i.source_of('x = 1\\n'); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "False\n", done.stderr
 
@@ -315,15 +315,15 @@ def called(source: str) -> Any:
 def test_keywords_of_constructors_and_calls_are_examples_too(code: Any, init_inputs: Any, nested: bool) -> None:
     x, mask = torch.randn(4, 8), torch.randn(8)
     inputs = ((x,), {"mask": mask}) if nested else {"x": x, "mask": mask}
-    given = taken(code, inputs=inputs, init_inputs=init_inputs)
+    given = source_of(code, inputs=inputs, init_inputs=init_inputs)
     assert called(load_problem(given.code, "m", "cpu", init_inputs=given.init_inputs).source).shape == (4, 8)
 
 
 def test_containers_of_examples_keep_their_form_and_named_defaults_are_given() -> None:
     x = torch.randn(2, 3)
-    source = taken(masked, inputs={"x": x, "scale": 2.0, "mask": x}).code
+    source = source_of(masked, inputs={"x": x, "scale": 2.0, "mask": x}).code
     assert "def forward(self, x, *, scale, mask):" in source and "'scale': 2.0" in source
     found: dict[str, Any] = {}
-    exec(taken(masked, inputs=[[x, (x, 1)], {"mask": x}]).code, found)
+    exec(source_of(masked, inputs=[[x, (x, 1)], {"mask": x}]).code, found)
     (one, (other, number)), keywords = found["get_inputs"]()
     assert one.shape == other.shape == keywords["mask"].shape == (2, 3) and number == 1

@@ -22,8 +22,8 @@ from pydantic import TypeAdapter
 from kernel_agent import prompts
 from kernel_agent.errors import ProviderError, UsageError
 from kernel_agent.llm.model import Malformed, Model
+from kernel_agent.llm.open_model import open_model
 from kernel_agent.llm.openai_compatible import Endpoint
-from kernel_agent.llm.providers import open_model
 from kernel_agent.prompts.brief import TRIED, facts, operators
 from kernel_agent.proposers.model_proposer import REPAIRS, ModelProposer
 from kernel_agent.replies import read_ideas, read_module
@@ -32,6 +32,7 @@ from kernel_agent.run.types import (
     Brief,
     Description,
     Device,
+    Diagnostic,
     Evaluation,
     Idea,
     Interval,
@@ -280,15 +281,15 @@ async def test_a_repair_sees_the_candidate_and_the_cut_log_and_none_means_no_cha
     one = Idea("i", 1, "p", "Vector loads", transformation="float4")
     source = read_module(fenced(KERNEL), brief().problem)
     trial = Trial("i", 0, 0, "p", source)
-    log = "\n".join(["ninja: entering", *["note: noise"] * 2000, "x.cu(7): error: no such thing", *["tail"] * 2000])
-    evaluation = Evaluation(Status.BUILD_ERROR, log)
+    log = "\n".join([*["note: noise"] * 2000, "x.cu(7): error: no such thing", *["tail"] * 2000])
+    evaluation = Evaluation(Status.BUILD_ERROR, log, diagnostics=(Diagnostic("error", "no such thing", "x.cu", 7),))
     fixed = fenced(edit(KERNEL, "pass", "x = 1"))
     repaired, requests = await think("repair", brief(), one, trial, evaluation, script=[Say(fixed)])
     assert "x = 1" in repaired
     prompt = said(requests[0])
     assert source in prompt
     assert "the judge found: build error" in prompt
-    assert "x.cu(7): error: no such thing" in prompt
+    assert "x.cu:7: error: no such thing" in prompt
     assert prompt.count("note: noise") < 3
     unchanged, _ = await think("repair", brief(), one, trial, evaluation, script=[Say(fenced(KERNEL))])
     assert unchanged is None

@@ -238,17 +238,17 @@ def test_waiting_for_the_device_is_not_charged(monkeypatch: pytest.MonkeyPatch) 
         return clock.seconds - 100
 
     assert wait(5) == 0, "nothing goes on"
-    with clock.work() as tell:
+    with clock.work() as waits:
         assert wait(1) == 1
-        tell("queued behind 2 of other servers")
+        waits(True)
         assert wait(10) == 1
         with clock.work():
             assert wait(2) == 3, "something else goes on meanwhile"
-        tell("queued behind 1")
+        waits(True)
         assert wait(10) == 3
-        tell("timing")
+        waits(False)
         assert wait(1) == 4
-        tell("queued behind 1")
+        waits(True)
     assert wait(10) == 4
     with clock.work():
         assert wait(1) == 5

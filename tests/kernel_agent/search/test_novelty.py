@@ -8,7 +8,7 @@ import pytest
 
 from kernel_agent.knowledge.similarity import ALIKE, ALIKE_OF_ONE_TECHNIQUE, alike, techniques
 from kernel_agent.run.types import Idea
-from kernel_agent.search.novelty import repeats, said
+from kernel_agent.search.novelty import repeats, text_of
 
 
 def idea(title: str, transformation: str = "") -> Idea:
@@ -80,8 +80,8 @@ def test_long_ideas_on_one_problem_are_not_one_for_the_words_that_they_share() -
         "gather is merged before sorting. "
     )
     one, two = idea("Guaranteed bound from maxima", task + first), idea("Four streams", task + second)
-    assert ALIKE_OF_ONE_TECHNIQUE < alike(said(one), said(two)) < ALIKE
-    assert techniques(said(one)) == techniques(said(two))
+    assert ALIKE_OF_ONE_TECHNIQUE < alike(text_of(one), text_of(two)) < ALIKE
+    assert techniques(text_of(one)) == techniques(text_of(two))
     assert repeats(one, [two]) is None and repeats(one, [replace(one, id="again")]) is not None
 
 
@@ -100,7 +100,7 @@ def test_what_ideas_repeat_word_for_word_makes_them_neither_one_nor_two() -> Non
     halves = "The main product is in fp16; what rounding left of either operand goes through e4m3 at twice the rate; "
     one = idea("Fixed point in digits", CORE + digits + "three integer products are exact, only their shift rounds.")
     two = idea("Main product and corrections", CORE + halves + "the corrections come first and are rescaled once.")
-    assert alike(said(one), said(two)) > 0.7, "of their words; in meaning they are all but one as well"
+    assert alike(text_of(one), text_of(two)) > 0.7, "of their words; in meaning they are all but one as well"
     assert repeats(one, [two], lambda _, others: [0.97 for _ in others]) is None
     again = idea("Main product, then what it left", CORE + halves + "the corrections come first and are rescaled once.")
     assert repeats(again, [two]) == two

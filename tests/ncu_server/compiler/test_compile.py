@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from ncu_server.compiler import nvcc
 from tests.support.edits import edit
 from tests.support.kernels import BROKEN, CANDIDATE, SPILLS
 from tests.support.measuring import SCALE_ADD, Server, descendants, opened, server_parameters
@@ -191,14 +190,3 @@ async def _gone(before: set[int]) -> None:
     async with asyncio.timeout(10):
         while descendants(os.getpid()) - before:
             await asyncio.sleep(0.02)
-
-
-async def test_what_gcc_and_ptxas_say_is_read_as_well() -> None:
-    log = (
-        "cuda.cu:12:5: error: 'x' was not declared in this scope\n   12 |   x = 1;\n      |   ^\n"
-        "ptxas /tmp/t.ptx, line 25; error   : Not a name of any known instruction: 'nonsense'\n"
-        "nvcc fatal   : Unsupported gpu architecture 'sm_10'\n"
-    )
-    gcc, ptxas, fatal = nvcc.diagnostics(log)
-    assert (gcc.file, gcc.line, gcc.source) == ("cuda.cu", 12, "x = 1;")
-    assert (ptxas.file, ptxas.line) == ("t.ptx", 25) and fatal.severity == "error" and fatal.line is None

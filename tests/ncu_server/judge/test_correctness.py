@@ -70,7 +70,7 @@ async def verdict(server: Server, given: str, written: str) -> dict[str, Any]:
 async def in_process(cache: Path, written: str, given: str) -> EvaluateResult:
     """The verdict of a judge that lives here, so that a test can settle what it leaves to chance."""
 
-    async def quiet(_: str) -> None:
+    async def quiet(_: str, *, ahead: int | None = None) -> None:
         pass
 
     with contextlib.closing(Workshop(cache)) as workshop:

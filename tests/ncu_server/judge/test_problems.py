@@ -40,7 +40,7 @@ async def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     made.close()
 
 
-async def quiet(_: str) -> None:
+async def quiet(_: str, *, ahead: int | None = None) -> None:
     pass
 
 

@@ -31,7 +31,7 @@ class Said:
 
 
 async def said(workshop: Workshop, problem: str, candidate: str) -> Said:
-    async def quiet(_: str) -> None:
+    async def quiet(_: str, *, ahead: int | None = None) -> None:
         pass
 
     try:

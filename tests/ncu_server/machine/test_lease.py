@@ -33,7 +33,7 @@ async def test_one_holder_is_alone_and_sharers_are_at_most_the_width() -> None:
 async def test_who_gives_up_waiting_for_any_reason_is_passed_over() -> None:
     lease = Lease(1)
 
-    async def report(_: str) -> None:
+    async def report(_: str, *, ahead: int | None = None) -> None:
         raise ConnectionError("nobody listens")
 
     async with lease.alone():
@@ -47,8 +47,8 @@ async def test_who_gives_up_waiting_for_any_reason_is_passed_over() -> None:
 async def test_who_waits_is_told_how_many_are_ahead() -> None:
     lease, said = Lease(1), []
 
-    async def report(message: str) -> None:
-        said.append(message)
+    async def report(message: str, *, ahead: int | None = None) -> None:
+        said.append((message, ahead))
 
     async with lease.alone():
 
@@ -59,15 +59,15 @@ async def test_who_waits_is_told_how_many_are_ahead() -> None:
         task = asyncio.create_task(wait())
         await settle()
     await task
-    assert said == ["queued behind 1"]
+    assert said == [("queued behind 1", 1)]
 
 
 async def test_whoever_waits_hears_when_the_queue_before_it_moves() -> None:
     lease, said, log = Lease(1), [], []
     gates = [asyncio.Event() for _ in range(3)]
 
-    async def report(message: str) -> None:
-        said.append(message)
+    async def report(message: str, *, ahead: int | None = None) -> None:
+        said.append((message, ahead))
 
     async def wait() -> None:
         async with lease.alone(report):
@@ -82,7 +82,7 @@ async def test_whoever_waits_hears_when_the_queue_before_it_moves() -> None:
         await settle()
         gate.set()
     await last
-    assert said == ["queued behind 3", "queued behind 2", "queued behind 1"]
+    assert said == [("queued behind 3", 3), ("queued behind 2", 2), ("queued behind 1", 1)]
 
 
 async def test_a_cancelled_waiter_lets_the_next_one_in() -> None:

@@ -56,7 +56,8 @@ async def holds(process: asyncio.subprocess.Process) -> None:
 
 
 async def wait(alone: bool, said: list[str]) -> None:
-    async def report(message: str) -> None:
+    async def report(message: str, *, ahead: int | None = None) -> None:
+        assert message == f"queued behind {ahead} of other servers"
         said.append(message)
 
     async with Tickets("device").hold(alone, report):

@@ -1,7 +1,11 @@
 """What a digest says of launches recorded on GPUs from sm_75 to sm_120."""
 
 import pytest
+from pydantic import TypeAdapter
 
+from kernel_agent.bench import profiles
+from ncu_server.profiler import metrics
+from ncu_server.profiler.compare import compare
 from ncu_server.profiler.digest import digest, plain
 from ncu_server.profiler.facts import KernelFacts, LineFact, RuleFact
 from ncu_server.profiler.render import TOKENS, brief, tokens
@@ -117,6 +121,22 @@ def test_rules_are_data_with_those_that_promise_most_of_the_whole_time_first() -
 def test_the_markup_of_rules_is_stripped() -> None:
     text = "See @section:Occupancy:it@, @url:the guide:https://x.org/a#b@, @source:k.cu:12:this line@, @sass:16:that@."
     assert plain(text) == "See it, the guide, this line, that."
+
+
+def test_a_number_is_collected_compared_digested_and_told_by_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = metrics.Metric("Tables", ("l1tex__new.sum", "l1tex__old.sum"), "new sectors", "sectors", shown=True)
+    monkeypatch.setitem(metrics.ROWS, "new", row)
+    kernel = launch("uncoalesced_sm_90")
+    before, after = (
+        kernel.model_copy(update={"metrics": {**kernel.metrics, "l1tex__old.sum": number}}) for number in (4e4, 1e4)
+    )
+    assert [(c.what, c.value) for c in digest(before).counters] == [("new sectors", 4e4)] and not digest(
+        kernel
+    ).counters
+    assert [c.what for c in compare(before, after, ("a", "b")).changes] == ["new sectors"]
+    answer = TypeAdapter(profiles.Digest).validate_python(digest(before).model_dump())
+    told = profiles.profile(profiles.ProfileAnswer("profiled", "", profiles.KernelReport("r", digest=answer)))
+    assert told.metrics[-1] == "new sectors 4e+04 sectors"
 
 
 @pytest.mark.parametrize("count", [1, 2, 8])

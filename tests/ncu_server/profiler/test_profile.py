@@ -15,6 +15,7 @@ from mcp import MCPError
 from ncu_server.compiler.builds import Build
 from ncu_server.harness import process
 from ncu_server.sandbox.supervisor import Supervisor
+from ncu_server.wire.meta import WHOLE
 from ncu_server.worker.handoff import TRACE, read
 from tests.support.edits import edit
 from tests.support.measuring import QUICK, SCALE_ADD, Server, descendants, opened
@@ -126,6 +127,15 @@ async def test_several_candidates_share_a_start_and_each_has_a_report_of_its_own
     (finding,) = (f for f in first["report"]["digest"]["findings"] if f["trouble"] == "uncoalesced")
     text = finding["place"]["text"]
     assert sources[0].splitlines()[finding["place"]["candidate_line"] - 1].strip() == text
+
+
+async def test_a_program_gets_all_reports_whole_in_one_call_and_a_model_what_fits(nsight: Server) -> None:
+    given = {"candidates": [bidding("launches") + f"# {n}\n" for n in range(6)], "problem": SCALE_ADD}
+    cut = [p["report"]["digest"] for p in (await profiled(nsight, **given))["profiles"]]
+    answer = (await nsight.client.call_tool("profile_kernel", given, meta={WHOLE: True})).structured_content
+    assert answer is not None and None in cut
+    whole = [p["report"]["digest"] for p in answer["profiles"]]
+    assert None not in whole and len(json.dumps(whole[0])) > len(json.dumps(cut[0]))
 
 
 async def test_a_crash_in_a_batch_costs_only_the_candidate_that_crashed(nsight: Server) -> None:

@@ -253,8 +253,8 @@ class Bench:
             self.inputs.seal(drawn["inputs"])
 
     async def build(self, source: str) -> Build | BuildFault:
-        async def progress(words: str) -> None:
-            if words.startswith("queued"):
+        async def progress(words: str, *, ahead: int | None = None) -> None:
+            if ahead is not None:
                 self.queued.set()
 
         return await self.builds.get(self.device, source, self.warm_up, 120, progress)

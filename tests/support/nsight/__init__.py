@@ -22,10 +22,10 @@ def launch(which: str, lines: list[LineFact] | None = None, **changed: float | s
 
     known = dict(LAUNCHES[which])
     for row, value in changed.items():
-        for name in ROWS[row][1]:
+        for name in ROWS[row].counters:
             known.pop(name, None)
         if value is not None:
-            known[ROWS[row][1][0]] = value
+            known[ROWS[row].counters[0]] = value
     return KernelFacts(name=which, metrics=known, lines=lines or [])
 
 

@@ -1,4 +1,4 @@
-"""Who can be the model, and how its settings make one."""
+"""The model of a run, opened as its settings name it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernel_agent.llm.openai_compatible import Endpoint, Extras
 from kernel_agent.providers import PROVIDERS, Provider
 from kernel_agent.run.budget import Budget
 from kernel_agent.run.journal import MANUAL
-from kernel_agent.settings import Settings, models_of, variable_of
+from kernel_agent.settings import Settings, models_of
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -104,11 +104,12 @@ def _endpoint(row: Provider, name: str | None, settings: Settings, on_notice: On
 
 def _key(row: Provider, settings: Settings) -> str | None:
     """The first of the provider's keys that is set; None where it needs none."""
-    for name in row.keys:
-        secret: SecretStr | None = getattr(settings, name)
+    for each in row.keys:
+        secret: SecretStr | None = getattr(settings, each.setting)
         if key := secret.get_secret_value().strip() if secret else "":
             return key
     if row.needs_key:
-        variable = variable_of(row.keys[0])
-        raise ProviderError(f"Provider {row.name} needs a key: set {variable} in the environment or in .env.")
+        raise ProviderError(
+            f"Provider {row.name} needs a key: set {row.keys[0].variable} in the environment or in .env."
+        )
     return None
