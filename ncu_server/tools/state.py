@@ -12,10 +12,10 @@ from typing import Any
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 
-from ncu_server.compiler.store import Store
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine.lease import Progress
+from ncu_server.machine.store import Store
 from ncu_server.profiler.reports import Reports
 
 HEARTBEAT_S = 5.0
