@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.delivery import BEST, deliver, write
 from kernel_agent.delivery.best_kernel import Kernel
-from kernel_agent.errors import NotCovered, UsageError
+from kernel_agent.errors import BudgetSpent, NotCovered, UsageError
 from kernel_agent.problem.from_python import source_of
 from kernel_agent.problem.from_source import InitInputs, Shapes, load_problem
 from kernel_agent.prompts.advice import rules
@@ -181,9 +181,9 @@ class KernelAgent:
         if not journal.described:
             if parts.model is None:
                 self._notice("tracing the problem")
-                _covered(await parts.bench.describe(journal.problem, baselines=["eager"]))
+                _covered(await _described(journal.problem, parts, ["eager"]))
             self._notice("tracing the problem and timing its baselines")
-            journal.describe(await parts.bench.describe(journal.problem))
+            journal.describe(await _described(journal.problem, parts))
         run = journal.load()
         run.settings = settings
         proposer = _proposer(run.description, parts.model, settings)
@@ -236,6 +236,26 @@ def _proposer(description: Description, model: Model | None, settings: Settings)
         return Seeded(Templates(description), thinker) if settings.seeds else thinker
     except NotCovered:
         return thinker
+
+
+async def _described(problem: Problem, parts: RunParts, baselines: Sequence[str] | None = None) -> Description:
+    """Raises BudgetSpent with what the server was at where the minutes are over first."""
+    at = "starting"
+    with parts.budget.clock.work() as waits:
+
+        def on_progress(stage: Stage) -> None:
+            nonlocal at
+            at = stage.message
+            waits(stage.ahead is not None)
+
+        try:
+            return await parts.budget.within(parts.bench.describe(problem, on_progress, baselines))
+        except BudgetSpent:
+            raise BudgetSpent(
+                f"The budget is spent: the {parts.budget.limits.minutes:g} minutes are over, and the problem is still "
+                f"being described ({at}). Raise --budget-minutes, or give FILE smaller sizes: a kernel found on those "
+                "is judged on the full ones by `python -m kernel_agent evaluate`."
+            ) from None
 
 
 def _covered(description: Description) -> None:

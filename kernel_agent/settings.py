@@ -203,8 +203,8 @@ class Settings(ProviderKeys):
     budget_minutes: float | None = Field(
         default=None,
         gt=0,
-        description="Minutes the search may take; waiting for the device is not counted, and time to judge the best "
-        "again is kept back.",
+        description="Minutes that describing the problem and searching may take; waiting for the device is not "
+        "counted, and time to judge the best again is kept back.",
     )
     prices: str | None = Field(
         default=None,

@@ -9,9 +9,9 @@ from pathlib import Path
 from mcp.server import MCPServer
 
 from ncu_server import places
-from ncu_server.compiler.store import Store
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine import versions
+from ncu_server.machine.store import Store
 from ncu_server.profiler.reports import Reports
 from ncu_server.tools import TOOLS, prompts, protocol
 from ncu_server.tools.http import OneToken, authorization

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.pythons import INTERPRETERS, interpreter
 
 OFFERED = {"torch": ["2.10.0+cpu", "2.13.0+cpu", "2.15.0"], "triton": ["3.7.1"]}
-INTERPRETERS = ("3.11", "3.12", "3.13", "3.14")
 SetUp = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -144,18 +144,6 @@ def test_an_environment_whose_python_is_gone_is_made_anew(set_up: SetUp, offered
     (place / "bin" / "python").symlink_to("/nowhere/python3")
     assert set_up(str(place), "--dry-run").returncode == 0
     assert (place / "bin" / "python").exists()
-
-
-def interpreter(version: str) -> str | None:
-    """A Python of this version, where one is installed: on the path, or where pyenv or this Python's builder put it."""
-    beside = map(str, sorted(Path(sys.base_prefix).parent.glob(f"{version}*/bin/python3")))
-    found = [path for path in (*beside, shutil.which(f"python{version}")) if path]
-    return next((path for path in found if _answers(path)), None)
-
-
-def _answers(python: str) -> bool:
-    """Whether it runs: pyenv's shims stand on the path for versions that are not chosen."""
-    return subprocess.run([python, "-c", ""], capture_output=True).returncode == 0
 
 
 @pytest.mark.long

@@ -1,13 +1,14 @@
-"""The kernel's source as a part of the delivered file: without imports that have to stand first, and under a `with`."""
+"""The kernel's source in the delivered file: without imports that have to stand first, its build under a `with`."""
 
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
+from itertools import groupby
 
 Span = tuple[int, int, int, int]
 """The first row (from 0) and the byte in it, the last row and the byte behind it."""
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def without_future(code: str) -> str:
@@ -34,9 +35,9 @@ def _annotations(tree: ast.Module) -> Iterator[ast.expr]:
 
 
 def within(code: str, head: str) -> str:
-    """`code` with its statements in blocks below `head`, a `with` line.
+    """`code` with the statements that run something, such as the build, in blocks below `head`, a `with` line.
 
-    Functions stay where they are: they run nothing now, and Triton reads their text by its first column.
+    All that only defines stays as it was written: what it does does not hang on the environment.
     """
     lines, tree = code.encode().split(b"\n"), ast.parse(code)
     texts = set(_rows_in_texts(tree))
@@ -49,19 +50,46 @@ def within(code: str, head: str) -> str:
 
 
 def _blocks(tree: ast.Module) -> Iterator[tuple[int, int]]:
-    """The first and the last row of each stretch of statements that are no functions."""
-    first = last = None
+    """The first and the last row of each stretch of statements that run something; what shares a row stays together."""
+    lumps: list[tuple[int, int, bool]] = []
     for node in tree.body:
-        if isinstance(node, FUNCTIONS):
-            if first is not None and last is not None:
-                yield first, last
-            first = last = None
-            continue
         decorators = [one.lineno for one in getattr(node, "decorator_list", ())]
-        first = min([node.lineno, *decorators]) - 1 if first is None else first
-        last = (node.end_lineno or node.lineno) - 1
-    if first is not None and last is not None:
-        yield first, last
+        first, last, runs = min([node.lineno, *decorators]) - 1, (node.end_lineno or node.lineno) - 1, _runs(node)
+        if lumps and first <= lumps[-1][1]:
+            first, _, also = lumps.pop()
+            runs = runs or also
+        lumps.append((first, last, runs))
+    for runs, stretch in groupby(lumps, lambda lump: lump[2]):
+        if runs:
+            rows = list(stretch)
+            yield rows[0][0], rows[-1][1]
+
+
+def _runs(node: ast.AST) -> bool:
+    """Whether what a node does may hang on the environment or the command line: calls, subscripts, imports of packages.
+
+    Functions only define, and Triton reads their text by its first column.
+    """
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+            return False
+        case ast.Call() | ast.Subscript() | ast.Attribute(attr="argv") | ast.ImportFrom(module="sys"):
+            return True
+        case ast.Import(names=aliases):
+            return not all(_is_loaded(alias.name) for alias in aliases)
+        case ast.ImportFrom(module=module):
+            return not _is_loaded(module or "")
+        case ast.AnnAssign(target=target, value=value):
+            return _runs(target) or (value is not None and _runs(value))
+        case ast.ClassDef(decorator_list=decorators, keywords=keywords, body=body):
+            return bool(decorators or keywords) or any(map(_runs, body))
+    return any(map(_runs, ast.iter_child_nodes(node)))
+
+
+def _is_loaded(module: str) -> bool:
+    """Whether an import finds the module loaded, or one that asks nothing; torch.utils looks for CUDA's compiler."""
+    package = module.partition(".")[0]
+    return package in sys.stdlib_module_names or (package == "torch" and not module.startswith("torch.utils"))
 
 
 def _rows_in_texts(tree: ast.Module) -> Iterator[int]:

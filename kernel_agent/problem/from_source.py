@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kernel_agent.errors import THEIRS, ProblemError, shown
@@ -81,7 +82,7 @@ def _parse(code: str, name: str) -> ast.Module:
 
 def _get_inputs(main: Main, name: str, shapes: Shapes | Sequence[Shapes] | None, is_made: bool) -> str:
     if shapes is None:
-        takes, needs = (", ".join(_needed(main, method)) for method in ("forward", "__init__"))
+        takes, needs = (_needed(main, method) for method in ("forward", "__init__"))
         inputs = f"one for each input of `{main.name}.forward`{f' ({takes})' if takes else ''}"
         also = f"; `{main.name}` is made with {needs}: add `get_init_inputs` too" if needs and not is_made else ""
         raise ProblemError(f"{name} defines no `get_inputs`: add it, or give input_shapes, {inputs}{also}.")
@@ -130,37 +131,50 @@ def _get_init_inputs(main: Main, values: InitInputs | None) -> str:
     return f"def get_init_inputs():\n    return {given!r}\n"
 
 
-def _method(main: Main, method: str) -> ast.FunctionDef | None:
+@dataclass(frozen=True, slots=True)
+class _Takes:
+    """What a method of a module takes: names that it has to be given, those that have a default, and keywords that it
+    has to be given; `more` where any number may follow."""
+
+    needed: list[str]
+    optional: list[str]
+    keywords: list[str]
+    line: int
+    more: bool
+
+    def fits(self, by_place: int) -> bool:
+        return len(self.needed) <= by_place and (self.more or by_place <= len(self.needed) + len(self.optional))
+
+    def __str__(self) -> str:
+        needed = ", ".join(self.needed + self.keywords) or "no arguments"
+        return f"{needed} (and may be given {', '.join(self.optional)})" if self.optional else needed
+
+
+def _takes(main: Main, method: str) -> _Takes | None:
+    """None for a method that the module inherits: its calls are taken on trust."""
     body = main.node.body if main.node else []
-    return next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == method), None)
-
-
-def _needed(main: Main, method: str) -> list[str]:
-    """The arguments that a method has to be given, where the module itself defines it."""
-    own = _method(main, method)
+    own = next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == method), None)
     if own is None:
-        return []
-    places = [*own.args.posonlyargs, *own.args.args][1:]
-    needed = places[: len(places) - len(own.args.defaults)]
-    needed += [a for a, default in zip(own.args.kwonlyargs, own.args.kw_defaults, strict=True) if default is None]
-    return [argument.arg for argument in needed]
+        return None
+    places = [argument.arg for argument in (*own.args.posonlyargs, *own.args.args)][1:]
+    least = len(places) - len(own.args.defaults)
+    keywords = [a.arg for a, default in zip(own.args.kwonlyargs, own.args.kw_defaults, strict=True) if default is None]
+    return _Takes(places[:least], places[least:], keywords, own.lineno, own.args.vararg is not None)
+
+
+def _needed(main: Main, method: str) -> str:
+    takes = _takes(main, method)
+    return ", ".join(takes.needed + takes.keywords) if takes else ""
 
 
 def _match(main: Main, method: str, given: int, setting: str) -> list[str]:
-    """Check that the method can be called with so many arguments, and say which of the last ones go by keyword.
-
-    A method that is inherited is taken on trust."""
-    own = _method(main, method)
-    if own is None or main.node is None:
+    """Check that the method can be called with so many arguments, and say which of the last ones go by keyword."""
+    takes = _takes(main, method)
+    if takes is None or main.node is None:
         return []
-    arguments = [*own.args.posonlyargs, *own.args.args][1:]
-    keywords = [a.arg for a, default in zip(own.args.kwonlyargs, own.args.kw_defaults, strict=True) if default is None]
-    least = len(arguments) - len(own.args.defaults)
-    by_place = given - len(keywords)
-    if by_place < least or (by_place > len(arguments) and own.args.vararg is None):
-        wanted = ", ".join([*(argument.arg for argument in arguments), *keywords]) or "no arguments"
+    if not takes.fits(given - len(takes.keywords)):
         instead = "; `get_init_inputs` can give them" if method == "__init__" else ""
         raise ProblemError(
-            f"`{main.node.name}.{method}` (line {own.lineno}) takes {wanted}, but {setting} gives {given}{instead}."
+            f"`{main.node.name}.{method}` (line {takes.line}) takes {takes}, but {setting} gives {given}{instead}."
         )
-    return keywords
+    return takes.keywords

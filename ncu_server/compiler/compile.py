@@ -19,16 +19,16 @@ from typing import Literal
 from ncu_server.compiler import demangle, nvcc, occupancy
 from ncu_server.compiler.builds import compiler_words, unbuildable
 from ncu_server.compiler.diagnostics import diagnostics
-from ncu_server.compiler.store import Store
 from ncu_server.errors import Code, Refusal
 from ncu_server.machine.lease import Progress
 from ncu_server.machine.machine import Machine, probed
 from ncu_server.machine.scratch import workplace
+from ncu_server.machine.store import Store
 from ncu_server.sandbox.child import ChildDied, ChildFault, ChildTimeout
 from ncu_server.sandbox.enter import scrubbed
 from ncu_server.sandbox.policy import Policy
 from ncu_server.sandbox.supervisor import Supervisor
-from ncu_server.targets import TARGETS, Probe, Target, architecture
+from ncu_server.targets import TARGETS, Probe, Target, architecture, cuda
 from ncu_server.wire.compilation import CompileResult, Diagnostic, Resources
 from ncu_server.worker import verbs
 
@@ -85,7 +85,7 @@ async def compile_kernel(machine: Machine, store: Store, request: CompileRequest
         made = await (_candidate if request.is_candidate else _file)(machine, request, arch, compiler)
         seconds = round(time.monotonic() - began, 2)
         result = await _result(request, arch, made, identity)
-    result.seconds, result.compiler = seconds, await asyncio.to_thread(_version, compiler)
+    result.seconds, result.compiler = seconds, await asyncio.to_thread(cuda.version, compiler)
     if result.status == "compiled":
         words = {RESULT: result.model_dump_json().encode(), WORDS: nvcc.ptxas_words(made.log).encode()}
         source = CANDIDATE if request.is_candidate else FILE
@@ -138,15 +138,8 @@ def _codes(compiler: str) -> tuple[str, ...]:
     return tuple(sorted(set(architecture.ARCH.findall(done.stdout)), key=lambda code: int(code[3:])))
 
 
-@cache
-def _version(compiler: str) -> str | None:
-    done = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=60, check=False)
-    rows = [row for row in done.stdout.splitlines() if "release" in row]
-    return rows[0].strip() if rows else None
-
-
 def _identity(request: CompileRequest, arch: str, compiler: str) -> str:
-    what = [request.source, request.is_candidate, arch, request.flags, request.lineinfo, _version(compiler)]
+    what = [request.source, request.is_candidate, arch, request.flags, request.lineinfo, cuda.version(compiler)]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 

@@ -7,11 +7,11 @@ from typing import Literal
 
 from ncu_server.compiler import demangle, sass
 from ncu_server.compiler.compile import LONGEST_NAME, RESULT, folder_of, walled
-from ncu_server.compiler.store import Store
 from ncu_server.errors import Code, Refusal
 from ncu_server.machine import toolkit
 from ncu_server.machine.machine import Machine
 from ncu_server.machine.scratch import workplace
+from ncu_server.machine.store import Store
 from ncu_server.wire.compilation import CompileResult, Listing
 
 Level = Literal["sass", "ptx"]

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from ncu_server.judge.interleave import alternate, combine
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.trusted import ours
+from ncu_server.machine.store import write_whole
 from ncu_server.sandbox.child import ChildError
 from ncu_server.wire import evaluation
 
@@ -37,8 +38,7 @@ async def measure(prepared: PreparedProblem, names: Sequence[str]) -> tuple[list
         doubts = uncertain(fresh)
         notes = [*notes, *said, *doubts.values()]
         known |= fresh
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps({name: row.model_dump() for name, row in known.items() if name not in doubts}))
+        write_whole(kept, json.dumps({name: row.model_dump() for name, row in known.items() if name not in doubts}))
     return [known[n] for n in BASELINES if n in names and n in known], notes
 
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.machine.device import Device
+from ncu_server.machine.store import write_whole
 from ncu_server.wire.evaluation import Peaks
 
 FORMAT = "3"  # 1: a copy on the CPU was torch's alone; 2: neither int8, fp8 nor L2
@@ -24,8 +25,7 @@ async def measure(prepared: PreparedProblem, anew: bool = False) -> Peaks:
     found = Peaks.model_validate(await prepared.peaks())
     if before is not None:
         found = Peaks(**{name: max(a, b) for (name, a), (_, b) in zip(found, before, strict=True) if a and b})
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(found.model_dump_json())
+    write_whole(kept, found.model_dump_json())
     return found
 
 

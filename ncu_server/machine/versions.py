@@ -21,7 +21,7 @@ TRIED = {
     "torch": ("2.11.0", "2.13.0", "2.15.0"),
     "triton": ("3.6.0", "3.7.1", "3.8.0", "3.9.0"),
 }
-"""Of each package the versions, oldest first, with which `.ci/versions` runs tests; those between are as good."""
+"""Of each package the versions, oldest first, that `.ci/versions --fetch` tests; those between are as good."""
 ASK = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])

@@ -12,9 +12,7 @@ import json
 import mmap
 import os
 import re
-import shutil
 import sys
-import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.machine import toolkit
+from ncu_server.machine.store import Store
 from ncu_server.profiler.facts import KernelFacts, ReportFacts
 from ncu_server.sandbox.supervisor import Supervisor
 
@@ -82,67 +81,36 @@ class Reports:
     """The store; several servers may share it."""
 
     def __init__(self, place: Path, cap_bytes: int | None = None) -> None:
-        self._place = place
-        self._cap = cap_bytes if cap_bytes is not None else _cap()
+        self._store = Store(place, cap_bytes if cap_bytes is not None else _cap())
 
     def add(self, raw: Path, kernels: list[KernelFacts], about: About, log: str = "") -> Entry:
         """Keep a report, or the part of one that `kernels` are; the same again is the same entry."""
-        self._place.mkdir(parents=True, exist_ok=True)
+        content = raw.read_bytes()
         which = json.dumps([kernel.ranges for kernel in kernels])
-        identity = hashlib.sha256(raw.read_bytes() + which.encode()).hexdigest()[:12]
-        made = Path(tempfile.mkdtemp(prefix=".new-", dir=self._place))
-        shutil.copyfile(raw, made / RAW)
-        (made / FACTS).write_text(ReportFacts(reader="", kernels=kernels).model_dump_json())
-        (made / ABOUT).write_text(about.model_dump_json())
-        (made / LOG).write_text(log)
-        old = self._place / identity
-        shutil.rmtree(old, ignore_errors=True)
-        try:
-            made.rename(old)
-        except OSError:  # another server was quicker
-            shutil.rmtree(made, ignore_errors=True)
-        self._trim(identity)
+        identity = hashlib.sha256(content + which.encode()).hexdigest()[:12]
+        texts = {
+            FACTS: ReportFacts(reader="", kernels=kernels).model_dump_json(),
+            ABOUT: about.model_dump_json(),
+            LOG: log,
+        }
+        self._store.drop(identity)  # which another version may have written
+        self._store.keep(identity, {RAW: content} | {name: text.encode() for name, text in texts.items()})
         return self.get(identity)
 
     def get(self, identity: str) -> Entry:
         """Raises Refusal UNKNOWN_REPORT."""
-        place = self._place / identity
+        place = self._store.find(identity) if is_id(identity) else None
         try:
-            if not is_id(identity):
+            if place is None:
                 raise FileNotFoundError(identity)
-            about = About.model_validate_json((place / ABOUT).read_bytes())
-            os.utime(place / ABOUT)
+            return Entry(identity, place, About.model_validate_json((place / ABOUT).read_bytes()))
         except (OSError, ValidationError):
             raise _unknown(identity) from None
-        return Entry(identity, place, about)
-
-    def _trim(self, kept: str) -> None:
-        found = sorted(self._place.glob("*/" + ABOUT), key=_used)
-        sizes = {path.parent: sum(_size(part) for part in path.parent.iterdir()) for path in found if path.exists()}
-        total = sum(sizes.values())
-        for place, size in sizes.items():
-            if total <= self._cap:
-                return
-            if place.name != kept:
-                shutil.rmtree(place, ignore_errors=True)
-                total -= size
 
 
 def _cap() -> int:
     given = os.environ.get(CAP_VARIABLE, "")
     return (int(given) if given.isdigit() else CAP_MIB) << 20
-
-
-def _used(path: Path) -> float:
-    with contextlib.suppress(OSError):
-        return path.stat().st_mtime
-    return 0.0
-
-
-def _size(path: Path) -> int:
-    with contextlib.suppress(OSError):
-        return path.stat().st_size
-    return 0
 
 
 def _unknown(identity: str) -> Refusal:

@@ -66,13 +66,18 @@ def toolkit(compiler: str) -> Path:
 
 
 @functools.cache
+def version(compiler: str) -> str | None:
+    """The line of `nvcc --version` that names its release; None where it says none."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=60, check=False)
+        return next((row.strip() for row in done.stdout.splitlines() if "release" in row), None)
+    return None
+
+
 def _release(compiler: str) -> str | None:
     """The toolkit as people call it, such as `CUDA 13.0`."""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=30, check=False)
-        if found := re.search(r"release (\d+\.\d+)", done.stdout):
-            return f"CUDA {found[1]}"
-    return None
+    found = re.search(r"release (\d+\.\d+)", version(compiler) or "")
+    return f"CUDA {found[1]}" if found else None
 
 
 def _nvcc() -> str | None:

@@ -13,10 +13,10 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ProgressNotification, ProgressNotificationParams
 
-from ncu_server.compiler.store import Store
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine.lease import Progress
+from ncu_server.machine.store import Store
 from ncu_server.profiler.reports import Reports
 from ncu_server.wire.meta import AHEAD
 

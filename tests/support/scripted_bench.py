@@ -164,13 +164,14 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
 
     @mcp.tool()
     async def describe_problem(
-        problem: str, target: str, baselines: list[str] | None = None, timeout_s: float = 300
+        context: Context, problem: str, target: str, baselines: list[str] | None = None, timeout_s: float = 300
     ) -> Answer:
         if behave == "malformed":
             return Answer(device={"target": target})
         if behave == "die describing":
             os.kill(os.getpid(), signal.SIGKILL)
         if behave == "ponder":
+            await context.report_progress(0, None, "tracing")
             await asyncio.sleep(3600)
         refuse(problem)
         with log.with_name(f"{log.name}.described").open("a") as file:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from ncu_server.worker import private
+from ncu_server.worker.dispatch import Watch
 from ncu_server.worker.tensors import flatten
 
-TorchDispatchMode = private.take("torch.utils._python_dispatch.TorchDispatchMode")
 tree_map = private.take("torch.utils._pytree.tree_map")
 # Operators of which kernels make of NaN what their minimum, maximum or comparison does: a number, or another branch.
 CHOOSING = {
@@ -25,17 +25,12 @@ CHOOSING = {
 NUMBERS = (0.0, 1e4, -1e4)  # that stand for whatever a comparison takes NaN for
 
 
-class Chosen(TorchDispatchMode):  # type: ignore[misc, valid-type]
+class Chosen(Watch):
     """Operators that choose find a number where NaN was."""
 
     def __init__(self, number: float) -> None:
         super().__init__()
         self._number = number
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing here is compiled; torch's own answer would import the compiler first, for seconds."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, named = func.overloadpacket.__name__, kwargs or {}

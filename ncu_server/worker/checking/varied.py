@@ -7,29 +7,23 @@ from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any
 
-from ncu_server.worker import private
 from ncu_server.worker.answers import Chosen
 from ncu_server.worker.checking.tolerance import alike, finite
+from ncu_server.worker.dispatch import Watch
 from ncu_server.worker.problem import MISREAD
 from ncu_server.worker.tensors import flatten, real, spec_of
 
-TorchDispatchMode = private.take("torch.utils._python_dispatch.TorchDispatchMode")
 FAILS = "the reference fails with others"
 Calls = list[tuple[str, list[Any]]]
 """Operators in the order in which they ran, each with those arguments that can only be dimensions, sizes or places."""
 
 
-class Recorded(TorchDispatchMode):  # type: ignore[misc, valid-type]
+class Recorded(Watch):
     """Keeps the calls of operators."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: Calls = []
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing here is compiled; torch's own answer would import the compiler first, for seconds."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named, declared = kwargs or {}, func._schema.arguments

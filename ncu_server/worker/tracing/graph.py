@@ -12,9 +12,9 @@ import torch
 from ncu_server.worker import private
 from ncu_server.worker.answers import Traced, Work
 from ncu_server.worker.calls import Call, called
+from ncu_server.worker.dispatch import Watch
 from ncu_server.worker.tensors import flatten
 
-TorchDispatchMode = private.take("torch.utils._python_dispatch.TorchDispatchMode")
 flop_registry = private.take("torch.utils.flop_counter.flop_registry")
 tree_leaves = private.take("torch.utils._pytree.tree_leaves")
 REDUCTIONS = ("sum", "mean", "max", "min", "amax", "amin", "softmax", "log_softmax", "layer_norm", "rms_norm", "var")
@@ -36,7 +36,7 @@ SPARED = {
 }
 
 
-class Traffic(TorchDispatchMode):  # type: ignore[misc, valid-type]
+class Traffic(Watch):
     """Counts the bytes of given tensors that operators must read: views count for what they show, what is looked up in
     for what it gives, what is written over, or read where a mask says, for nothing, as an argument that nobody uses.
     `flops` are those of matrix products and convolutions."""
@@ -46,11 +46,6 @@ class Traffic(TorchDispatchMode):  # type: ignore[misc, valid-type]
         self._sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t.numel()}
         self._read: dict[int, float] = defaultdict(float)
         self.flops = 0.0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing here is compiled; torch's own answer would import the compiler first, for seconds."""
-        return False
 
     def read(self, tensors: list[torch.Tensor]) -> float:
         """Bytes of these that are read at least once."""

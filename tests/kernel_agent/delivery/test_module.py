@@ -14,6 +14,7 @@ import pytest
 
 from kernel_agent.delivery.contract import Contract, contract_of
 from kernel_agent.delivery.module import carried, delivered
+from kernel_agent.delivery.source import without_future
 from kernel_agent.run.types import Problem
 from tests.support.deliveries import CONTRACT, CUDA, KERNEL, PROBLEM, description, ran, whole
 from tests.support.edits import edit
@@ -172,6 +173,12 @@ def test_nothing_carried_looks_like_a_way_round_the_kernel_to_other_judges() -> 
     for name in ("build.py", "binding.py", "guard.py", "compiled.py"):
         code = "\n".join(row.partition("#")[0].partition("//")[0] for row in carried(name).split("\n"))
         assert not re.search(r"\btry\s*:|\bexcept\b|\bpass\b|\bthreading\b|_make_subclass", code), name
+
+
+def test_of_the_kernel_s_source_only_the_build_is_indented() -> None:
+    judged = whole().partition("# ---- The kernel, as it was judged. ----\n")[2].partition("\n\n# ----")[0]
+    block = "with _ka_as_judged:\n    "
+    assert judged.count(block) == 2 and edit(judged, block, "", times=2) == without_future(PROBLEM + KERNEL)
 
 
 def test_an_older_run_is_read_by_its_graph_and_says_what_it_cannot_without_one() -> None:

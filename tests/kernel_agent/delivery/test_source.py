@@ -1,4 +1,4 @@
-"""The kernel's source as part of a file: with lines before it, and under a `with`."""
+"""The kernel's source as part of a file: with lines before it, its build under a `with`."""
 
 from __future__ import annotations
 
@@ -60,11 +60,12 @@ def _without_blocks(tree: ast.Module) -> str:
 @pytest.mark.parametrize(
     "code",
     [
-        'x = """a\nb\n  c"""\ny = 2',
-        "x = f'''a\n{1 + (2)}\nc'''; y = (1,\n2,\n'''a\nb'''\n)",
-        "if 1:\n\tx = 1\n\tif 2:\n\t\ty = 2\n",
-        "\fx = 1\n# a remark\n\n@a\nclass A:\n    'doc\\\nmore'\n    x = 1 + \\\n 2\n",
-        "def f():\n    '''a\nb'''\n\nx = 1\n",
+        'x = a("""a\nb\n  c""")\ny = 2',
+        "x = f'''a\n{1 + (2)}\nc'''; y = a(1,\n2,\n'''a\nb'''\n)",
+        "def f(): ...\nx = 1; y = f(); z = 3\nclass A: x = 1\n",
+        "if a():\n\tx = 1\n\tif 2:\n\t\ty = 2\n",
+        "\fx = a()\n# a remark\n\n@a\nclass A:\n    'doc\\\nmore'\n    x = 1 + \\\n 2\n",
+        "def f():\n    '''a\nb'''\n\nx = f()\n",
         "",
         "# nothing",
     ],
@@ -73,12 +74,44 @@ def test_statements_in_blocks_are_the_same_statements(code: str) -> None:
     assert _without_blocks(ast.parse(within(code, "with around:"))) == ast.dump(ast.parse(code))
 
 
+RUN = {
+    "x = f()": True,
+    "x = os.environ['A']": True,
+    "x: list[int] = f()": True,
+    "x = sys.argv": True,
+    "import tvm_ffi.cpp": True,
+    "import math, triton": True,
+    "from sys import argv": True,
+    "from torch.utils.cpp_extension import load_inline": True,
+    "try:\n    import cupy\nexcept ImportError:\n    cupy = None": True,
+    "raise ValueError(x)": True,
+    "class A:\n    x = f()": True,
+    "@a\nclass A: ...": True,
+    "@a()\ndef f(x: list[int] = g()): g()": False,
+    "class A(nn.Module):\n    'doc'\n    @torch.no_grad()\n    def f(self): g()": False,
+    "SOURCE = r'''a\nb'''": False,
+    "x: dict[str, int] = {'a': 1}": False,
+    "f = lambda: g()": False,
+    "import math, torch.nn as nn": False,
+    "from torch import nn": False,
+    "Model = Scaled": False,
+    "run = kernel.run": False,
+}
+
+
+@pytest.mark.parametrize("code", RUN)
+def test_only_what_runs_something_stands_in_a_block(code: str) -> None:
+    between = f"# a remark\n\n{code}\nx = [1]\n"
+    assert within(between, "with around:").startswith("# a remark\n\nwith around:\n" if RUN[code] else between)
+
+
 def test_every_source_here_is_the_same_in_blocks_and_its_functions_stay_outside() -> None:
     listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
     sources = [(ROOT / name).read_text("utf-8") for name in listed.stdout.splitlines()[::5]]
     assert len(sources) > 50
     for code in sources:
         tree, before = ast.parse(within(code, "with around:")), ast.parse(code)
-        assert {type(node) for node in tree.body} <= {ast.With, ast.FunctionDef, ast.AsyncFunctionDef}
+        functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+        assert functions == [node.name for node in before.body if isinstance(node, ast.FunctionDef)]
         if not any(isinstance(node, ast.With) for node in before.body):
             assert _without_blocks(tree) == ast.dump(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ def test_inputs_alone_may_be_missing() -> None:
         ("class A(nn.Module): ...\nclass B(nn.Module): ...\n", {}, "`A` (line 1), `B` (line 2)"),
         ("class Model(nn.Module): ...\n", {}, "input_shapes"),
         (SINGLE, {"input_shapes": [(1,)], "init_inputs": [3]}, "takes x, y, but input_shapes gives 1"),
-        (SINGLE, {"input_shapes": [(1,), (1,)]}, "takes size, scale, but init_inputs gives 0"),
+        (SINGLE, {"input_shapes": [(1,), (1,)]}, "takes size (and may be given scale), but init_inputs gives 0"),
         (SINGLE, {"input_shapes": [4, 3], "init_inputs": [3]}, "[(16, 1024), (1024,)]"),
         (SINGLE, {"input_shapes": [(1.5,), (1,)], "init_inputs": [3]}, "list of shapes"),
         (SINGLE, {"input_shapes": [(1,), (1,)], "init_inputs": [object()]}, "init_inputs is a list"),
@@ -194,3 +195,31 @@ def test_what_is_missing_is_named_with_the_arguments_that_it_is_for() -> None:
     with pytest.raises(ProblemError) as fault:
         load_problem(SINGLE, "scaled", "cpu", init_inputs=[3])
     assert str(fault.value).endswith("`Scaled.forward` (x, y).")
+
+
+OPTIONAL = """\
+class Attention(nn.Module):
+    def __init__(self, size, heads=8): ...
+    def forward(self, queries, keys=None, mask: Tensor | None = None, *, bias, scale=None): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "takes"),
+    [
+        (OPTIONAL, ("queries, bias", "keys, mask")),
+        (edit(OPTIONAL, "self, queries, keys", "self, queries, /, keys"), ("queries, bias", "keys, mask")),
+        (edit(OPTIONAL, "*, bias, scale", "scale"), ("queries", "keys, mask, scale")),
+        (edit(OPTIONAL, "queries, keys=None", "queries=None"), ("bias", "queries, mask")),
+        (edit(OPTIONAL, "self, queries, keys", "self, queries, values, keys"), ("queries, values, bias", "keys, mask")),
+    ],
+)
+def test_an_argument_with_a_default_is_nowhere_told_as_needed(code: str, takes: tuple[str, str]) -> None:
+    needed, optional = takes
+    with pytest.raises(ProblemError) as missing:
+        load_problem(code, "x", "cpu")
+    assert f"`Attention.forward` ({needed}); `Attention` is made with size:" in str(missing.value)
+    with pytest.raises(ProblemError, match=re.escape(f"takes {needed} (and may be given {optional}), but")):
+        load_problem(code, "x", "cpu", [(1,)] * 7, [3])
+    least = [(1,)] * (needed.count(",") + 1)
+    assert load_problem(code, "x", "cpu", least, [3]).source.count("torch.randn") == len(least)

@@ -34,7 +34,7 @@ def test_the_least_used_are_dropped_over_the_cap_and_never_the_newest(tmp_path: 
     store = Reports(tmp_path / "s", cap_bytes=2 * size)
     ids = [kept(store, tmp_path, "a"), kept(store, tmp_path, "b")]
     for age, identity in zip((50, 10), ids, strict=True):
-        os.utime(tmp_path / "s" / identity / "about.json", (age, age))
+        os.utime(tmp_path / "s" / identity, (age, age))
     store.get(ids[0])  # used again
     newest = kept(store, tmp_path, "c")
     with pytest.raises(Refusal) as gone:

@@ -11,8 +11,8 @@ from mcp import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult
 from pydantic import Field
 
-from ncu_server.compiler.store import Store
 from ncu_server.judge.graph_text import lines
+from ncu_server.machine.store import Store
 from ncu_server.server import make_server
 from ncu_server.tools import TOOLS
 from ncu_server.tools.arguments import READ_ONLY

@@ -83,7 +83,7 @@ def test_what_is_read_and_cannot_be_asked_for_has_its_test() -> None:
 
 @pytest.mark.parametrize("package", versions.TRIED)
 def test_each_part_was_there_in_every_version_that_was_tried(package: str) -> None:
-    """`.ci/versions` writes the record; a part that is new in the list has to be tried at both ends first."""
+    """`.ci/versions --fetch` writes the record; a part that is new in the list has to be tried at both ends first."""
     assert set(RECORDED[package]) == set(versions.TRIED[package])
     listed = {part.path for part in private.PARTS if part.package == package}
     assert all(set(found) == listed for found in RECORDED[package].values())

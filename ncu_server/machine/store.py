@@ -1,4 +1,4 @@
-"""Folders that outlive the server: builds, graphs. The least recently used go where there are too many bytes."""
+"""What outlives the server: folders of builds, graphs and reports, and single files of what was measured."""
 
 from __future__ import annotations
 
@@ -15,10 +15,19 @@ CAP_BYTES = 1 << 30
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a text in UTF-8, whole or not at all: beside the file, then in its place. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=".new-", delete=False) as half:
+        half.write(text)
+    Path(half.name).replace(path)
+
+
 class Store:
     """Folders of files below `place`, each under a name that says what is in it (a hash of it, say).
 
-    A folder is complete or absent: it is made elsewhere and renamed. Several servers may use one store.
+    A folder is complete or absent: it is made elsewhere and renamed. Several servers may use one store. The least
+    recently used go where there are more than `cap_bytes`.
     """
 
     def __init__(self, place: Path, cap_bytes: int = CAP_BYTES) -> None:
@@ -44,6 +53,10 @@ class Store:
         shutil.rmtree(made, ignore_errors=True)
         self._make_room(name)
         return self._place / name
+
+    def drop(self, name: str) -> None:
+        """Remove a folder."""
+        shutil.rmtree(self._place / name, ignore_errors=True)
 
     def _make_room(self, newest: str) -> None:
         held = 0
