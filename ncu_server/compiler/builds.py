@@ -133,7 +133,7 @@ async def _warm_up(child: Child, warm_up: WarmUp, lease: Lease, timeout_s: float
 
     What else befalls it befalls the run as well, and is judged there: the build stands.
     """
-    asked = verbs.Warm(warm_up.device, warm_up.parameter_seed, warm_up.arguments.spec, warm_up.specs)
+    asked = verbs.Warm(warm_up.device, warm_up.parameter_seed, warm_up.arguments.spec, warm_up.specs, warm_up.training)
     for held in (lease.shared, lease.alone):
         async with held(progress):
             with contextlib.suppress(ChildDied):

@@ -104,6 +104,7 @@ async def open_candidate(attempt: Attempt, child: Child | None = None) -> None:
             arguments=prepared.arguments.spec,
             libraries=attempt.built.libraries,
             kernels=attempt.built.kernels if warm_up else None,
+            training=prepared.training,
         )
         await child.ask(asked, [prepared.arguments.fd], request.timeout_s)
     if warm_up:

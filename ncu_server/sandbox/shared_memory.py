@@ -68,7 +68,7 @@ class Shared:
 class WarmUp:
     """Calls of a candidate that decide nothing: what constructs it, and inputs that are not the secret ones.
 
-    `problem` is the problem's source.
+    `problem` is the problem's source, `training` the mode of its model.
     """
 
     problem: str
@@ -76,6 +76,7 @@ class WarmUp:
     parameter_seed: int
     arguments: Shared
     inputs: list[Shared]
+    training: bool | None = None
 
     @property
     def fds(self) -> list[int]:

@@ -52,12 +52,14 @@ class Difference(TypedDict):
 
 
 class Opened(TypedDict):
-    """The constructor's arguments, the functions that give inputs, what to note, and the bytes that the model holds."""
+    """The constructor's arguments, the functions that give inputs, what to note, the bytes that the model holds, and
+    whether it is in training mode."""
 
     arguments: Spec
     variants: list[str]
     note: str | None
     held_bytes: int
+    training: bool
 
 
 class Sharpened(TypedDict):
@@ -115,7 +117,8 @@ class Expected(TypedDict):
     """What is expected of a call, `units` of error for each tensor (None asks for equality), and what a call changes.
 
     `fresh`: no output is a parameter or buffer itself. `finite`: numbers come of numbers. `numbers`: all outputs are.
-    `degenerate` names a constant that would pass.
+    `degenerate` names a constant that would pass. `training`: the model's mode, which is eval where training draws
+    random numbers.
     """
 
     stored: Spec
@@ -127,6 +130,7 @@ class Expected(TypedDict):
     numbers: bool
     note: str | None
     degenerate: str | None
+    training: bool
 
 
 class Staged(TypedDict):

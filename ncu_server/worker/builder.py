@@ -74,14 +74,22 @@ class Builder:
         """What the compilers said in examine."""
         return self._said
 
-    def warm(self, fds: list[int], device: str, parameter_seed: int, arguments: Spec, inputs: list[Spec]) -> bool:
+    def warm(
+        self,
+        fds: list[int],
+        device: str,
+        parameter_seed: int,
+        arguments: Spec,
+        inputs: list[Spec],
+        training: bool | None,
+    ) -> bool:
         """Call `ModelNew` on inputs that decide nothing; the first memfd holds its constructor's arguments.
 
         Says whether the calls came to their end. Raises what Triton's compiler raises and nothing else.
         """
         with triton_cache.untuned(), triton_cache.CompilersWords() as compiler, torch.no_grad():
             given = unflatten(arguments["structure"], read(fds[0], arguments))
-            model = build(self._module.ModelNew, given, parameter_seed, device)
+            model = build(self._module.ModelNew, given, parameter_seed, device, training)
             for fd, spec in zip(fds[1:], inputs, strict=True):
                 called(model, arrived(fd, spec, device))
             DEVICES[device]().settle()

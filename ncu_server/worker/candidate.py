@@ -63,8 +63,10 @@ class Candidate(TimedSide):
         arguments: Spec,
         libraries: list[Library],
         kernels: str | None,
+        training: bool | None,
     ) -> None:
-        """Load the candidate with its compiled libraries and build `ModelNew` from the same arguments and seed.
+        """Load the candidate with its compiled libraries and build `ModelNew` from the same arguments and seed, in the
+        reference's mode.
 
         `kernels` is the directory of what Triton compiled, where the build called the candidate.
         """
@@ -76,7 +78,7 @@ class Candidate(TimedSide):
         def make() -> tuple[ModuleType, torch.nn.Module]:
             module = load(source, "candidate", "ModelNew")
             given = unflatten(arguments["structure"], tensors)  # of the candidate's own classes
-            return module, build(module.ModelNew, given, parameter_seed, device)
+            return module, build(module.ModelNew, given, parameter_seed, device, training)
 
         self._libraries.enter_context(Libraries.loading(libraries, self._loaded))
 

@@ -16,7 +16,7 @@ from ncu_server.worker.answers import (
     Traced,
     Work,
 )
-from ncu_server.worker.building.modules import Arguments, build
+from ncu_server.worker.building.modules import Arguments, build, put_in_mode
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.dense import Unjudgeable, named, require_dense
 from ncu_server.worker.problem import LoadedProblem
@@ -40,15 +40,19 @@ class ProblemModel:
     _call: Any
     _stage: Stage
 
-    def open_reference(self, fds: list[int], source: str, device: str, parameter_seed: int, mode: str | None) -> Opened:
+    def open_reference(
+        self, fds: list[int], source: str, device: str, parameter_seed: int, mode: str | None, training: bool | None
+    ) -> Opened:
         """Load the problem and build its model; the constructor's arguments are written to the memfd. `mode` is
-        torch.compile's; None leaves the model as it is.
+        torch.compile's; None leaves the model as it is. `training` is the mode of the other references.
 
         Raises what Problem raises, TypeError where arguments are not data.
         """
         self._problem, self._device = LoadedProblem(source), DEVICES[device]()
         make = build if mode else _copyable  # a compiled one is never copied
         self._model, arguments = self._problem.built(parameter_seed, device, make)
+        if training is not None:
+            put_in_mode(self._model, training)
         try:
             with named("get_init_inputs", "argument", "make it in the constructor"):
                 spec = write(fds[0], arguments)
@@ -61,7 +65,13 @@ class ProblemModel:
         self._call = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model
         held_bytes = sum(t.nbytes for t in (*self._model.parameters(), *self._model.buffers()))
         variants, note = self._problem.variants, self._problem.note
-        return {"arguments": spec, "variants": variants, "note": note, "held_bytes": held_bytes}
+        return {
+            "arguments": spec,
+            "variants": variants,
+            "note": note,
+            "held_bytes": held_bytes,
+            "training": self._model.training,
+        }
 
     def count_work(self, fds: list[int], inputs: Spec) -> Work:
         """Shapes, parameters and counted work; see ncu_server.worker.tracing.graph."""

@@ -61,19 +61,19 @@ def _outcome(
 
 def _caller(spec: dict[str, Any], candidate: dict[str, Any]) -> Callable[[], Any]:
     device = spec["device"]
-    given, drawn = _arguments(spec["problem"], spec["seed"])
+    given, drawn, training = _arguments(spec["problem"], spec["seed"])
     if candidate["kernels"]:
         triton_cache.only_read(Path(candidate["kernels"]))
     with Libraries.loading(candidate["libraries"], {}):
         module = load(candidate["source"], "candidate", "ModelNew")
         arguments = mapped(given, lambda tensor: tensor)  # of the candidate's own classes
-        model = build(module.ModelNew, arguments, spec["seed"], device)
+        model = build(module.ModelNew, arguments, spec["seed"], device, training)
     inputs = mapped(drawn, lambda tensor: tensor.to(device))
     return lambda: called(model, inputs)
 
 
-def _arguments(source: str, seed: int) -> tuple[Arguments, Call]:
-    """What the problem's model is constructed and called with."""
+def _arguments(source: str, seed: int) -> tuple[Arguments, Call, bool]:
+    """What the problem's model is constructed and called with, and whether it is in training mode."""
     problem = LoadedProblem(source)
     model, given = problem.built(seed, "cpu")
     calls = problem.drawn(INPUTS, seed, model.forward)
@@ -82,8 +82,8 @@ def _arguments(source: str, seed: int) -> tuple[Arguments, Call]:
             called(model, copy.deepcopy(call))
         except MISREAD:
             continue
-        return given, call
-    return given, calls[-1]
+        return given, call, model.training
+    return given, calls[-1], model.training
 
 
 def _settle(device: str) -> None:

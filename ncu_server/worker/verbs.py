@@ -35,12 +35,14 @@ from ncu_server.worker.answers import (
 
 @dataclass(frozen=True)
 class OpenReference(Verb[Opened]):
-    """Build the problem's model, through torch.compile where `mode` is one. Memory: the constructor's arguments."""
+    """Build the problem's model, through torch.compile where `mode` is one, and `training` or not where that is known.
+    Memory: the constructor's arguments."""
 
     source: str
     device: str
     parameter_seed: int
     mode: str | None
+    training: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,7 @@ class Snapshot(Verb[Spec]):
 @dataclass(frozen=True)
 class OpenCandidate(Verb[None]):
     """Load a candidate with its libraries and build `ModelNew`; `kernels` is where Triton keeps what the build
-    compiled. Memory: the constructor's arguments."""
+    compiled, `training` the mode of the reference. Memory: the constructor's arguments."""
 
     source: str
     device: str
@@ -217,6 +219,7 @@ class OpenCandidate(Verb[None]):
     arguments: Spec
     libraries: list[Library]
     kernels: str | None
+    training: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -301,6 +304,7 @@ class Warm(Verb[bool]):
     parameter_seed: int
     arguments: Spec
     inputs: list[Spec]
+    training: bool | None = None
 
 
 @dataclass(frozen=True)
