@@ -21,6 +21,7 @@ from ncu_server.wire.compilation import Diagnostic
 from ncu_server.worker import verbs
 
 T = TypeVar("T")
+NOT_BUILT = "NotBuilt"  # the class in worker.building.load_inline
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,10 @@ class EvaluateRequest:
     fresh: bool
     timeout_s: float
     rules: evaluation.Rules = "default"
+
+
+class LateBuild(Exception):  # noqa: N818
+    """A candidate builds in its constructor or in a call, and the build has made neither."""
 
 
 class Objection(Exception):  # noqa: N818
@@ -87,6 +92,8 @@ def blamed(attempt: Attempt, where: str) -> Iterator[None]:
             raise Objection("timeout", f"{where}: {error}") from error
         if isinstance(error, ChildFault) and error.kind == "UnacceptableOutput":
             raise Objection("wrong", error.text) from error
+        if isinstance(error, ChildFault) and error.kind == NOT_BUILT and not attempt.built.called:
+            raise LateBuild from error
         trace = f"\n{error.trace}" if isinstance(error, ChildFault) else ""
         raise Objection("run_error", f"{where}: {error}{trace}") from error
 

@@ -9,7 +9,7 @@ import platform
 import statistics
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from ncu_server.compiler.builds import Build, BuildFault, unbuildable
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge.benchmark import CANDIDATE, ShapeRun, time_candidate
-from ncu_server.judge.candidate import Attempt, EvaluateRequest, Objection, blamed, open_candidate
+from ncu_server.judge.building import build_by_calls, lacks_libraries
+from ncu_server.judge.candidate import Attempt, EvaluateRequest, LateBuild, Objection, blamed, open_candidate
 from ncu_server.judge.checking import check
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Samples, combine
@@ -51,9 +52,9 @@ async def evaluate(workshop: Workshop, request: EvaluateRequest, progress: Progr
         return evaluation.EvaluateResult(status=fault.status, log=fault.log)
     await workshop.machine.require_room()
     try:
-        result = await _judge(judging)
+        result = await _judged(judging)
     except Lost:
-        result = await _judge(judging)
+        result = await _judged(judging)
     warnings = list(lint.read(request.candidate).warnings)
     return result.model_copy(update={"warnings": warnings, "leads": warnings})
 
@@ -66,6 +67,14 @@ class Judging:
     device: Device
     request: EvaluateRequest
     progress: Progress
+    by_calls: bool = False  # whether it builds in its constructor or in a call
+
+
+async def _judged(judging: Judging) -> evaluation.EvaluateResult:
+    try:
+        return await _judge(judging)
+    except LateBuild:
+        return await _judge(replace(judging, by_calls=True))
 
 
 async def _judge(judging: Judging) -> evaluation.EvaluateResult:
@@ -94,16 +103,22 @@ async def _ready(
     """The problem prepared, until `stack` ends, and the candidate built: at the same time, where a build neither calls
     the candidate nor disturbs the device."""
     workshop, device, request = judging.workshop, judging.device, judging.request
-    apart, began = device.target.builds_disturb or device.target.warms_up, time.monotonic()
+    by_calls = judging.by_calls or workshop.builds.called(device, request.candidate, request.problem) is not None
+    apart, began = by_calls or device.target.builds_disturb or device.target.warms_up, time.monotonic()
 
     async def build(warm_up: WarmUp | None) -> Build | BuildFault:
         return await workshop.builds.get(device, request.candidate, warm_up, request.timeout_s, judging.progress)
+
+    async def rebuild() -> Build | BuildFault:
+        return await build_by_calls(workshop, prepared, request.candidate, request.timeout_s, judging.progress)
 
     async with contextlib.nullcontext() if apart else _beside(build(None)) as building:
         with _clocked(stages, "prepare_s"):
             problem = workshop.problems.prepared(request.problem, device, request.fresh)
             prepared = await stack.enter_async_context(problem)
-        built = await (building or build(prepared.warm_up))
+        built = await (rebuild() if by_calls else building or build(prepared.warm_up))
+    if lacks_libraries(built):
+        built = await rebuild()
     took = time.monotonic() - began
     stages.build_s = round(built.seconds, 3)
     explained = stages.prepare_s + stages.build_s if apart else max(stages.prepare_s, stages.build_s)

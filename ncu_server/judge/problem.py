@@ -89,8 +89,17 @@ class PreparedProblem:
     @property
     def warm_up(self) -> WarmUp | None:
         """What a candidate is called with before it is judged, where a first call compiles."""
-        if not self.target.warms_up:
-            return None
+        return self._warm_up() if self.target.warms_up else None
+
+    async def rehearsal(self) -> WarmUp:
+        """What a candidate is called with that builds in a call; drawn at first use. Raises Refusal BAD_PROBLEM."""
+        if not self.warm_up_inputs:
+            for variant in [input_set.variant for input_set in self.input_sets if input_set.how == "as drawn"]:
+                self.warm_up_inputs.append(Shared("rehearsal"))  # none of the secret ones
+                await self.draw(self.warm_up_inputs[-1], variant)
+        return self._warm_up()
+
+    def _warm_up(self) -> WarmUp:
         return WarmUp(
             self.problem, self.target.device, self.parameter_seed, self.arguments, self.warm_up_inputs, self.training
         )

@@ -196,6 +196,13 @@ class Built(TypedDict):
     classes: list[str]
 
 
+class Warmed(TypedDict):
+    """Whether the calls of a build came to their end, and the libraries that they made."""
+
+    ended: bool
+    libraries: list[Library]
+
+
 class Compared(TypedDict):
     """One tensor against what is expected: its error in units, how many of `total` elements are outside the bound, and
     the worst of them. `span` is the first and last coordinate outside, for each dimension; `zeros`, `nans` and what is

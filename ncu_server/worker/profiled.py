@@ -48,8 +48,8 @@ def _outcome(
 ) -> dict[str, str]:
     """What became of one: `done`, or `fault` with its trace."""
     try:
-        call = _caller(spec, candidate)
-        with torch.no_grad():
+        with Libraries.loading(candidate["libraries"], {}), torch.no_grad():
+            call = _caller(spec, candidate)
             for _ in range(WARM_UPS):
                 call()
             _settle(spec["device"])
@@ -64,9 +64,9 @@ def _caller(spec: dict[str, Any], candidate: dict[str, Any]) -> Callable[[], Any
     given, drawn, training = _arguments(spec["problem"], spec["seed"])
     if candidate["kernels"]:
         triton_cache.only_read(Path(candidate["kernels"]))
-    with Libraries.loading(candidate["libraries"], {}):
-        module = load(candidate["source"], "candidate", "ModelNew")
-        arguments = mapped(given, lambda tensor: tensor)  # of the candidate's own classes
+    module = load(candidate["source"], "candidate", "ModelNew")
+    arguments = mapped(given, lambda tensor: tensor)  # of the candidate's own classes
+    with torch.enable_grad():
         model = build(module.ModelNew, arguments, spec["seed"], device, training)
     inputs = mapped(drawn, lambda tensor: tensor.to(device))
     return lambda: called(model, inputs)

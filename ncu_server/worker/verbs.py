@@ -29,6 +29,7 @@ from ncu_server.worker.answers import (
     Staged,
     Traced,
     Units,
+    Warmed,
     Work,
 )
 
@@ -296,9 +297,9 @@ class Words(Verb[list[str]]):
 
 
 @dataclass(frozen=True)
-class Warm(Verb[bool]):
-    """Call what was built on inputs that decide nothing; whether the calls came to their end. Memory: the constructor's
-    arguments, each of the inputs."""
+class Warm(Verb[Warmed]):
+    """Call what was built on inputs that decide nothing, and say what that made. Memory: the constructor's arguments,
+    each of the inputs."""
 
     device: str
     parameter_seed: int
