@@ -98,25 +98,39 @@ def blamed(attempt: Attempt, where: str) -> Iterator[None]:
         raise Objection("run_error", f"{where}: {error}{trace}") from error
 
 
-async def open_candidate(attempt: Attempt, child: Child | None = None) -> None:
-    """Load the candidate in its child (or in another one), build `ModelNew`, and where a first call compiles let it
+async def open_candidate(attempt: Attempt) -> None:
+    """Load the candidate in its child, build `ModelNew`, and where a first call compiles let it
     make that call."""
-    prepared, request, warm_up = attempt.prepared, attempt.request, attempt.prepared.warm_up
-    child = child or attempt.child
+    child = attempt.child
     with blamed(attempt, "in the constructor"):
-        asked = verbs.OpenCandidate(
-            source=request.candidate,
-            device=prepared.target.device,
-            parameter_seed=prepared.parameter_seed,
-            arguments=prepared.arguments.spec,
-            libraries=attempt.built.libraries,
-            kernels=attempt.built.kernels if warm_up else None,
-            training=prepared.training,
-        )
-        await child.ask(asked, [prepared.arguments.fd], request.timeout_s)
-    if warm_up:
-        with blamed(attempt, "in a first call"):
-            await child.ask(verbs.Practise(warm_up.specs), warm_up.fds[1:], request.timeout_s)
+        await _construct(attempt, child)
+    with blamed(attempt, "in a first call"):
+        await _practise(attempt, child)
+
+
+async def open_another(attempt: Attempt, child: Child) -> None:
+    """The same in a process beside the judged one. Raises ChildError, for which nobody is blamed."""
+    await _construct(attempt, child)
+    await _practise(attempt, child)
+
+
+async def _construct(attempt: Attempt, child: Child) -> None:
+    prepared, built = attempt.prepared, attempt.built
+    asked = verbs.OpenCandidate(
+        source=attempt.request.candidate,
+        device=prepared.target.device,
+        parameter_seed=prepared.parameter_seed,
+        arguments=prepared.arguments.spec,
+        libraries=built.libraries,
+        kernels=built.kernels if prepared.target.warms_up else None,
+        training=prepared.training,
+    )
+    await child.ask(asked, [prepared.arguments.fd], attempt.request.timeout_s)
+
+
+async def _practise(attempt: Attempt, child: Child) -> None:
+    if warm_up := attempt.prepared.warm_up:
+        await child.ask(verbs.Practise(warm_up.specs), warm_up.fds[1:], attempt.request.timeout_s)
 
 
 async def compare(

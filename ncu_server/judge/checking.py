@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from ncu_server.judge import replies
-from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, open_candidate
+from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, open_another
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.parameters import explain
 from ncu_server.rules import comparison
@@ -65,7 +65,7 @@ async def _reads(attempt: Attempt, input_set: InputSet, holed: Shared) -> None:
     child = await attempt.prepared.candidate(attempt.built.directory)
     with contextlib.closing(child), contextlib.closing(Shared("one")) as one, contextlib.closing(Shared("two")) as two:
         try:
-            await open_candidate(attempt, child)
+            await open_another(attempt, child)
             seen = [
                 (await _check(child, attempt, inputs, got, input_set))["seen"]
                 for inputs, got in ((input_set.inputs, one), (holed, two))
