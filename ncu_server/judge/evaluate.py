@@ -223,7 +223,8 @@ async def _attribute(attempt: Attempt) -> Authorship:
         raise Objection("wrong", UNORDERED.format(seen["unordered_us"] / seen["calls"]))
     own = await asyncio.to_thread(_ownership, attempt.request.candidate, attempt.built)
     anew = None if seen["own_started"] or not attempt.built.libraries else await _seen_anew(attempt, drawn)
-    author = authorship.attribute(anew or seen, attempt.prepared.target.hardware.evidence, own)
+    evidence, elements = attempt.prepared.target.hardware.evidence, sum(drawn.elements)
+    author = authorship.attribute(anew or seen, evidence, own, elements)
     # What was timed left the work to others: a model made later cannot speak for it.
     if not author.doubtful or (anew and author.label == "library"):
         return author

@@ -153,12 +153,15 @@ class Checked(TypedDict):
 
 class CallProfile(TypedDict):
     """Whose code spends the time of a call; see worker.authorship.profile. Microseconds of all `calls`, but for
-    `least` and `outside_us`, which are of one."""
+    `least` and `outside_us`, which are of one. `overhead` is the part of `ops` and `kernels` that tiny calls cost
+    whatever they compute, `tiny_elements` how many elements such calls go over in one call."""
 
     calls: int
     ops: dict[str, float]
     kernels: dict[str, float]
     least: dict[str, float]
+    overhead: dict[str, float]
+    tiny_elements: float
     own_us: float
     own_ops_us: float
     unordered_us: float
