@@ -67,6 +67,7 @@ class Attempt:
     built: Build
     stages: evaluation.Stages
     notes: list[str] = field(default_factory=list)
+    memory: evaluation.Memory | None = None
 
     async def ask(self, verb: Verb[T], fds: list[int]) -> T:
         return await self.child.ask(verb, fds, self.request.timeout_s)

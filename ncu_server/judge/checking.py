@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from ncu_server.judge import replies
+from ncu_server.judge import memory, replies
 from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, open_another
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.parameters import explain
@@ -37,6 +37,8 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> float:
             attempt.notes.append(f"the kernel refuses {input_set.change}: {fault.kind}: {' '.join(fault.text.split())}")
             return 0.0
         try:
+            if input_set.how == "as drawn":
+                attempt.memory = memory.larger(attempt.memory, memory.beside(ran["memory"], input_set, attempt))
             error = await compare(
                 attempt, input_set, input_set.expected, got, ran["seen"], comparison.BOUND, input_set.where
             )

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from ncu_server.compiler.builds import Build, BuildFault, unbuildable
 from ncu_server.errors import Code, Refusal
+from ncu_server.judge import memory
 from ncu_server.judge.benchmark import CANDIDATE, ShapeRun, time_candidate
 from ncu_server.judge.building import build_by_calls, lacks_libraries
 from ncu_server.judge.candidate import Attempt, EvaluateRequest, LateBuild, Objection, blamed, open_candidate
@@ -55,7 +56,7 @@ async def evaluate(workshop: Workshop, request: EvaluateRequest, progress: Progr
         result = await _judged(judging)
     except Lost:
         result = await _judged(judging)
-    warnings = list(lint.read(request.candidate).warnings)
+    warnings = [*lint.read(request.candidate).warnings, *memory.warnings(result.memory)]
     return result.model_copy(update={"warnings": warnings, "leads": warnings})
 
 
@@ -174,6 +175,7 @@ async def _run(attempt: Attempt, progress: Progress) -> evaluation.EvaluateResul
     return evaluation.EvaluateResult(
         status="passed",
         error=error,
+        memory=attempt.memory,
         timing=whole.timing(CANDIDATE),
         versus=_versus(whole),
         shapes=shapes if len(shapes) > 1 else [],

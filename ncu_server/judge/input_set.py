@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from ncu_server.sandbox.shared_memory import Shared
-from ncu_server.worker.answers import Effects, Expected, How, Seen, Units, Work
+from ncu_server.worker.answers import Effects, Expected, How, Memory, Seen, Units, Work
 
 # In words: what the judge has made of what was drawn, so that nobody looks for it in `get_inputs`.
 PLACES: dict[How, str] = {
@@ -24,8 +24,9 @@ class InputSet:
     """One secret input set and what is expected of it; `units` are its tensors' (see worker.checking.tolerance).
 
     `variant` is the problem's function that gave the inputs. They are as it gave them, or sharper, or far larger, or
-    with a plain value changed, of which `change` tells; what is drawn again is checked, and not timed. `unseen` are
-    further ones that only timed calls see. `holed` are the same with NaN in some rows, which whatever reads them shows.
+    with a plain value changed, of which `change` tells; what is drawn again is checked, and not timed. `memory` is what
+    the reference takes for them. `unseen` are further ones that only timed calls see. `holed` are the same with NaN in
+    some rows, which whatever reads them shows.
     """
 
     variant: str
@@ -40,6 +41,7 @@ class InputSet:
     work: Work | None = None
     holed: Shared | None = None
     change: str = ""
+    memory: Memory | None = None
 
     @property
     def where(self) -> str:
@@ -68,7 +70,7 @@ class InputSet:
         """Keep what the reference's process says is expected."""
         self.expected.seal(answer["stored"])
         self.tensors, self.units = answer["tensors"], answer["units"]
-        self.effects, self.fresh = answer["effects"], answer["fresh"]
+        self.effects, self.fresh, self.memory = answer["effects"], answer["fresh"], answer["memory"]
         return answer
 
     def loosen(self) -> None:

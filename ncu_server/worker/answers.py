@@ -113,11 +113,19 @@ class Traced(TypedDict):
     flops: float
 
 
+class Memory(TypedDict):
+    """Bytes of memory; see worker.memory."""
+
+    host_bytes: int
+    device_bytes: int
+
+
 class Expected(TypedDict):
     """What is expected of a call, `units` of error for each tensor (None asks for equality), and what a call changes.
 
     `fresh`: no output is a parameter or buffer itself. `finite`: numbers come of numbers. `numbers`: all outputs are.
-    `degenerate` names a constant that would pass. `training`: the model's mode, which is eval where training draws
+    `degenerate` names a constant that would pass. `memory` is what a call takes at its height, with the model.
+    `training`: the model's mode, which is eval where training draws
     random numbers.
     """
 
@@ -130,6 +138,7 @@ class Expected(TypedDict):
     numbers: bool
     note: str | None
     degenerate: str | None
+    memory: Memory
     training: bool
 
 
@@ -144,11 +153,13 @@ class Staged(TypedDict):
 
 class Checked(TypedDict):
     """What is seen of a call. `kept`: inputs that the reference leaves alone are as they were. `fresh`: no output lies
-    where one of an earlier call, which is still held, lies."""
+    where one of an earlier call, which is still held, lies. `memory` is what the constructor and the call take at their
+    height."""
 
     seen: Spec
     kept: bool
     fresh: bool
+    memory: Memory
 
 
 class CallProfile(TypedDict):

@@ -56,6 +56,7 @@ class Reference(InputMaker, TimedSide):
         restore(self._model, self._buffers, self._buffers)  # timed calls may have moved them on
         before, arguments = self._arguments(fds[0], inputs), self._arguments(fds[0], inputs)
         out, model = self._run(self._model, arguments)
+        memory = self._memory()
         with named("Model.forward", "output", "return dense ones (such as its values and indices)"):
             if not flatten(out)[1]:
                 raise TypeError("the reference returns no tensor")
@@ -83,6 +84,7 @@ class Reference(InputMaker, TimedSide):
             "numbers": all_finite(tensors),
             "note": note,
             "degenerate": degenerate(expected, allowed),
+            "memory": memory,
             "training": self._model.training,
         }
 
