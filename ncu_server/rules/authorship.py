@@ -190,7 +190,10 @@ def attribute(seen: Profile, evidence: Evidence, own: Ownership, elements: int =
 
 
 def _without_overhead(seen: Profile, own: Ownership, elements: int) -> Profile:
-    """The profile without what tiny calls of torch cost whatever they compute; the same where they are not few."""
+    """The profile without what tiny calls of torch cost whatever they compute; the same where they are not few, or
+    where no kernel of the candidate's can be silenced, so that the output cannot decide."""
+    if not seen["own_started"] and not own.jitted.own:
+        return seen
     overhead = {n: us for n, us in seen.get("overhead", {}).items() if us and (computes(n) or not own.owns(n))}
     if not overhead or seen["tiny_elements"] > LIBRARY * elements:
         return seen

@@ -85,6 +85,7 @@ class Libraries:
         """
         known = {b["key"]: b for b in built}
         real = tvm_ffi.cpp.build_inline, torch.utils.cpp_extension.load_inline
+        loads, by_path = tvm_ffi.load_module, {b["path"]: b["key"] for b in built if b["kind"] == "tvm"}
 
         def sought(key: str) -> Library:
             if key not in known:
@@ -103,12 +104,16 @@ class Libraries:
         def tvm(*args: Any, **kwargs: Any) -> Any:
             keep = kwargs.pop("keep_module_alive", True)
             key = _key("tvm", real[0], args, kwargs)
-            return find(key, lambda b: tvm_ffi.load_module(b["path"], keep_module_alive=keep))
+            return find(key, lambda b: loads(b["path"], keep_module_alive=keep))
+
+        def module(path: Any, *args: Any, **kwargs: Any) -> Any:
+            key = by_path.get(str(path))
+            return find(key, lambda b: loads(b["path"], *args, **kwargs)) if key else loads(path, *args, **kwargs)
 
         def torch_(*args: Any, **kwargs: Any) -> Any:
             return find(_key("torch", real[1], args, kwargs), _extension)
 
-        with _replaced(made, tvm, torch_):
+        with _replaced(made, tvm, torch_), patch.object(tvm_ffi, "load_module", module):
             yield
 
 
