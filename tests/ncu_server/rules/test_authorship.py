@@ -133,6 +133,11 @@ def test_what_tiny_calls_cost_whatever_they_compute_is_no_share_of_the_work(
     assert (author.own, author.doubtful, author.moves) == (share, True, False)
 
 
+def test_where_nothing_can_be_silenced_tiny_calls_count_in_full() -> None:
+    unseen = seen(ops={"aten::mul_": 900.0}, overhead={"aten::mul_": 900.0}, outside_us=400.0)
+    assert attribute(unseen, CPU, OWN, elements=20_000).own == attribute(unseen, CPU, OWN).own == 0.5263
+
+
 def test_work_beyond_the_overhead_of_tiny_calls_is_work() -> None:
     told = seen(own_us=400.0, own_started=10, own_done=10, ops={"aten::inverse": 600.0}, tiny_elements=100.0)
     author = attribute(told | {"overhead": {"aten::inverse": 200.0}}, CPU, OWN, elements=20_000)
