@@ -28,7 +28,7 @@ from kernel_agent.targets import USUAL
 
 if TYPE_CHECKING:
     from kernel_agent.bench.client import BenchClient
-    from kernel_agent.interfaces import Proposer
+    from kernel_agent.interfaces import Proposer, Stage
     from kernel_agent.llm.model import Model
     from kernel_agent.run.budget import Budget
 

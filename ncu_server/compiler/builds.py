@@ -32,11 +32,15 @@ MOST_BYTES = 1 << 30  # of a library: it is read whole to see what it calls
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The libraries of a candidate that was built, where they lie, and how long it took (0 where it was there)."""
+    """The libraries of a candidate that was built, where they lie, and how long it took (0 where it was there).
+
+    `called`: its constructor and its calls were made too, and not its import alone.
+    """
 
     libraries: list[answers.Library]
     directory: str
     seconds: float
+    called: bool = False
 
     @property
     def kernels(self) -> str:
@@ -73,14 +77,18 @@ class Builds:
         self._numbers = itertools.count(1)
         self._pool = Lease(len(os.sched_getaffinity(0)))
 
+    def called(self, device: Device, source: str, problem: str) -> Build | None:
+        """What calls for this problem have built before."""
+        found = self._done.get(_key(device, source, problem))
+        return replace(found, seconds=0.0) if found else None
+
     async def get(
         self, device: Device, source: str, warm_up: WarmUp | None, timeout_s: float, progress: Progress
     ) -> Build | BuildFault:
         """Build `source`, with the calls of `warm-up` where there is one, or give what was built before."""
         if refused := unbuildable(source):
             return refused
-        called_for = warm_up.problem if warm_up else ""
-        key = hashlib.sha256(f"{device.target.name}\0{called_for}\0{source}".encode()).hexdigest()[:20]
+        key = _key(device, source, warm_up.problem if warm_up else "")
         if key in self._done:
             return replace(self._done[key], seconds=0.0)
         async with self._room(device, progress):
@@ -89,29 +97,29 @@ class Builds:
             directory = str(self._work / f"build-{next(self._numbers)}")  # never one that another may be clearing
             child = await device.fork_server.spawn("builder", writable=[directory])
             try:
-                answer = await child.ask(verbs.Build(source, directory), timeout_s=timeout_s)
+                libraries = (await child.ask(verbs.Build(source, directory), timeout_s=timeout_s))["libraries"]
                 if warm_up:
-                    await _warm_up(child, warm_up, device.lease, timeout_s, progress)
+                    libraries += await _warm_up(child, warm_up, device, timeout_s, progress)
             except ChildFault as fault:
                 said = tuple(diagnostics(fault.text, source)[:MOST_DIAGNOSTICS]) if _is_compilers(fault) else ()
                 return BuildFault(compiler_words(fault, directory), time.monotonic() - began, diagnostics=said)
             except ChildTimeout:
                 return BuildFault(f"the build took longer than {timeout_s:.0f} s", timeout_s, "timeout")
             except ChildDied as died:
-                return BuildFault(f"while it was imported to be built, {died}", time.monotonic() - began)
+                how = "called" if warm_up and not device.target.warms_up else "imported"
+                return BuildFault(f"while it was {how} to be built, {died}", time.monotonic() - began)
             else:
                 child.scrap = []
             finally:
                 child.close()
             seconds = time.monotonic() - began
         try:
-            libraries = answer["libraries"]
             inside = all(_lies_in(Path(directory), Path(library["path"])) for library in libraries)
         except (ValueError, OSError):
             inside = False
         if not inside:
             return BuildFault("the build's process answered nonsense", seconds)
-        built = Build(libraries, directory, seconds)
+        built = Build(libraries, directory, seconds, called=warm_up is not None)
         self._done[key] = built
         return built
 
@@ -128,21 +136,37 @@ def _lies_in(directory: Path, path: Path) -> bool:
     return below and stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES
 
 
-async def _warm_up(child: Child, warm_up: WarmUp, lease: Lease, timeout_s: float, progress: Progress) -> None:
-    """Let the child call what it built, on the device but never beside a timing; alone where others left no room.
+def _key(device: Device, source: str, problem: str) -> str:
+    return hashlib.sha256(f"{device.target.name}\0{problem}\0{source}".encode()).hexdigest()[:20]
 
-    What else befalls it befalls the run as well, and is judged there: the build stands.
+
+async def _warm_up(
+    child: Child, warm_up: WarmUp, device: Device, timeout_s: float, progress: Progress
+) -> list[answers.Library]:
+    """Let the child call what it built, on the device but never beside a timing; alone where others left no room. The
+    libraries that it made.
+
+    What else befalls it befalls the run as well, and is judged there: the build stands. Raises ChildDied where no
+    first call has to compile, so that it alone knows what was made.
     """
-    asked = verbs.Warm(warm_up.device, warm_up.parameter_seed, warm_up.arguments.spec, warm_up.specs)
-    for held in (lease.shared, lease.alone):
+    asked = verbs.Warm(warm_up.device, warm_up.parameter_seed, warm_up.arguments.spec, warm_up.specs, warm_up.training)
+    if device.target.builds_disturb:  # whoever builds has its share of the device
+        return (await child.ask(asked, warm_up.memories, timeout_s))["libraries"]
+    libraries: list[answers.Library] = []
+    for held in (device.lease.shared, device.lease.alone):
         async with held(progress):
-            with contextlib.suppress(ChildDied):
-                if not await child.ask(asked, warm_up.memories, timeout_s):
+            with contextlib.ExitStack() as stack:
+                if device.target.warms_up:
+                    stack.enter_context(contextlib.suppress(ChildDied))
+                warmed = await child.ask(asked, warm_up.memories, timeout_s)
+                libraries += warmed["libraries"]
+                if not warmed["ended"]:
                     continue
             child.scrap = []
             child.close()
             await asyncio.wait({child.ended}, timeout=GONE_S)  # leaving the device takes its time too
-            return
+            break
+    return libraries
 
 
 def _is_compilers(fault: ChildFault) -> bool:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ncu_server.judge import peaks
-from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, exhausted
+from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, exhausted, open_another
+from ncu_server.judge.first_sight import LONGER, times_longer
 from ncu_server.judge.input_set import InputSet
-from ncu_server.judge.interleave import MAX_PAIRS, MIN_PAIRS, Samples, alternate, longer_at_first, time_visits
+from ncu_server.judge.interleave import MAX_PAIRS, MIN_PAIRS, Samples, alternate, time_visits
 from ncu_server.judge.problem import Sides
 from ncu_server.judge.roofline import Limit, floor_us, limit
 from ncu_server.judge.trusted import ours
@@ -26,8 +27,7 @@ from ncu_server.worker import answers, verbs
 
 T = TypeVar("T")
 CANDIDATE = "candidate"
-LONGER = 1.4  # and the hardware's first_sight_us: beyond both first sight costs more than noise
-TRIES = 3  # before a doubt becomes an objection
+WARM_UPS = 8  # calls in a process that is only to time a first sight
 AUDITS = 3  # of the first MIN_PAIRS pairs of blocks
 
 
@@ -119,33 +119,74 @@ async def _unremembered(attempt: Attempt, input_set: InputSet, sides: Sides) -> 
     that all change at each call nothing can be kept."""
     if sides.rotation.changes:
         return
-    longer = []
-    for tried in range(TRIES):
-        if tried or not input_set.unseen:
-            await attempt.prepared.draw_unseen(input_set)
-        if not input_set.unseen or (ratio := await _at_first_sight(attempt, input_set, sides)) <= LONGER:
-            return
-        longer.append(ratio)
-    words = f"a call takes {min(longer):.1f} times longer for inputs at first sight than for such as it knows"
-    raise Objection("suspect", f"{words}: earlier results are kept, and their time does not count")
+    longer = await times_longer(_Looks(attempt, input_set, sides), CANDIDATE)
+    if longer > LONGER:
+        words = f"a call takes {longer:.1f} times longer for inputs at first sight than for such as it knows"
+        raise Objection("suspect", f"{words}: earlier results are kept, and their time does not count")
 
 
-async def _at_first_sight(attempt: Attempt, input_set: InputSet, sides: Sides) -> float:
-    draws = len(input_set.unseen)
-    group = draws if draws <= sides.rotation.sets else 1
-    known = await _visited(attempt, sides, [input_set.inputs], group)
-    unseen = await _visited(attempt, sides, input_set.unseen, group)
-    await _audited(attempt, input_set, sides.children["eager"])
-    return longer_at_first(unseen, known, CANDIDATE, attempt.prepared.target.hardware.first_sight_us / group)
+@dataclass
+class _Looks:
+    """What first_sight.Looks asks, of processes that were timed on an input set."""
 
+    attempt: Attempt
+    input_set: InputSet
+    sides: Sides
+    tried: bool = False
 
-async def _visited(attempt: Attempt, sides: Sides, draws: list[Shared], group: int) -> dict[str, list[float]]:
-    eager, timeout_s = sides.children["eager"], attempt.request.timeout_s
-    with blamed(attempt, "in a timed call"):
+    @property
+    def group(self) -> int:
+        """How many calls share a reading of the clock."""
+        draws = len(self.input_set.unseen)
+        return draws if draws <= self.sides.rotation.sets else 1
+
+    @property
+    def slack_us(self) -> float:
+        return self.attempt.prepared.target.hardware.first_sight_us / self.group
+
+    async def draw(self) -> bool:
+        if self.tried or not self.input_set.unseen:
+            await self.attempt.prepared.draw_unseen(self.input_set)
+        self.tried = True
+        return bool(self.input_set.unseen)
+
+    async def known(self) -> dict[str, list[float]]:
+        with blamed(self.attempt, "in a timed call"):
+            return await self._visits(self.attempt.child, [self.input_set.inputs])
+
+    async def unseen(self) -> dict[str, list[float]]:
+        with blamed(self.attempt, "in a timed call"):
+            visits = await self._visits(self.attempt.child, self.input_set.unseen)
+        await _audited(self.attempt, self.input_set, self.sides.children["eager"])
+        return visits
+
+    async def anew(self) -> dict[str, list[float]] | None:
+        child = await self.attempt.prepared.candidate(self.attempt.built.directory)
+        with contextlib.closing(child):
+            try:
+                await self._set_up(child)
+                return await self._visits(child, [self.input_set.inputs])
+            except ChildError as error:
+                if error.child is not child:
+                    raise ours(error) from error
+                return None
+
+    async def _set_up(self, child: Child) -> None:
+        """Bring another process of the candidate as far as the timed one is, without the draw that this knows."""
+        timeout_s, other = self.attempt.request.timeout_s, self.input_set.unseen[0]
+        await open_another(self.attempt, child)
+        async with self.attempt.prepared.lent(other) as lent:
+            await child.ask(verbs.Stage(lent.spec, self.input_set.effects), [lent], timeout_s)
+        await child.ask(verbs.Block(secrets.randbits(48), WARM_UPS), timeout_s=timeout_s)
+
+    async def _visits(self, child: Child, draws: list[Shared]) -> dict[str, list[float]]:
+        timeout_s, sides = self.attempt.request.timeout_s, {"eager": self.sides.children["eager"], CANDIDATE: child}
+        taken = verbs.TakeUnseen([one.spec for one in draws])
         async with contextlib.AsyncExitStack() as stack:
-            lent = [await stack.enter_async_context(attempt.prepared.lent(one)) for one in draws]
-            await _both(attempt, eager, verbs.TakeUnseen([one.spec for one in draws]), draws, lent)
-        return await time_visits({"eager": eager, CANDIDATE: attempt.child}, len(draws), group, timeout_s)
+            lent = [await stack.enter_async_context(self.attempt.prepared.lent(one)) for one in draws]
+            await sides["eager"].ask(taken, draws, timeout_s)
+            await child.ask(taken, lent, timeout_s)
+        return await time_visits(sides, len(draws), self.group, timeout_s)
 
 
 def audits() -> frozenset[int]:

@@ -22,6 +22,7 @@ from ncu_server.wire.compilation import Diagnostic
 from ncu_server.worker import verbs
 
 T = TypeVar("T")
+NOT_BUILT = "NotBuilt"  # the class in worker.building.load_inline
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,10 @@ class EvaluateRequest:
     fresh: bool
     timeout_s: float
     rules: evaluation.Rules = "default"
+
+
+class LateBuild(Exception):  # noqa: N818
+    """A candidate builds in its constructor or in a call, and the build has made neither."""
 
 
 class Objection(Exception):  # noqa: N818
@@ -63,6 +68,7 @@ class Attempt:
     built: Build
     stages: evaluation.Stages
     notes: list[str] = field(default_factory=list)
+    memory: evaluation.Memory | None = None
 
     async def ask(self, verb: Verb[T], memories: Sequence[Shared]) -> T:
         return await self.child.ask(verb, memories, self.request.timeout_s)
@@ -95,28 +101,45 @@ def blamed(attempt: Attempt, where: str) -> Iterator[None]:
             raise Objection("timeout", f"{where}: {error}") from error
         if isinstance(error, ChildFault) and error.kind == "UnacceptableOutput":
             raise Objection("wrong", error.text) from error
+        if isinstance(error, ChildFault) and error.kind == NOT_BUILT and not attempt.built.called:
+            raise LateBuild from error
         trace = f"\n{error.trace}" if isinstance(error, ChildFault) else ""
         raise Objection("run_error", f"{where}: {error}{trace}") from error
 
 
-async def open_candidate(attempt: Attempt, child: Child | None = None) -> None:
-    """Load the candidate in its child (or in another one), build `ModelNew`, and where a first call compiles let it
+async def open_candidate(attempt: Attempt) -> None:
+    """Load the candidate in its child, build `ModelNew`, and where a first call compiles let it
     make that call."""
-    prepared, request, warm_up = attempt.prepared, attempt.request, attempt.prepared.warm_up
-    child = child or attempt.child
+    child = attempt.child
     with blamed(attempt, "in the constructor"):
-        asked = verbs.OpenCandidate(
-            source=request.candidate,
-            device=prepared.target.device,
-            parameter_seed=prepared.parameter_seed,
-            arguments=prepared.arguments.spec,
-            libraries=attempt.built.libraries,
-            kernels=attempt.built.kernels if warm_up else None,
-        )
-        await child.ask(asked, [prepared.arguments], request.timeout_s)
-    if warm_up:
-        with blamed(attempt, "in a first call"):
-            await child.ask(verbs.Practise(warm_up.specs), warm_up.memories[1:], request.timeout_s)
+        await _construct(attempt, child)
+    with blamed(attempt, "in a first call"):
+        await _practise(attempt, child)
+
+
+async def open_another(attempt: Attempt, child: Child) -> None:
+    """The same in a process beside the judged one. Raises ChildError, for which nobody is blamed."""
+    await _construct(attempt, child)
+    await _practise(attempt, child)
+
+
+async def _construct(attempt: Attempt, child: Child) -> None:
+    prepared, built = attempt.prepared, attempt.built
+    asked = verbs.OpenCandidate(
+        source=attempt.request.candidate,
+        device=prepared.target.device,
+        parameter_seed=prepared.parameter_seed,
+        arguments=prepared.arguments.spec,
+        libraries=built.libraries,
+        kernels=built.kernels if prepared.target.warms_up else None,
+        training=prepared.training,
+    )
+    await child.ask(asked, [prepared.arguments], attempt.request.timeout_s)
+
+
+async def _practise(attempt: Attempt, child: Child) -> None:
+    if warm_up := attempt.prepared.warm_up:
+        await child.ask(verbs.Practise(warm_up.specs), warm_up.memories[1:], attempt.request.timeout_s)
 
 
 async def compare(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
-from ncu_server.judge import replies
-from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, open_candidate
+from ncu_server.judge import memory, replies
+from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, open_another
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.parameters import explain
 from ncu_server.rules import comparison
@@ -39,6 +39,8 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> Exactness | None
             attempt.notes.append(f"the kernel refuses {input_set.change}: {fault.kind}: {' '.join(fault.text.split())}")
             return None
         try:
+            if input_set.how == "as drawn":
+                attempt.memory = memory.larger(attempt.memory, memory.beside(ran["memory"], input_set, attempt))
             error = await compare(
                 attempt, input_set, input_set.expected, got, ran["seen"], comparison.BOUND, input_set.where
             )
@@ -86,7 +88,7 @@ async def _object_if_alike(
     attempt: Attempt, child: Child, input_set: InputSet, holed: Shared, one: Shared, two: Shared
 ) -> None:
     try:
-        await open_candidate(attempt, child)
+        await open_another(attempt, child)
         seen = [
             (await _check(child, attempt, inputs, got, input_set))["seen"]
             for inputs, got in ((input_set, one), (holed, two))

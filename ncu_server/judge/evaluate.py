@@ -9,15 +9,17 @@ import platform
 import statistics
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ncu_server.compiler.builds import Build, BuildFault, unbuildable
 from ncu_server.errors import Code, Refusal
+from ncu_server.judge import memory
 from ncu_server.judge.benchmark import CANDIDATE, ShapeRun, time_candidate
-from ncu_server.judge.candidate import Attempt, EvaluateRequest, Objection, blamed, open_candidate
+from ncu_server.judge.building import build_by_calls, lacks_libraries
+from ncu_server.judge.candidate import Attempt, EvaluateRequest, LateBuild, Objection, blamed, open_candidate
 from ncu_server.judge.checking import check
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Samples, combine
@@ -52,10 +54,10 @@ async def evaluate(workshop: Workshop, request: EvaluateRequest, progress: Progr
         return evaluation.EvaluateResult(status=fault.status, log=fault.log)
     await workshop.machine.require_room()
     try:
-        result = await _judge(judging)
+        result = await _judged(judging)
     except Lost:
-        result = await _judge(judging)
-    warnings = list(lint.read(request.candidate).warnings)
+        result = await _judged(judging)
+    warnings = [*lint.read(request.candidate).warnings, *memory.warnings(result.memory)]
     return result.model_copy(update={"warnings": warnings, "leads": warnings})
 
 
@@ -67,6 +69,14 @@ class Judging:
     device: Device
     request: EvaluateRequest
     progress: Progress
+    by_calls: bool = False  # whether it builds in its constructor or in a call
+
+
+async def _judged(judging: Judging) -> evaluation.EvaluateResult:
+    try:
+        return await _judge(judging)
+    except LateBuild:
+        return await _judge(replace(judging, by_calls=True))
 
 
 async def _judge(judging: Judging) -> evaluation.EvaluateResult:
@@ -95,16 +105,22 @@ async def _ready(
     """The problem prepared, until `stack` ends, and the candidate built: at the same time, where a build neither calls
     the candidate nor disturbs the device."""
     workshop, device, request = judging.workshop, judging.device, judging.request
-    apart, began = device.target.builds_disturb or device.target.warms_up, time.monotonic()
+    by_calls = judging.by_calls or workshop.builds.called(device, request.candidate, request.problem) is not None
+    apart, began = by_calls or device.target.builds_disturb or device.target.warms_up, time.monotonic()
 
     async def build(warm_up: WarmUp | None) -> Build | BuildFault:
         return await workshop.builds.get(device, request.candidate, warm_up, request.timeout_s, judging.progress)
+
+    async def rebuild() -> Build | BuildFault:
+        return await build_by_calls(workshop, prepared, request.candidate, request.timeout_s, judging.progress)
 
     async with contextlib.nullcontext() if apart else _beside(build(None)) as building:
         with _clocked(stages, "prepare_s"):
             problem = workshop.problems.prepared(request.problem, device, request.fresh)
             prepared = await stack.enter_async_context(problem)
-        built = await (building or build(prepared.warm_up))
+        built = await (rebuild() if by_calls else building or build(prepared.warm_up))
+    if lacks_libraries(built):
+        built = await rebuild()
     took = time.monotonic() - began
     stages.build_s = round(built.seconds, 3)
     explained = stages.prepare_s + stages.build_s if apart else max(stages.prepare_s, stages.build_s)
@@ -160,6 +176,7 @@ async def _run(attempt: Attempt, progress: Progress) -> evaluation.EvaluateResul
     return evaluation.EvaluateResult(
         status="passed",
         **_exactness(error),
+        memory=attempt.memory,
         timing=whole.timing(CANDIDATE),
         versus=_versus(whole),
         shapes=shapes if len(shapes) > 1 else [],
@@ -222,7 +239,8 @@ async def _attribute(attempt: Attempt) -> Authorship:
         raise Objection("wrong", UNORDERED.format(seen["unordered_us"] / seen["calls"]))
     own = await asyncio.to_thread(_ownership, attempt.request.candidate, attempt.built)
     anew = None if seen["own_started"] or not attempt.built.libraries else await _seen_anew(attempt, drawn)
-    author = authorship.attribute(anew or seen, attempt.prepared.target.hardware.evidence, own)
+    evidence, elements = attempt.prepared.target.hardware.evidence, sum(drawn.elements)
+    author = authorship.attribute(anew or seen, evidence, own, elements)
     # What was timed left the work to others: a model made later cannot speak for it.
     if not author.doubtful or (anew and author.label == "library"):
         return author

@@ -184,18 +184,6 @@ async def time_visits(sides: Mapping[str, Child], draws: int, group: int, timeou
     return found
 
 
-def longer_at_first(
-    unseen: Mapping[str, Sequence[float]], known: Mapping[str, Sequence[float]], candidate: str, slack_us: float
-) -> float:
-    """How many times longer the candidate's calls surely take for draws that it has not seen than for the same ones
-    soon after, or for `known` ones: beyond `slack_us`, and beyond what the others do."""
-    longer = {
-        name: max(first / (min(again) + slack_us), min(first, *again) / (min(known[name]) + slack_us))
-        for name, (first, *again) in unseen.items()
-    }
-    return longer[candidate] / max(1.0, *(ratio for name, ratio in longer.items() if name != candidate))
-
-
 async def _measured(child: Child, nonce: int, pace: Pace, timeout_s: float, inputs: Inputs = "cold") -> Measured:
     before, start = limits.computing_ns(child.pid), time.perf_counter_ns()
     times = await _block(child, nonce, pace, timeout_s, inputs)

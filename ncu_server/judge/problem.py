@@ -57,6 +57,7 @@ class PreparedProblem:
     def __init__(self, device: Device, problem: str) -> None:
         self.device, self.problem, self.target = device, problem, device.target
         self.parameter_seed = secrets.randbits(31)
+        self.training: bool | None = None  # the reference's mode, once it is known
         self.arguments = Shared("arguments")
         self.input_sets: list[InputSet] = []
         self.warm_up_inputs: list[Shared] = []
@@ -72,7 +73,7 @@ class PreparedProblem:
     async def open(self) -> list[str]:
         """Start the reference; the names of the functions that give its inputs. Raises Refusal BAD_PROBLEM."""
         opened = await self._open("eager")
-        self._held_bytes = int(opened["held_bytes"])
+        self._held_bytes, self.training = int(opened["held_bytes"]), opened["training"]
         self.notes += [*self.device.fork_server.notes, *filter(None, [opened["note"]])]
         return list(opened["variants"])
 
@@ -94,9 +95,20 @@ class PreparedProblem:
     @property
     def warm_up(self) -> WarmUp | None:
         """What a candidate is called with before it is judged, where a first call compiles."""
-        if not self.target.warms_up:
-            return None
-        return WarmUp(self.problem, self.target.device, self.parameter_seed, self.arguments, self.warm_up_inputs)
+        return self._warm_up() if self.target.warms_up else None
+
+    async def rehearsal(self) -> WarmUp:
+        """What a candidate is called with that builds in a call; drawn at first use. Raises Refusal BAD_PROBLEM."""
+        if not self.warm_up_inputs:
+            for variant in [input_set.variant for input_set in self.input_sets if input_set.how == "as drawn"]:
+                self.warm_up_inputs.append(Shared("rehearsal"))  # none of the secret ones
+                await self.draw(self.warm_up_inputs[-1], variant)
+        return self._warm_up()
+
+    def _warm_up(self) -> WarmUp:
+        return WarmUp(
+            self.problem, self.target.device, self.parameter_seed, self.arguments, self.warm_up_inputs, self.training
+        )
 
     async def draw(self, inputs: Shared, variant: str, on_host: bool = False) -> Recipe:
         """What `variant` gives under a new secret seed; it lies on the device, where that shares memory, or `on_host`.
@@ -166,7 +178,7 @@ class PreparedProblem:
 
     def opening(self, mode: str | None) -> verbs.OpenReference:
         """What a reference's process is opened with; `mode` is torch.compile's."""
-        return verbs.OpenReference(self.problem, self.target.device, self.parameter_seed, mode)
+        return verbs.OpenReference(self.problem, self.target.device, self.parameter_seed, mode, self.training)
 
     def note(self, words: str) -> None:
         """Say something beside each verdict, once."""
@@ -189,6 +201,9 @@ class PreparedProblem:
         answer = input_set.keep(await trusted(self.eager, verbs.Expect(input_set.inputs.spec, effects), memories))
         if answer["note"]:
             self.note(answer["note"])
+        if answer["training"] != self.training:
+            self.training = answer["training"]
+            self.note("both sides run in eval mode: in training mode two calls on the same inputs differ")
         return answer
 
     def together(self, variant: str) -> list[InputSet]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from ncu_server.compiler.builds import Build, BuildFault
 from ncu_server.errors import Code, Refusal
 from ncu_server.harness import process
 from ncu_server.judge import peaks
+from ncu_server.judge.building import build_for
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
@@ -24,7 +25,6 @@ from ncu_server.profiler import collect, fallbacks, ncu, render, reports
 from ncu_server.profiler.reports import Reports
 from ncu_server.sandbox.enter import scrubbed
 from ncu_server.sandbox.policy import Policy
-from ncu_server.sandbox.shared_memory import WarmUp
 from ncu_server.sandbox.supervisor import Supervisor
 from ncu_server.wire import profiling
 from ncu_server.wire.profiling import Profiled, ProfileResult, Refused
@@ -58,8 +58,11 @@ async def profile(workshop: Workshop, kept: Reports, request: ProfileRequest, pr
     began = time.monotonic()
     device, refused = _device(workshop.machine, request)
     await workshop.machine.require_room()
-    async with _warm_up(workshop, device, request.problem) as warm_up:
-        builds = (workshop.builds.get(device, one, warm_up, request.timeout_s, progress) for one in request.candidates)
+    async with AsyncExitStack() as stack:
+        builds = (
+            build_for(stack, workshop, device, one, request.problem, request.timeout_s, progress)
+            for one in request.candidates
+        )
         built = await asyncio.gather(*builds)
         seconds = {"build_s": round(time.monotonic() - began, 2)}
         batch = Batch(device, kept, request, progress)
@@ -138,17 +141,6 @@ def _device(machine: Machine, request: ProfileRequest) -> tuple[Device, Refusal 
         if imagined is None:
             raise
         return machine.imagined(*imagined), refusal
-
-
-@asynccontextmanager
-async def _warm_up(workshop: Workshop, device: Device, problem: str) -> AsyncIterator[WarmUp | None]:
-    """What a build is called with, where a first call compiles."""
-    async with AsyncExitStack() as stack:
-        if not device.target.warms_up:
-            yield None
-            return
-        prepared = await stack.enter_async_context(workshop.problems.prepared(problem, device))
-        yield prepared.warm_up
 
 
 def _fault(number: int, fault: BuildFault) -> Profiled:

@@ -5,6 +5,9 @@ call spends on allocating, reshaping, copying, on Python and on launching is nei
 judged by its overhead. `custom` is more than 95 % own, `library` less than 5 %, `hybrid` lies between (the bounds are
 the design's); with no foreign computing at all a candidate is custom, whatever the clock says.
 
+The share is of the work: where calls of torch over at most 1,024 elements go over less than 5 % of as many elements as
+inputs and outputs have, what any call costs is taken off the time of each, and the silenced run below decides as well.
+
 - CUDA: device time of kernels, own or foreign by name (`Ownership.owns`), and ATen's computing on the host beyond an
   allowance. Where the profiler sees no kernel at all (no permission to trace), the silenced run below decides.
 - CPU: own is the time in functions of the candidate's libraries, and in operators whose namespace torch did not have
@@ -36,6 +39,7 @@ Label = Literal["custom", "hybrid", "library", "unknown"]
 CUSTOM, LIBRARY = 0.95, 0.05
 FEW = 0.2  # a share that noise can lift a decoy to
 PYTHON_US, HIDDEN_US = 300.0, 100.0
+NOTHING_US = 1e-6  # what rounding leaves of a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,102 +54,18 @@ class Evidence:
 
 
 # Operators of ATen that a candidate may use freely: they allocate, view, copy or describe. All others compute.
-NEUTRAL = {
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "new_empty",
-    "new_empty_strided",
-    "resize_",
-    "set_",
-    "zeros",
-    "zeros_like",
-    "ones",
-    "ones_like",
-    "full",
-    "full_like",
-    "new_zeros",
-    "new_full",
-    "new_ones",
-    "zero_",
-    "fill_",
-    "scalar_tensor",
-    "lift_fresh",
-    "detach",
-    "detach_",
-    "alias",
-    "view",
-    "view_as",
-    "_unsafe_view",
-    "reshape",
-    "reshape_as",
-    "_reshape_alias",
-    "as_strided",
-    "as_strided_",
-    "t",
-    "transpose",
-    "transpose_",
-    "numpy_T",
-    "permute",
-    "movedim",
-    "flatten",
-    "unflatten",
-    "ravel",
-    "squeeze",
-    "squeeze_",
-    "unsqueeze",
-    "unsqueeze_",
-    "expand",
-    "expand_as",
-    "broadcast_to",
-    "select",
-    "slice",
-    "narrow",
-    "split",
-    "split_with_sizes",
-    "chunk",
-    "unbind",
-    "unfold",
-    "diagonal",
-    "contiguous",
-    "clone",
-    "copy_",
-    "_copy_from",
-    "_to_copy",
-    "to",
-    "_local_scalar_dense",
-    "item",
-    "is_nonzero",
-    "resolve_conj",
-    "resolve_neg",
-    "result_type",
-    "size",
-    "stride",
-    "numel",
-    "storage_offset",
-    "is_contiguous",
-    "pin_memory",
-    "is_pinned",
-    "_pin_memory",
-    "record_stream",
-    "real",
-    "imag",
-    "view_as_real",
-    "view_as_complex",
-    "requires_grad_",
-    "set_data",
-    "_has_compatible_shallow_copy_type",
-    "lift",
-    "expand_copy",
-    "view_copy",
-    "swapaxes",
-    "swapdims",
-    "mT",
-    "mH",
-    "T",
-    "H",
-    "positive",
-}
+FREE = """
+    empty empty_like empty_strided new_empty new_empty_strided resize_ set_ zeros zeros_like ones ones_like full
+    full_like new_zeros new_full new_ones zero_ fill_ scalar_tensor lift_fresh detach detach_ alias view view_as
+    _unsafe_view reshape reshape_as _reshape_alias as_strided as_strided_ t transpose transpose_ numpy_T permute
+    movedim flatten unflatten ravel squeeze squeeze_ unsqueeze unsqueeze_ expand expand_as broadcast_to select
+    slice narrow split split_with_sizes chunk unbind unfold diagonal contiguous clone copy_ _copy_from _to_copy
+    to _local_scalar_dense item is_nonzero resolve_conj resolve_neg result_type size stride numel storage_offset
+    is_contiguous pin_memory is_pinned _pin_memory record_stream real imag view_as_real view_as_complex
+    requires_grad_ set_data _has_compatible_shallow_copy_type lift expand_copy view_copy swapaxes swapdims mT mH
+    T H positive
+"""
+NEUTRAL = frozenset(FREE.split())
 # Kernels that only move or fill bytes.
 NEUTRAL_KERNEL = re.compile(r"Memcpy|Memset|direct_copy_kernel|FillFunctor|spin_kernel")
 # Names that only libraries bear; those of the second row are words that a kernel of one's own may well bear.
@@ -259,8 +179,31 @@ def unknown(why: str) -> Authorship:
     return Authorship("unknown", None, None, why=f"who does the work could not be seen: {why}")
 
 
-def attribute(seen: Profile, evidence: Evidence, own: Ownership) -> Authorship:
-    """Label by time alone. `seen` is what authorship.profile gave, `evidence` its device's."""
+def attribute(seen: Profile, evidence: Evidence, own: Ownership, elements: int = 0) -> Authorship:
+    """Label by time alone. `seen` is what authorship.profile gave, `evidence` its device's, `elements` how many the
+    inputs and outputs of a call have together."""
+    lighter = _without_overhead(seen, own, elements)
+    author = _attributed(lighter, evidence, own)
+    if lighter is seen or author.label == "library":
+        return author
+    return replace(author, doubtful=True, moves=False)
+
+
+def _without_overhead(seen: Profile, own: Ownership, elements: int) -> Profile:
+    """The profile without what tiny calls of torch cost whatever they compute; the same where they are not few, or
+    where no kernel of the candidate's can be silenced, so that the output cannot decide."""
+    if not seen["own_started"] and not own.jitted.own:
+        return seen
+    overhead = {n: us for n, us in seen.get("overhead", {}).items() if us and (computes(n) or not own.owns(n))}
+    if not overhead or seen["tiny_elements"] > LIBRARY * elements:
+        return seen
+    lighter = {
+        kind: {name: us - overhead.get(name, 0.0) for name, us in seen[kind].items()} for kind in ("ops", "kernels")
+    }
+    return {**seen, **{kind: {n: us for n, us in rows.items() if us > NOTHING_US} for kind, rows in lighter.items()}}
+
+
+def _attributed(seen: Profile, evidence: Evidence, own: Ownership) -> Authorship:
     own = own.beside(seen.get("opened", []), seen.get("named", []))
     if hidden := _concealed(seen, evidence, own):
         top = max(hidden, key=lambda name: hidden[name])
@@ -309,7 +252,7 @@ def unsettled(doubtful: Authorship, why: str) -> Authorship:
 def _concealed(seen: Profile, evidence: Evidence, own: Ownership) -> dict[str, float]:
     """Foreign computing that is there only while nobody watches the candidate's own, where it is worth a lie."""
     told = seen.get("concealed", {})
-    hidden = {n: us for n, us in told.items() if (_computes(n) if _is_operator(n) else _is_foreign(n, own))}
+    hidden = {n: us for n, us in told.items() if (computes(n) if _is_operator(n) else _is_foreign(n, own))}
     return hidden if sum(hidden.values()) > evidence.concealed_us else {}
 
 
@@ -335,7 +278,7 @@ def _on_host(seen: Profile, own: Ownership) -> tuple[float, dict[str, float]]:
 
 def _computing(seen: Profile) -> dict[str, float]:
     """Self times of torch's operators that compute."""
-    return {name: us for name, us in seen["ops"].items() if _computes(name)}
+    return {name: us for name, us in seen["ops"].items() if computes(name)}
 
 
 def _moved(seen: Profile) -> float:
@@ -349,7 +292,8 @@ def _is_operator(name: str) -> bool:
     return "::" in name and "(" not in name
 
 
-def _computes(operator: str) -> bool:
+def computes(operator: str) -> bool:
+    """Whether an operator does more than allocate, view, copy or describe."""
     _, colons, op = operator.partition("::")
     return bool(colons) and op not in NEUTRAL
 

@@ -85,7 +85,7 @@ class Shared:
 class WarmUp:
     """Calls of a candidate that decide nothing: what constructs it, and inputs that are not the secret ones.
 
-    `problem` is the problem's source.
+    `problem` is the problem's source, `training` the mode of its model.
     """
 
     problem: str
@@ -93,6 +93,7 @@ class WarmUp:
     parameter_seed: int
     arguments: Shared
     inputs: list[Shared]
+    training: bool | None = None
 
     @property
     def memories(self) -> list[Shared]:

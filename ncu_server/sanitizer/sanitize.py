@@ -13,6 +13,7 @@ from pathlib import Path
 from ncu_server.compiler.builds import Build, BuildFault, unbuildable
 from ncu_server.errors import Code, Refusal
 from ncu_server.harness import process
+from ncu_server.judge.building import build_for
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine.lease import Progress
 from ncu_server.machine.machine import Machine
@@ -60,11 +61,9 @@ async def sanitize(workshop: Workshop, request: SanitizeRequest, progress: Progr
     await workshop.machine.require_room()
     began = time.monotonic()
     async with AsyncExitStack() as stack:
-        warm_up = None
-        if device.target.warms_up:
-            prepared = await stack.enter_async_context(workshop.problems.prepared(request.problem, device))
-            warm_up = prepared.warm_up
-        built = await workshop.builds.get(device, request.candidate, warm_up, request.look.timeout_s, progress)
+        built = await build_for(
+            stack, workshop, device, request.candidate, request.problem, request.look.timeout_s, progress
+        )
         if isinstance(built, BuildFault):
             return _without(request.look.tool, built.status, built.log)
         await stack.enter_async_context(device.lease.alone(progress))

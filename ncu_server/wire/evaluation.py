@@ -69,13 +69,25 @@ class Stages(BaseModel):
     held_s: float = 0.0
 
 
+class Memory(BaseModel):
+    """What the constructor and a call take at their height beside the inputs, the candidate's and the reference's;
+    `device_bytes` is null where the target is the host itself. What a candidate's process says of itself."""
+
+    host_bytes: float
+    reference_host_bytes: float
+    device_bytes: float | None = None
+    reference_device_bytes: float | None = None
+
+
 class EvaluateResult(BaseModel):
     """The verdict on one candidate; `timing` is there exactly when it passed."""
 
     status: Status
     log: str = Field(default="", description="what the compiler, the run or the comparison said")
     diagnostics: list[Diagnostic] = Field(default=[], description="what compilers said in `log`, as data; errors first")
-    warnings: list[str] = Field(default=[], description="things in the source worth a look; none of them is a verdict")
+    warnings: list[str] = Field(
+        default=[], description="things in the source, or of its memory, worth a look; none of them is a verdict"
+    )
     leads: list[str] = Field(default=[], description="the name that `warnings` had")
     error: float | None = Field(
         default=None,
@@ -91,6 +103,7 @@ class EvaluateResult(BaseModel):
         default=None, description="the coarsest arithmetic that the errors are worthy of; null also where of none"
     )
     precision: str = Field(default="", description="the same in one sentence; empty where no value was compared")
+    memory: Memory | None = Field(default=None, description="where it passed; of the input shape that takes most")
     timing: Timing | None = Field(default=None, description="the geometric mean where there are several input shapes")
     versus: list[Versus] = []
     shapes: list[ShapeResult] = Field(default=[], description="each input shape, where there are several")

@@ -6,19 +6,20 @@ where it cannot be tried here), and why not.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from ncu_server.worker.building.modules import Arguments, build
+from ncu_server.worker.building.modules import Arguments, build, put_in_mode
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.handoff import BEGUN, FILE, SPEC, TOLD
 from ncu_server.worker.problem import INPUTS, MISREAD, LoadedProblem
@@ -96,12 +97,28 @@ class Used:
 
     def reference(self, further: int = 0) -> tuple[torch.nn.Module, Arguments]:
         """The problem's model; `further` gives it other parameters."""
-        return self.problem.built(self.seed + further, self.device)
+        model, arguments = self.problem.built(self.seed + further, self.device)
+        put_in_mode(model, self.training)
+        return model, arguments
 
     def model(self) -> torch.nn.Module:
         """The module's, made anew."""
         arguments = self.reference()[1]
-        return build(self.module.ModelNew, copy.deepcopy(arguments), self.seed, self.device)
+        return build(self.module.ModelNew, copy.deepcopy(arguments), self.seed, self.device, self.training)
+
+    @cached_property
+    def training(self) -> bool:
+        """The mode that the problem's model is in: not training where it draws random numbers then."""
+        model, _ = self.problem.built(self.seed, self.device)
+        if not model.training:
+            return False
+        calls = self.problem.drawn(INPUTS, self.seed, model.forward)
+        before = _generators()
+        for call in calls:
+            with contextlib.suppress(*MISREAD):
+                called(model, _on(call, self.device))
+                break
+        return all(map(torch.equal, before, _generators()))
 
     def inputs(self, device: str, further: int = 0) -> Call:
         """What the model is called with, on a device."""
@@ -122,6 +139,11 @@ class Used:
         before = {name: buffer.clone() for name, buffer in reference.named_buffers()}
         called(reference, self.inputs(self.device))
         return any(not torch.equal(before[name], buffer) for name, buffer in reference.named_buffers())
+
+
+def _generators() -> list[torch.Tensor]:
+    """The state of torch's random generators."""
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
 
 
 def _on(call: Call, device: str) -> Call:

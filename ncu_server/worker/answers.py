@@ -53,12 +53,14 @@ class Difference(TypedDict):
 
 
 class Opened(TypedDict):
-    """The constructor's arguments, the functions that give inputs, what to note, and the bytes that the model holds."""
+    """The constructor's arguments, the functions that give inputs, what to note, the bytes that the model holds, and
+    whether it is in training mode."""
 
     arguments: Spec
     variants: list[str]
     note: str | None
     held_bytes: int
+    training: bool
 
 
 class Drawn(TypedDict):
@@ -121,12 +123,21 @@ class Traced(TypedDict):
     flops: float
 
 
+class Memory(TypedDict):
+    """Bytes of memory; see worker.memory."""
+
+    host_bytes: int
+    device_bytes: int
+
+
 class Expected(TypedDict):
     """What is expected of a call, `units` of error for each tensor (None asks for equality) with the `precision` behind
     them, and what a call changes.
 
     `fresh`: no output is a parameter or buffer itself. `finite`: numbers come of numbers. `numbers`: all outputs are.
-    `degenerate` names a constant that would pass.
+    `degenerate` names a constant that would pass. `memory` is what a call takes at its height, with the model.
+    `training`: the model's mode, which is eval where training draws
+    random numbers.
     """
 
     stored: Spec
@@ -139,6 +150,8 @@ class Expected(TypedDict):
     numbers: bool
     note: str | None
     degenerate: str | None
+    memory: Memory
+    training: bool
 
 
 class Staged(TypedDict):
@@ -152,21 +165,26 @@ class Staged(TypedDict):
 
 class Checked(TypedDict):
     """What is seen of a call. `kept`: inputs that the reference leaves alone are as they were. `fresh`: no output lies
-    where one of an earlier call, which is still held, lies."""
+    where one of an earlier call, which is still held, lies. `memory` is what the constructor and the call take at their
+    height."""
 
     seen: Spec
     kept: bool
     fresh: bool
+    memory: Memory
 
 
 class CallProfile(TypedDict):
     """Whose code spends the time of a call; see worker.authorship.profile. Microseconds of all `calls`, but for
-    `least` and `outside_us`, which are of one."""
+    `least` and `outside_us`, which are of one. `overhead` is the part of `ops` and `kernels` that tiny calls cost
+    whatever they compute, `tiny_elements` how many elements such calls go over in one call."""
 
     calls: int
     ops: dict[str, float]
     kernels: dict[str, float]
     least: dict[str, float]
+    overhead: dict[str, float]
+    tiny_elements: float
     own_us: float
     own_ops_us: float
     unordered_us: float
@@ -202,6 +220,13 @@ class Built(TypedDict):
 
     libraries: list[Library]
     classes: list[str]
+
+
+class Warmed(TypedDict):
+    """Whether the calls of a build came to their end, and the libraries that they made."""
+
+    ended: bool
+    libraries: list[Library]
 
 
 class Compared(TypedDict):

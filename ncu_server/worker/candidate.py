@@ -24,6 +24,7 @@ from ncu_server.worker.building.modules import build, load
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.checking.effects import changed, restore, state, visible
 from ncu_server.worker.checking.parameters import tensors_of
+from ncu_server.worker.memory import NONE, MemoryWatch, higher, together
 from ncu_server.worker.tensors import UnacceptableOutput, arrived, flatten, placed, read, unflatten, write
 from ncu_server.worker.timing.devices import DEVICES, Device
 from ncu_server.worker.timing.side import TimedSide
@@ -53,6 +54,7 @@ class Candidate(TimedSide):
         self._last: list[torch.Tensor] = []
         self._layout: list[TensorLayout] = []
         self._buffers: dict[str, torch.Tensor] = {}
+        self._constructed = self._holds = NONE  # memory at the constructor's height, and after it
 
     def open_candidate(
         self,
@@ -63,8 +65,10 @@ class Candidate(TimedSide):
         arguments: Spec,
         libraries: list[Library],
         kernels: str | None,
+        training: bool | None,
     ) -> None:
-        """Load the candidate with its compiled libraries and build `ModelNew` from the same arguments and seed.
+        """Load the candidate with its compiled libraries and build `ModelNew` from the same arguments and seed, in the
+        reference's mode.
 
         `kernels` is the directory of what Triton compiled, where the build called the candidate.
         """
@@ -76,22 +80,26 @@ class Candidate(TimedSide):
         def make() -> tuple[ModuleType, torch.nn.Module]:
             module = load(source, "candidate", "ModelNew")
             given = unflatten(arguments["structure"], tensors)  # of the candidate's own classes
-            return module, build(module.ModelNew, given, parameter_seed, device)
+            return module, build(module.ModelNew, given, parameter_seed, device, training)
 
         self._libraries.enter_context(Libraries.loading(libraries, self._loaded))
 
         self._make, self._built = make, [library["path"] for library in libraries]
         self._opened.listen()
         Blinds().draw()
-        self._module, self._model = make()
+        with MemoryWatch(self._device.torch_device) as watch:
+            self._module, self._model = make()
+        self._constructed, self._holds = watch.peak, watch.held
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
 
     def practise(self, fds: list[int], inputs: list[Spec]) -> None:
         """Call on inputs that decide nothing, so that autotuners have chosen before anything is checked or timed."""
-        with torch.no_grad():
-            for fd, spec in zip(fds, inputs, strict=True):
-                called(self._model, arrived(fd, spec, self._device.torch_device))
-        self._device.settle()
+        calls = [arrived(fd, spec, self._device.torch_device) for fd, spec in zip(fds, inputs, strict=True)]
+        with MemoryWatch(self._device.torch_device) as watch, torch.no_grad():
+            for call in calls:
+                called(self._model, call)
+            self._device.settle()
+        self._holds = together(self._holds, watch.held)
         self._device.release()  # else the next outputs might lie where these lay, out of the poison's way
 
     def check(self, fds: list[int], inputs: Spec, effects: Effects) -> Checked:
@@ -107,10 +115,10 @@ class Candidate(TimedSide):
         ready()
         self._device.poison(True, inputs["bytes"])
         try:
-            with torch.no_grad():
+            with MemoryWatch(self._device.torch_device) as watch, torch.no_grad():
                 out = called(self._model, arguments)
-            self._intact.check()
-            self._device.settle()
+                self._intact.check()
+                self._device.settle()
         finally:
             self._device.poison(False)
         if lacking := set(effects["buffers"]) - {name for name, _ in self._model.named_buffers()}:
@@ -118,7 +126,8 @@ class Candidate(TimedSide):
         told = visible(out, arguments, self._model, effects["inputs"], effects["buffers"])
         spec = write(fds[1], told, strict=True)
         kept = set(changed(before, flatten(arguments)[1])) <= set(effects["inputs"])
-        return {"seen": spec, "kept": kept, "fresh": self._fresh(out, arguments, ready)}
+        memory = higher(self._constructed, together(self._holds, watch.peak))
+        return {"seen": spec, "kept": kept, "fresh": self._fresh(out, arguments, ready), "memory": memory}
 
     def parameters(self, fds: list[int]) -> Spec:
         """Write what the model holds; see worker.checking.parameters.tensors_of."""

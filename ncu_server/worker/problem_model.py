@@ -13,13 +13,15 @@ from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker import contract
 from ncu_server.worker.answers import (
     CallContract,
+    Memory,
     Opened,
     Traced,
     Work,
 )
-from ncu_server.worker.building.modules import Arguments, build
+from ncu_server.worker.building.modules import Arguments, build, put_in_mode
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.dense import Unjudgeable, named, require_dense
+from ncu_server.worker.memory import MemoryWatch, together
 from ncu_server.worker.problem import LoadedProblem
 from ncu_server.worker.tensors import (
     arrived,
@@ -55,16 +57,21 @@ class ProblemModel:
     _buffers: dict[str, torch.Tensor]
     _call: Any
     _stage: Stage
+    _took: Memory  # by the latest call
 
-    def open_reference(self, fds: list[int], source: str, device: str, parameter_seed: int, mode: str | None) -> Opened:
+    def open_reference(
+        self, fds: list[int], source: str, device: str, parameter_seed: int, mode: str | None, training: bool | None
+    ) -> Opened:
         """Load the problem and build its model; the constructor's arguments are written to the memfd. `mode` is
-        torch.compile's; None leaves the model as it is.
+        torch.compile's; None leaves the model as it is. `training` is the mode of the other references.
 
         Raises what Problem raises, TypeError where arguments are not data.
         """
         self._problem, self._device = LoadedProblem(source), DEVICES[device]()
         make = build if mode else _copyable  # a compiled one is never copied
         self._model, arguments = self._problem.built(parameter_seed, device, make)
+        if training is not None:
+            put_in_mode(self._model, training)
         try:
             with named("get_init_inputs", "argument", "make it in the constructor"):
                 spec = write(fds[0], arguments)
@@ -75,9 +82,15 @@ class ProblemModel:
         self._made = arguments
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
         self._call = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model
-        held_bytes = sum(t.nbytes for t in (*self._model.parameters(), *self._model.buffers()))
+        held_bytes = _held_bytes(self._model)
         variants, note = self._problem.variants, self._problem.note
-        return {"arguments": spec, "variants": variants, "note": note, "held_bytes": held_bytes}
+        return {
+            "arguments": spec,
+            "variants": variants,
+            "note": note,
+            "held_bytes": held_bytes,
+            "training": self._model.training,
+        }
 
     @trimmed
     def count_work(self, fds: list[int], inputs: Spec) -> Work:
@@ -107,6 +120,12 @@ class ProblemModel:
         """What the device reaches: copy bandwidth in GB/s, matrix rates in TFLOP/s."""
         return self._device.peaks()
 
+    def _memory(self) -> Memory:
+        """What the latest call took, with the model."""
+        held, on_host = _held_bytes(self._model), self._device.torch_device == "cpu"
+        model = Memory(host_bytes=held if on_host else 0, device_bytes=0 if on_host else held)
+        return together(model, self._took)
+
     def _arguments(self, fd: int, inputs: Spec) -> Call:
         call: Call = arrived(fd, inputs, self._device.torch_device)
         return call
@@ -114,10 +133,15 @@ class ProblemModel:
     def _run(self, model: torch.nn.Module, arguments: Call) -> tuple[Any, torch.nn.Module]:
         """The output, and the copy of the model that gave it."""
         own = copy.deepcopy(model)
-        with torch.no_grad():
+        with MemoryWatch(self._device.torch_device) as watch, torch.no_grad():
             out = called(own, arguments)
-        self._device.settle()
+            self._device.settle()
+        self._took = watch.peak
         return out, own
+
+
+def _held_bytes(model: torch.nn.Module) -> int:
+    return sum(t.nbytes for t in (*model.parameters(), *model.buffers()))
 
 
 def _copyable(model_class: Any, arguments: Arguments, parameter_seed: int, device: str) -> torch.nn.Module:

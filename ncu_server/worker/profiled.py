@@ -47,8 +47,8 @@ def _outcome(
 ) -> dict[str, str]:
     """What became of one: `done`, or `fault` with its trace."""
     try:
-        call = _caller(spec, candidate)
-        with torch.no_grad():
+        with Libraries.loading(candidate["libraries"], {}), torch.no_grad():
+            call = _caller(spec, candidate)
             for _ in range(WARM_UPS):
                 call()
             DEVICES[spec["device"]].settle()
@@ -60,18 +60,18 @@ def _outcome(
 
 def _caller(spec: dict[str, Any], candidate: dict[str, Any]) -> Callable[[], Any]:
     device = spec["device"]
-    given, inputs = _arguments(spec["problem"], spec["seed"], device)
+    given, inputs, training = _arguments(spec["problem"], spec["seed"], device)
     if candidate["kernels"]:
         triton_cache.only_read(Path(candidate["kernels"]))
-    with Libraries.loading(candidate["libraries"], {}):
-        module = load(candidate["source"], "candidate", "ModelNew")
-        arguments = mapped(given, lambda tensor: tensor)  # of the candidate's own classes
-        model = build(module.ModelNew, arguments, spec["seed"], device)
+    module = load(candidate["source"], "candidate", "ModelNew")
+    arguments = mapped(given, lambda tensor: tensor)  # of the candidate's own classes
+    with torch.enable_grad():
+        model = build(module.ModelNew, arguments, spec["seed"], device, training)
     return lambda: called(model, inputs)
 
 
-def _arguments(source: str, seed: int, device: str) -> tuple[Arguments, Call]:
-    """What the problem's model is constructed and called with, on the device."""
+def _arguments(source: str, seed: int, device: str) -> tuple[Arguments, Call, bool]:
+    """What the problem's model is constructed and called with, on the device, and whether it is in training mode."""
     problem = LoadedProblem(source)
     model, given = problem.built(seed, device)
     calls = [copied(call, device) for call in problem.drawn_on(device, INPUTS, seed, model.forward)]
@@ -80,8 +80,8 @@ def _arguments(source: str, seed: int, device: str) -> tuple[Arguments, Call]:
             called(model, copy.deepcopy(call))
         except MISREAD:
             continue
-        return given, call
-    return given, calls[-1]
+        return given, call, model.training
+    return given, calls[-1], model.training
 
 
 def _counted(call: Callable[[], Any], number: int, device: str, place: Path) -> None:

@@ -30,18 +30,21 @@ from ncu_server.worker.answers import (
     Staged,
     Traced,
     Units,
+    Warmed,
     Work,
 )
 
 
 @dataclass(frozen=True)
 class OpenReference(Verb[Opened]):
-    """Build the problem's model, through torch.compile where `mode` is one. Memory: the constructor's arguments."""
+    """Build the problem's model, through torch.compile where `mode` is one, and `training` or not where that is known.
+    Memory: the constructor's arguments."""
 
     source: str
     device: str
     parameter_seed: int
     mode: str | None
+    training: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -231,7 +234,7 @@ class Snapshot(Verb[Spec]):
 @dataclass(frozen=True)
 class OpenCandidate(Verb[None]):
     """Load a candidate with its libraries and build `ModelNew`; `kernels` is where Triton keeps what the build
-    compiled. Memory: the constructor's arguments."""
+    compiled, `training` the mode of the reference. Memory: the constructor's arguments."""
 
     source: str
     device: str
@@ -239,6 +242,7 @@ class OpenCandidate(Verb[None]):
     arguments: Spec
     libraries: list[Library]
     kernels: str | None
+    training: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -315,14 +319,15 @@ class Words(Verb[list[str]]):
 
 
 @dataclass(frozen=True)
-class Warm(Verb[bool]):
-    """Call what was built on inputs that decide nothing; whether the calls came to their end. Memory: the constructor's
-    arguments, each of the inputs."""
+class Warm(Verb[Warmed]):
+    """Call what was built on inputs that decide nothing, and say what that made. Memory: the constructor's arguments,
+    each of the inputs."""
 
     device: str
     parameter_seed: int
     arguments: Spec
     inputs: list[Spec]
+    training: bool | None = None
 
 
 @dataclass(frozen=True)

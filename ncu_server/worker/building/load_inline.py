@@ -23,9 +23,25 @@ from ncu_server.worker.answers import Library
 from ncu_server.worker.building import slim_headers
 
 NOT_BUILT = (
-    "this load_inline call was not made when the candidate was built: call it where the module is imported, with the "
-    "same arguments each time"
+    "this load_inline call was not made when the candidate was built: call it where the module is imported, or in the "
+    "constructor or the first call, with the same arguments each time, which must not depend on the inputs' values"
 )
+
+
+class NotBuilt(RuntimeError):  # noqa: N818
+    """A library is asked for that the build did not make."""
+
+
+def raised_in_build(fault: BaseException | None) -> bool:
+    """Whether an exception, or one that it was raised from, came out of a library's build."""
+    while fault is not None:
+        trace = fault.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_globals is globals():
+                return True
+            trace = trace.tb_next
+        fault = fault.__cause__ or fault.__context__
+    return False
 
 
 class Libraries:
@@ -38,12 +54,15 @@ class Libraries:
         built: list[Library] = []
         real = tvm_ffi.cpp.build_inline, torch.utils.cpp_extension.load_inline
 
+        def made(*args: Any, **kwargs: Any) -> str:
+            key = _key("tvm", real[0], args, kwargs)
+            path = str(real[0](**_with_lines(_asked(real[0], args, kwargs))))
+            built.append({"kind": "tvm", "key": key, "name": Path(path).stem, "path": path})
+            return path
+
         def tvm(*args: Any, **kwargs: Any) -> Any:
             keep = kwargs.pop("keep_module_alive", True)
-            key = _key("tvm", real[0], args, kwargs)
-            path = real[0](**_with_lines(_asked(real[0], args, kwargs)))
-            built.append({"kind": "tvm", "key": key, "name": Path(path).stem, "path": str(path)})
-            return tvm_ffi.load_module(path, keep_module_alive=keep)
+            return tvm_ffi.load_module(made(*args, **kwargs), keep_module_alive=keep)
 
         def torch_(*args: Any, **kwargs: Any) -> Any:
             key = _key("torch", real[1], args, kwargs)
@@ -53,7 +72,7 @@ class Libraries:
             built.append({"kind": kind, "key": key, "name": Path(path).stem, "path": path})
             return made
 
-        with _replaced(tvm, torch_):
+        with _replaced(made, tvm, torch_):
             yield built
 
     @staticmethod
@@ -62,27 +81,39 @@ class Libraries:
         """Load what was built before and compile nothing; `loaded` fills with the modules, by key, and what is there
         already is not loaded again.
 
-        Inside, a call that the build step did not see raises RuntimeError.
+        Inside, a call that the build step did not see raises NotBuilt.
         """
         known = {b["key"]: b for b in built}
         real = tvm_ffi.cpp.build_inline, torch.utils.cpp_extension.load_inline
+        loads, by_path = tvm_ffi.load_module, {b["path"]: b["key"] for b in built if b["kind"] == "tvm"}
+
+        def sought(key: str) -> Library:
+            if key not in known:
+                raise NotBuilt(NOT_BUILT)
+            return known[key]
 
         def find(key: str, load: Callable[[Library], Any]) -> Any:
-            if key not in known:
-                raise RuntimeError(NOT_BUILT)
+            library = sought(key)
             if key not in loaded:
-                loaded[key] = load(known[key])
+                loaded[key] = load(library)
             return loaded[key]
+
+        def made(*args: Any, **kwargs: Any) -> str:
+            return sought(_key("tvm", real[0], args, kwargs))["path"]
 
         def tvm(*args: Any, **kwargs: Any) -> Any:
             keep = kwargs.pop("keep_module_alive", True)
             key = _key("tvm", real[0], args, kwargs)
-            return find(key, lambda b: tvm_ffi.load_module(b["path"], keep_module_alive=keep))
+            return find(key, lambda b: loads(b["path"], keep_module_alive=keep))
+
+        def module(path: Any, *args: Any, **kwargs: Any) -> Any:
+            key = by_path.get(str(path))
+            return find(key, lambda b: loads(b["path"], *args, **kwargs)) if key else loads(path, *args, **kwargs)
 
         def torch_(*args: Any, **kwargs: Any) -> Any:
             return find(_key("torch", real[1], args, kwargs), _extension)
 
-        with _replaced(tvm, torch_):
+        with _replaced(made, tvm, torch_), patch.object(tvm_ffi, "load_module", module):
             yield
 
 
@@ -112,9 +143,10 @@ def _with_lines(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _replaced(tvm: Callable[..., Any], torch_: Callable[..., Any]) -> contextlib.ExitStack:
+def _replaced(made: Callable[..., str], tvm: Callable[..., Any], torch_: Callable[..., Any]) -> contextlib.ExitStack:
     stack = contextlib.ExitStack()
     for holder in (tvm_ffi.cpp, tvm_ffi.cpp.extension):
+        stack.enter_context(patch.object(holder, "build_inline", made))
         stack.enter_context(patch.object(holder, "load_inline", tvm))
     stack.enter_context(patch.object(torch.utils.cpp_extension, "load_inline", torch_))
     return stack

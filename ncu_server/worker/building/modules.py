@@ -105,11 +105,14 @@ def seeded(value: int) -> Iterator[None]:
         yield
 
 
-def build(model_class: Any, arguments: Arguments, parameter_seed: int, device: str) -> torch.nn.Module:
+def build(
+    model_class: Any, arguments: Arguments, parameter_seed: int, device: str, training: bool | None = None
+) -> torch.nn.Module:
     """The model on the device, constructed under the seed that reference and candidate share.
 
-    Parameters do not stay at constant defaults (see `observable_parameters`). A model with dropout is put in eval mode;
-    any other stays in the mode it is built in. Raises TypeError for what is no module.
+    Parameters do not stay at constant defaults (see `observable_parameters`). `training` is the mode of the model that
+    this one stands for. Where it is None, a model with dropout is put in eval mode, and any other stays in the mode it
+    is built in. Raises TypeError for what is no module.
     """
     args, kwargs, dtype = arguments
     torch.set_default_dtype(dtype)
@@ -118,9 +121,17 @@ def build(model_class: Any, arguments: Arguments, parameter_seed: int, device: s
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"`{getattr(model_class, '__name__', model_class)}` makes a {type(model).__name__}, no module")
     model.to(device)
-    if any(isinstance(m, DROPOUT) and m.p > 0 for m in model.modules()):
+    if training is not None:
+        put_in_mode(model, training)
+    elif any(isinstance(m, DROPOUT) and m.p > 0 for m in model.modules()):
         model.eval()
     return model
+
+
+def put_in_mode(model: torch.nn.Module, training: bool) -> None:
+    """Let a model train or not; one that is in this mode keeps what its constructor has frozen."""
+    if model.training != training:
+        model.train(training)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn
 from unittest.mock import patch
 
@@ -78,20 +77,9 @@ def untuned() -> Iterator[None]:
         yield
 
 
-class CompilersWords:
-    """Inside, only what Triton's compiler raises is raised; other faults show again in the run and are judged there."""
-
-    passed_over = False
-
-    def __enter__(self) -> CompilersWords:
-        return self
-
-    def __exit__(self, _: object, fault: BaseException | None, trace: TracebackType | None) -> bool:
-        self.passed_over = fault is not None and not _from_compiler(fault, trace)
-        return self.passed_over
-
-
-def _from_compiler(fault: BaseException, trace: TracebackType | None) -> bool:
+def raised_by_compiler(fault: BaseException) -> bool:
+    """Whether Triton's compiler raised it."""
+    trace = fault.__traceback__
     of_kernels = private.take("triton.compiler.compiler.compile").__code__
     of_launchers = vars(private.take("triton.runtime.build"))
     while trace is not None:

@@ -8,6 +8,8 @@ from tests.support.measuring import SCALE_ADD, Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+LATE = edit(HONEST, "kernel = load_inline", "import functools\nkernel = functools.cache(lambda: load_inline")
+LATE = edit(edit(LATE, 'extra_cflags=["-O3"])', 'extra_cflags=["-O3"]))'), "kernel.run", "kernel().run")
 LOOP = "d[i] = p[i] * (float)s + q[i] + c[i % n];"
 
 
@@ -24,15 +26,38 @@ async def test_an_honest_kernel_passes_with_a_timing_and_a_paired_speedup(server
 
 
 @pytest.mark.parametrize("late", ["super().__init__()", "return out"])
-async def test_a_library_that_is_built_late_is_answered_first_with_where_to_build_it(server: Server, late: str) -> None:
-    build = "torch.utils.cpp_extension.load_inline('late', cpp_sources='', functions=[])"
-    source = HONEST.replace(late, f"{build}; {late}", 1)
-    assert source != HONEST
-    result = await server.evaluate(source)
+async def test_a_second_library_may_be_built_in_the_constructor_or_a_call(server: Server, late: str) -> None:
+    result = await server.evaluate(
+        edit(HONEST, late, f"load_inline('quick', SOURCE, no_implicit_headers=True); {late}")
+    )
+    assert result["status"] == "passed", result["log"]
+
+
+async def test_a_library_built_anew_by_each_call_is_refused_with_where_to_build_it(server: Server) -> None:
+    late = "load_inline('quick', SOURCE, no_implicit_headers=True, extra_cflags=[f'-D_{id(out)}'])"
+    result = await server.evaluate(edit(HONEST, "return out", f"{late}; return out"))
     assert result["status"] == "run_error"
     first, *others = result["log"].splitlines()
-    assert "RuntimeError: this load_inline call was not made when the candidate was built: call it where" in first
+    assert "NotBuilt: this load_inline call was not made when the candidate was built: call it where" in first
     assert any(row.startswith("Traceback") for row in others)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "word"),
+    [
+        ((LOOP, edit(LOOP, ";", "")), "build_error", "error: expected"),
+        (("class ModelNew", "assert kernel() == 0\nclass ModelNew"), "build_error", "AssertionError"),
+        (("kernel().run", "kernel().missing"), "run_error", "missing"),
+        (("return out", "import os; os._exit(3)"), "build_error", "while it was called to be built"),
+        (("return out", "return out[:1]"), "wrong", "shape"),
+    ],
+)
+async def test_faults_of_a_late_build_are_told_from_those_of_a_call(
+    server: Server, change: tuple[str, str], status: str, word: str
+) -> None:
+    result = await server.evaluate(edit(LATE, *change))
+    assert result["status"] == status, result["log"]
+    assert word in result["log"]
 
 
 async def test_a_fresh_judgement_agrees(server: Server) -> None:

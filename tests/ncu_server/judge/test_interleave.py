@@ -17,7 +17,6 @@ from ncu_server.judge.interleave import (
     Samples,
     combine,
     computes_untold,
-    longer_at_first,
 )
 from ncu_server.judge.roofline import floor_us, limit
 from ncu_server.targets.cpu import CpuGauge
@@ -164,18 +163,6 @@ def test_unseen_draws_that_never_change_are_visited_as_often_each(cpu: Cpu, draw
     stage.block(nonce=5, count=12 // group, group=group, inputs="unseen")
     first = max(draws, group)
     assert [float(x[0]) for x in model.given[first:]] == [n % draws for n in range(first, 12)]
-
-
-def test_what_was_drawn_anew_and_takes_longer_than_what_is_known_was_remembered() -> None:
-    fair, steady, learns = [10.0, 10.0, 10.0, 10.0], [5.0, 5.0, 5.0, 5.0], [9.0, 2.0, 2.0, 2.0]
-    slow, fast = [9.0, 9.0, 9.0, 9.0], [2.0, 2.0, 2.0, 2.0]
-
-    def longer(unseen: list[float], known: list[float]) -> float:
-        known_by = {"eager": fair, "candidate": known}
-        return longer_at_first({"eager": fair, "candidate": unseen}, known_by, "candidate", 0.5)
-
-    assert longer(steady, steady) < 1 and longer(slow, slow) < 1
-    assert longer(learns, fast) == longer(slow, fast) == 9 / 2.5
 
 
 @pytest.mark.parametrize(("calls", "spare", "untold"), [(128, 25.0, False), (1, 3000.0, False), (100, 800.0, True)])

@@ -8,7 +8,7 @@ import torch
 from ncu_server.rules.authorship import Ownership, attribute, settle, unsettled, vendors
 from ncu_server.targets import TARGETS
 from ncu_server.worker.authorship.instrument import Own, Watch
-from ncu_server.worker.authorship.profile import dependence, join
+from ncu_server.worker.authorship.profile import dependence, elements_of, join, profile_calls
 
 CPU, CUDA = (TARGETS[name].hardware.evidence for name in ("cpu", "cuda"))
 OWN = Ownership("", images=(b"..\0_ZN2my4gemmEPKf\0_Z4k_mmPKfS0_\0plain\0",))
@@ -24,6 +24,8 @@ def seen(**what: Any) -> dict[str, Any]:
         "own_started": 0,
         "own_done": 0,
         "outside_us": 0.0,
+        "overhead": {},
+        "tiny_elements": 0.0,
     } | what
 
 
@@ -110,6 +112,73 @@ def test_two_profiles_show_most_of_others_work_and_least_of_its_own() -> None:
     assert (both["own_us"], both["calls"]) == (10.0, 2)
     device = join(first | {"kernels": {"gemm": 8.0, "k": 2.0}}, anew | {"kernels": {"k": 9.0}})
     assert (device["kernels"], device["ops"]) == ({"gemm": 4.0, "k": 9.0}, anew["ops"])
+
+
+def test_of_two_profiles_the_overhead_is_that_of_the_same_work() -> None:
+    first = seen(calls=1, ops={"aten::mul_": 20.0, "aten::sin": 90.0}, overhead={"aten::mul_": 19.0})
+    again = seen(calls=2, ops={"aten::mul_": 10.0, "aten::sin": 80.0}, overhead={"aten::mul_": 10.0})
+    both = join(first, again)
+    assert (both["ops"], both["overhead"]) == ({"aten::mul_": 40.0, "aten::sin": 180.0}, {"aten::mul_": 38.0})
+
+
+@pytest.mark.parametrize(("evidence", "kind"), [(CPU, "ops"), (CUDA, "kernels")])
+@pytest.mark.parametrize(("tiny", "share"), [(500.0, 1.0), (5000.0, 0.5)])
+def test_what_tiny_calls_cost_whatever_they_compute_is_no_share_of_the_work(
+    evidence: Any, kind: str, tiny: float, share: float
+) -> None:
+    rows = {"aten::mul_": 200.0, "aten::add_": 200.0} if kind == "ops" else {"at::mul": 400.0, "k_mm(float)": 400.0}
+    overhead = {name: us for name, us in rows.items() if "k_mm" not in name}
+    told = seen(own_us=400.0, own_started=10, own_done=10, overhead=overhead, tiny_elements=tiny, **{kind: rows})
+    author = attribute(told, evidence, OWN, elements=20_000)
+    assert (author.own, author.doubtful, author.moves) == (share, True, False)
+
+
+def test_where_nothing_can_be_silenced_tiny_calls_count_in_full() -> None:
+    unseen = seen(ops={"aten::mul_": 900.0}, overhead={"aten::mul_": 900.0}, outside_us=400.0)
+    assert attribute(unseen, CPU, OWN, elements=20_000).own == attribute(unseen, CPU, OWN).own == 0.5263
+
+
+def test_work_beyond_the_overhead_of_tiny_calls_is_work() -> None:
+    told = seen(own_us=400.0, own_started=10, own_done=10, ops={"aten::inverse": 600.0}, tiny_elements=100.0)
+    author = attribute(told | {"overhead": {"aten::inverse": 200.0}}, CPU, OWN, elements=20_000)
+    assert (author.label, author.own) == ("hybrid", 0.5)
+
+
+def test_behind_forgiven_calls_the_output_decides() -> None:
+    alone = seen(ops={"aten::mul_": 90.0}, overhead={"aten::mul_": 90.0}, own_started=10, own_done=10)
+    author = attribute(alone, CPU, OWN, elements=20_000)
+    assert author.doubtful and (settle(author, 0.0).label, settle(author, 1.0).label) == ("library", "custom")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtypes", "elements"),
+    [
+        ([[100], [], []], ["float", "double", "Scalar"], 100),
+        ([[100, 1], [1, 100]], ["float", "float"], 10_000),
+        ([[], []], ["long int", "Scalar"], 1),
+        ([[32, 8], [8, 32]], ["float", "float"], None),
+        ([[[100]], []], ["TensorList", "Scalar"], None),
+        ([[], []], ["ScalarList", ""], None),
+        ([], [], None),
+    ],
+)
+def test_elements_of_an_operator_are_those_it_goes_over(
+    shapes: list[Any], dtypes: list[str], elements: int | None
+) -> None:
+    assert elements_of(shapes, dtypes) == elements
+
+
+def test_only_tiny_calls_have_their_overhead_told() -> None:
+    small, large = torch.ones(100), torch.ones(100_000)
+
+    def run() -> None:
+        small.mul_(1.0).add_(small, alpha=0.0)
+        large.sin()
+
+    told = profile_calls(run, lambda: None, Watch(), cuda=False)
+    assert told["overhead"]["aten::add_"] == pytest.approx(min(told["ops"]["aten::add_"], 20 * 20.0))
+    assert "aten::sin" not in told["overhead"]
+    assert 200 <= told["tiny_elements"] <= 400
 
 
 def test_a_silenced_function_answers_in_kind_and_without_values() -> None:

@@ -109,3 +109,46 @@ async def test_a_small_torch_epilogue_after_a_large_kernel_is_custom(server: Ser
     result = await judged(server, BOTH, EPILOGUE, 2048)
     assert (result["status"], result["provenance"]["label"]) == ("passed", "custom"), result["provenance"]
     assert 0 < result["provenance"]["library_share"] < 0.05
+
+
+BUFFER = """
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(100))
+"""
+SEEN = "self.seen.mul_(0.9).add_(1.0)"
+KEEPS = edit(
+    edit(PROBLEM, "(nn.Module):", f"(nn.Module):{BUFFER}"),
+    "return torch.matmul",
+    f"{SEEN}\n        return torch.matmul",
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "label"),
+    [(f"{OWN}; {SEEN}", "passed", "custom"), (f"{DECOY}; {SEEN}", "rejected", "library")],
+    ids=["beside a kernel", "beside a decoy"],
+)
+async def test_a_small_buffer_of_torch_beside_it_is_no_share_of_the_work(
+    server: Server, body: str, status: str, label: str
+) -> None:
+    given = {
+        "candidate": edit(edit(SOURCE, "BODY", body), "ModelNew(nn.Module):", f"ModelNew(nn.Module):{BUFFER}"),
+        "problem": edit(KEEPS, "(N, N)", "(128, 128)", times=2),
+        "target": "cuda",
+        "rules": "strict",
+    }
+    result = (await server.call("evaluate_kernel", **given)).structured_content
+    assert result is not None
+    assert (result["status"], result["provenance"].get("label")) == (status, label), result["log"]
+
+
+async def test_a_kernel_built_at_the_first_call_is_custom(server: Server) -> None:
+    late = edit(
+        edit(SOURCE, "built = tvm_ffi", "import functools\nbuild = functools.cache(lambda: tvm_ffi"), "BODY", OWN
+    )
+    late = edit(edit(late, 'extra_cuda_cflags=["-O3"])', 'extra_cuda_cflags=["-O3"]))'), "built.mm(", "build().mm(")
+    given = {"candidate": late, "problem": edit(PROBLEM, "(N, N)", "(512, 512)", times=2), "target": "cuda"}
+    result = (await server.call("evaluate_kernel", **given, rules="strict")).structured_content
+    assert result is not None
+    assert (result["status"], result["provenance"].get("label")) == ("passed", "custom"), result["log"]

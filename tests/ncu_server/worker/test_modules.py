@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from ncu_server.worker.building.modules import observable_parameters
+from ncu_server.worker.building.modules import build, observable_parameters
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,22 @@ def test_an_infinite_constant_stays_as_it_is() -> None:
         module = torch.nn.Module()
         module.register_parameter("low", torch.nn.Parameter(torch.full((3,), -torch.inf)))
     assert bool(torch.isneginf(module.low).all())
+
+
+class Masked(torch.nn.Module):
+    """Holds no module of dropout; what it freezes itself stays so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = torch.nn.BatchNorm1d(4).eval()
+
+
+@pytest.mark.parametrize("made", [Masked, lambda: torch.nn.Sequential(torch.nn.Dropout(0.5))])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_model_gets_the_mode_of_the_one_it_stands_for(made: Callable[[], torch.nn.Module], training: bool) -> None:
+    assert build(made, ([], {}, torch.float32), 7, "cpu", training).training is training
+
+
+def test_a_model_in_the_right_mode_keeps_what_it_has_frozen() -> None:
+    model = build(Masked, ([], {}, torch.float32), 7, "cpu", True)
+    assert isinstance(model, Masked) and model.training and not model.frozen.training
