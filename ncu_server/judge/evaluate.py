@@ -19,6 +19,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.judge.benchmark import CANDIDATE, ShapeRun, time_candidate
 from ncu_server.judge.candidate import Attempt, EvaluateRequest, Objection, blamed, open_candidate
 from ncu_server.judge.checking import check
+from ncu_server.judge.compiling import compile_ahead
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Samples, combine
 from ncu_server.judge.problem import BASELINES, PreparedProblem
@@ -103,6 +104,7 @@ async def _ready(
         with _clocked(stages, "prepare_s"):
             problem = workshop.problems.prepared(request.problem, device, request.fresh)
             prepared = await stack.enter_async_context(problem)
+            await compile_ahead(prepared, request.baselines, judging.progress)
         built = await (building or build(prepared.warm_up))
     took = time.monotonic() - began
     stages.build_s = round(built.seconds, 3)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ncu_server.judge.facts import Facts
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Rotation
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
@@ -57,6 +60,9 @@ class PreparedProblem:
         self.warm_up_inputs: list[Shared] = []
         self.notes: list[str] = []
         self.kept: dict[str, list[int]] = {}  # numbers of the plain values that no check varies, by variant
+        self.facts: Facts | None = None  # once it was described
+        self.compiling = asyncio.Lock()  # held by whoever compiles; never waited for with the device held
+        self.uncompilable: dict[str, ChildError] = {}
         self.users = self._held_bytes = 0
         self._children: list[Child] = []
         self._baselines: dict[str, Child] = {}
@@ -207,6 +213,9 @@ class PreparedProblem:
         failed: dict[str, ChildError] = {}
         rotation = Rotation(1, True, False)
         for name in names:
+            if name in self.uncompilable:
+                failed[name] = self.uncompilable[name]
+                continue
             try:
                 staged[name], rotation = await self._staged(name, input_set)
             except ChildError as fault:
@@ -232,6 +241,33 @@ class PreparedProblem:
         if child := self._baselines.pop(name, None):
             child.close()
         self._children = [c for c in self._children if not c.closed]
+        self._compiled = {one for one in self._compiled if one[0] != name}
+
+    def has_compiled(self, name: str) -> bool:
+        """Whether a baseline of torch.compile has compiled for each input shape, or cannot."""
+        shapes = {(name, input_set.variant) for input_set in self.timed}
+        return name in self.uncompilable or (name in self._baselines and shapes <= self._compiled)
+
+    async def compiled_child(self, name: str) -> Child:
+        """A child of a baseline that is still to compile; the caller closes it or has it adopted. Raises Refusal."""
+        child = await self.device.fork_server.spawn("reference")
+        try:
+            with contextlib.closing(Shared("unused")) as memory:
+                await trusted(child, self.opening(BASELINES[name]), [memory.fd])
+        except BaseException:
+            child.close()
+            raise
+        return child
+
+    def adopt(self, name: str, child: Child, rotation: Rotation) -> None:
+        """Take a child that has compiled for each input shape and is staged on the last, unless there is one by now."""
+        if name in self._baselines:
+            child.close()
+            return
+        self._children.append(child)
+        self._baselines[name] = child
+        self._stages[name] = self.timed[-1].variant, rotation
+        self._compiled |= {(name, input_set.variant) for input_set in self.timed}
 
     async def judge(self) -> Child:
         """The process that compares; it never sees a candidate's code."""

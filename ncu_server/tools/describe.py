@@ -24,7 +24,10 @@ def add(mcp: Surface) -> None:
         problem: Problem,
         target: TargetName,
         baselines: Annotated[
-            list[str] | None, Field(description="as for evaluate_kernel; by default all that differ on the target")
+            list[str] | None,
+            Field(
+                description="as for evaluate_kernel; by default all that differ on the target; kept ones come with them"
+            ),
         ] = None,
         timeout_s: TimeoutS = 900,
     ) -> evaluation.DescribeResult:
