@@ -170,11 +170,11 @@ class KernelAgent:
         from kernel_agent.search.loop import Search
 
         if not journal.described:
+            self._notice("tracing the problem and timing it")
+            description = await parts.bench.describe(journal.problem, baselines=["eager"])
             if parts.model is None:
-                self._notice("tracing the problem")
-                _covered(await parts.bench.describe(journal.problem, baselines=["eager"]))
-            self._notice("tracing the problem and timing its baselines")
-            journal.describe(await parts.bench.describe(journal.problem))
+                _covered(description)
+            journal.describe(description)
         run = journal.load()
         run.settings = settings
         proposer = _proposer(run.description, parts.model, settings)

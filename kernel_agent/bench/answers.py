@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -15,6 +15,7 @@ from kernel_agent.bench.profiles import ProfileAnswer
 from kernel_agent.errors import ServerError
 from kernel_agent.run.types import (
     JSON,
+    Baseline,
     Description,
     Device,
     Evaluation,
@@ -90,6 +91,7 @@ class DescribeAnswer:
     baselines: tuple[BaselineAnswer, ...] = ()
     notes: tuple[str, ...] = ()
     contract_uri: str | None = None
+    unmeasured: tuple[str, ...] = ()
 
     def description(self, graph: JSON | None, contract: JSON | None) -> Description:
         """What a run keeps of it. Raises ServerError where eager PyTorch was not timed."""
@@ -106,7 +108,17 @@ class DescribeAnswer:
             notes=self.notes,
             compiled=next((row.kernels for row in self.baselines if row.kernels), ()),
             contract=contract,
+            unmeasured=self.unmeasured,
         )
+
+    def compiled(self, names: Sequence[str]) -> tuple[Baseline, ...]:
+        """What a run keeps of these modes of torch.compile; what is noted stands with the first."""
+        rows = {row.name: row for row in self.baselines}
+        found = [
+            Baseline(name, rows[name].timing, rows[name].kernels) if name in rows else Baseline(name, None)
+            for name in names
+        ]
+        return (replace(found[0], notes=self.notes), *found[1:])
 
 
 @dataclass(frozen=True, slots=True)

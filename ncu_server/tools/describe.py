@@ -25,9 +25,7 @@ def add(mcp: Surface) -> None:
         target: TargetName,
         baselines: Annotated[
             list[str] | None,
-            Field(
-                description="as for evaluate_kernel; by default all that differ on the target; kept ones come with them"
-            ),
+            Field(description="as for evaluate_kernel; by default the target's; kept ones come too"),
         ] = None,
         timeout_s: TimeoutS = 900,
     ) -> evaluation.DescribeResult:
