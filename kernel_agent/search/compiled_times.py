@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from kernel_agent.errors import Waiting
 from kernel_agent.interfaces import Bench
-from kernel_agent.run.budget import Clock
 from kernel_agent.run.events import BaselineTimed, Notice, Observer
 from kernel_agent.run.tree import Record, Run
 from kernel_agent.run.types import baseline_titles
@@ -17,11 +16,13 @@ from kernel_agent.run.types import baseline_titles
 
 @dataclass(frozen=True, slots=True)
 class CompiledTimes:
-    """Has the modes of torch.compile timed of which the run knows nothing yet; each is recorded as it comes."""
+    """Has the modes of torch.compile timed of which the run knows nothing yet; each is recorded as it comes.
+
+    As with all that describes the problem, no budget is charged for it.
+    """
 
     run: Run
     bench: Bench
-    clock: Clock
     record: Callable[[Record], None]
     observe: Observer
 
@@ -58,8 +59,6 @@ class CompiledTimes:
         if not names:
             return
         self.observe(Notice(f"timing {baseline_titles(names)}"))
-        with self.clock.work() as tell:
-            found = await self.bench.baselines(self.run.problem, names, tell)
-        for baseline in found:
+        for baseline in await self.bench.baselines(self.run.problem, names):
             self.record(baseline)
             self.observe(BaselineTimed(baseline))

@@ -77,7 +77,7 @@ class Search:
         Where the budget is spent before the last round, what there is by then is judged again and delivered. The
         modes of torch.compile are timed meanwhile; the second judgement needs the fastest.
         """
-        times = CompiledTimes(self.run, self.bench, self.budget.clock, self.record, self.observe)
+        times = CompiledTimes(self.run, self.bench, self.record, self.observe)
         async with times.coming() as all_timed:
             try:
                 await self.budget.within(self.rounds())
