@@ -27,7 +27,7 @@ from kernel_agent.run.types import Baseline, Description, Evaluation, ModuleChec
 
 VERIFY_S = 600.0
 """Seconds that the server has to try a file by itself; torch.compile and a build with torch's headers are in it."""
-BASELINES_S = 3600.0
+BASELINES_S = 1800.0
 """Seconds that the server has to time modes of torch.compile; waits for the device are in it."""
 PROFILED_AT_ONCE, PROFILE_S = 8, 300.0
 """Candidates that one call may hold, and seconds that the server has for a run of its profiler."""

@@ -64,7 +64,8 @@ class Connection:
         self._path, self._directory, self._timeout_s = path, directory, timeout_s
         self._address = Address(path, token) if is_address(path) else None
         self._notice = on_notice
-        self._in_flight = self._log_from = 0
+        self._in_flight_s = 0.0
+        self._log_from = 0
         self._restarts = 1
 
     async def __aenter__(self) -> Self:
@@ -103,18 +104,22 @@ class Connection:
     async def call(
         self, tool: str, arguments: dict[str, Any], on_progress: OnProgress = ignore, patience_s: float | None = None
     ) -> dict[str, Any]:
-        """Call a tool, and again on a new server where this one is lost; its structured answer."""
+        """Call a tool, and again on a new server where this one is lost; its structured answer.
+
+        It is given `patience_s` (by default what judging a kernel may take), and as much as all calls under way have.
+        """
+        patience = patience_s or self._timeout_s
 
         async def progress(progress: float, total: float | None, message: str | None) -> None:
             if message:
                 on_progress(message)
 
-        self._in_flight += 1
+        self._in_flight_s += patience
         try:
             while True:
                 line = self._line
                 client = await asyncio.shield(line)
-                wait = (patience_s or self._timeout_s) * (self._in_flight + 1) + 60
+                wait = self._in_flight_s + patience + 60
                 try:
                     return _answer(tool, await client.call_tool(tool, arguments, wait, progress))
                 except MCPError as error:
@@ -125,7 +130,7 @@ class Connection:
                 except (RuntimeError, ValueError) as error:  # the client checks answers against the tool's schema
                     raise malformed(tool, error) from None
         finally:
-            self._in_flight -= 1
+            self._in_flight_s -= patience
 
     def _lost(self, line: asyncio.Future[Client], what: str) -> None:
         """Of all calls that saw a connection break, the first asks for a new one."""

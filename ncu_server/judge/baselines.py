@@ -46,6 +46,8 @@ async def measure(
             fresh, notes = await _measure(prepared, missing)
             if uncertain(fresh):
                 fresh = narrower(fresh, (await _measure(prepared, missing))[0])
+            for name in filter(BASELINES.get, missing):
+                prepared.end_baseline(name)
         doubts = uncertain(fresh)
         notes += doubts.values()
         _keep(kept, {name: row for name, row in fresh.items() if name not in doubts})

@@ -222,7 +222,7 @@ class PreparedProblem:
                 if name == "eager":
                     raise
                 failed[name] = fault
-                self._drop(name)
+                self.end_baseline(name)
         return Sides(staged, rotation, failed)
 
     async def _staged(self, name: str, input_set: InputSet) -> tuple[Child, Rotation]:
@@ -236,7 +236,8 @@ class PreparedProblem:
             self._stages[name] = input_set.variant, Rotation(**await self.stage(child, input_set, PREPARE_TIMEOUT_S))
         return child, self._stages[name][1]
 
-    def _drop(self, name: str) -> None:
+    def end_baseline(self, name: str) -> None:
+        """End a baseline's process, and with it what it holds of the device."""
         self._stages.pop(name, None)
         if child := self._baselines.pop(name, None):
             child.close()

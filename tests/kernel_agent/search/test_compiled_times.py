@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kernel_agent.errors import KernelAgentError
+from kernel_agent.errors import KernelAgentError, Waiting
 from kernel_agent.llm import cassette
 from kernel_agent.run.events import BaselineTimed, Event, RoundStarted, RunStarted, TrialJudged
 from kernel_agent.run.journal import Journal, read
@@ -138,6 +138,15 @@ async def test_a_cassette_of_before_is_played_with_all_times_known_at_once(tmp_p
     assert kinds.index(BaselineTimed) < kinds.index(RoundStarted)
     before, after = read(tmp_path / "before"), read(tmp_path / "run")
     assert after.trials == before.trials
+
+
+async def test_a_search_that_waits_for_a_person_lets_the_times_come(tmp_path: Path) -> None:
+    async with ScriptedOpenAI(()) as server:
+        given = {"mcp_server_path": bench(tmp_path, 0), "provider": "manual", "wait": False, "num_rounds": 1}
+        with pytest.raises(Waiting) as waiting:
+            await run(tmp_path, server, **given)
+    (prompt,) = waiting.value.prompts
+    assert MISSING in Path(prompt).read_text() and [*read(tmp_path / "run").baselines] == ["compile"]
 
 
 async def test_a_search_that_fails_does_not_wait_for_the_times(tmp_path: Path) -> None:
