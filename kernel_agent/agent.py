@@ -179,11 +179,11 @@ class KernelAgent:
         from kernel_agent.search.loop import Search
 
         if not journal.described:
+            self._notice("tracing the problem and timing it")
+            description = await _described(journal.problem, parts, ["eager"])
             if parts.model is None:
-                self._notice("tracing the problem")
-                _covered(await _described(journal.problem, parts, ["eager"]))
-            self._notice("tracing the problem and timing its baselines")
-            journal.describe(await _described(journal.problem, parts))
+                _covered(description)
+            journal.describe(description)
         run = journal.load()
         run.settings = settings
         proposer = _proposer(run.description, parts.model, settings)

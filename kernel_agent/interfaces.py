@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernel_agent.run.types import Brief, Evaluation, Idea, ModuleCheck, Problem, Profile, Trial
+from kernel_agent.run.types import Baseline, Brief, Evaluation, Idea, ModuleCheck, Problem, Profile, Trial
 from rag import Answer, Situation
 
 
@@ -50,6 +50,11 @@ class Bench(Protocol):
 
     async def evaluate(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> Evaluation:
         """Judge a candidate: build it, check it, time it against eager PyTorch."""
+
+    async def baselines(
+        self, problem: Problem, names: Sequence[str], on_progress: OnProgress = ignore
+    ) -> tuple[Baseline, ...]:
+        """Time the original in these modes of torch.compile, in one sitting."""
 
     async def confirm(
         self,

@@ -154,6 +154,11 @@ class Settings(ProviderKeys):
         description="Whether templates that cover the module give the model its first parents, in a short round of "
         "their own; `--no-seeds` begins with the model.",
     )
+    compile_times: Literal["auto", "first", "beside"] = Field(
+        default="auto",
+        description="When the modes of torch.compile are timed: `first`, before anything is asked, `beside` the "
+        "search, whose first prompts then compare with eager PyTorch alone, or `auto`: beside it from four cores on.",
+    )
     sweep_evaluations: int = Field(
         default=8,
         ge=0,

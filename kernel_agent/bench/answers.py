@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
@@ -15,6 +15,7 @@ from kernel_agent.bench.profiles import ProfileAnswer
 from kernel_agent.errors import ServerError
 from kernel_agent.run.types import (
     JSON,
+    Baseline,
     Description,
     Device,
     Diagnostic,
@@ -112,6 +113,7 @@ class DescribeAnswer:
     contract_uri: str | None = None
     limit_rate: str | None = None
     arithmetic: str | None = None
+    unmeasured: tuple[str, ...] = ()
 
     def description(self, graph: JSON | None, contract: JSON | None) -> Description:
         """What a run keeps of it. Raises ServerError where eager PyTorch was not timed."""
@@ -130,7 +132,17 @@ class DescribeAnswer:
             contract=contract,
             limit_rate=self.limit_rate,
             arithmetic=self.arithmetic,
+            unmeasured=self.unmeasured,
         )
+
+    def compiled(self, names: Sequence[str]) -> tuple[Baseline, ...]:
+        """What a run keeps of these modes of torch.compile; what is noted stands with the first."""
+        rows = {row.name: row for row in self.baselines}
+        found = [
+            Baseline(name, rows[name].timing, rows[name].kernels) if name in rows else Baseline(name, None)
+            for name in names
+        ]
+        return (replace(found[0], notes=self.notes), *found[1:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,12 @@ from kernel_agent.bench.connection import Connection
 from kernel_agent.bench.environment import Environment
 from kernel_agent.errors import Unavailable, Unprofiled
 from kernel_agent.interfaces import OnNotice, OnProgress, ignore
-from kernel_agent.run.types import Description, Evaluation, ModuleCheck, Problem, Profile
+from kernel_agent.run.types import Baseline, Description, Evaluation, ModuleCheck, Problem, Profile
 
 VERIFY_S = 600.0
 """Seconds that the server has to try a file by itself; torch.compile and a build with torch's headers are in it."""
+BASELINES_S = 1800.0
+"""Seconds that the server has to time modes of torch.compile; waits for the device are in it."""
 PROFILED_AT_ONCE, PROFILE_S = 8, 300.0
 """Candidates that one call may hold, and seconds that the server has for a run of its profiler."""
 
@@ -76,6 +78,16 @@ class BenchClient:
         return found.description(
             await self._server.resource(found.graph_uri), await self._server.resource(found.contract_uri)
         )
+
+    async def baselines(
+        self, problem: Problem, names: Sequence[str], on_progress: OnProgress = ignore
+    ) -> tuple[Baseline, ...]:
+        """Time the original in these modes of torch.compile, in one sitting."""
+        asked = {"problem": problem.source, "target": problem.target, "baselines": list(names)}
+        answer = await self._server.call(
+            "describe_problem", asked | {"timeout_s": BASELINES_S}, on_progress, BASELINES_S
+        )
+        return parse(DescribeAnswer, answer).compiled(names)
 
     async def evaluate(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> Evaluation:
         """Judge a candidate: build it, check it, time it against eager PyTorch."""

@@ -69,7 +69,8 @@ class Connection:
         self._path, self._directory, self._timeout_s = path, directory, timeout_s
         self._address = Address(path, token) if is_address(path) else None
         self._notice = on_notice
-        self._in_flight = self._log_from = 0
+        self._in_flight_s = 0.0
+        self._log_from = 0
         self._restarts = 1
         self._tokens = itertools.count(1)
         self._listeners: dict[object, OnProgress] = {}
@@ -115,16 +116,19 @@ class Connection:
         patience_s: float | None = None,
         whole: bool = False,
     ) -> dict[str, Any]:
-        """Call a tool, and again on a new server where this one is lost; its structured answer, `whole` or cut."""
-        token = f"call-{next(self._tokens)}"
+        """Call a tool, and again on a new server where this one is lost; its structured answer, `whole` or cut.
+
+        It is given `patience_s` (by default what judging a kernel may take), and as much as all calls under way have.
+        """
+        token, patience = f"call-{next(self._tokens)}", patience_s or self._timeout_s
         meta: Any = {"progress_token": token} | ({WHOLE: True} if whole else {})
         self._listeners[token] = on_progress
-        self._in_flight += 1
+        self._in_flight_s += patience
         try:
             while True:
                 line = self._line
                 client = await asyncio.shield(line)
-                wait = (patience_s or self._timeout_s) * (self._in_flight + 1) + 60
+                wait = self._in_flight_s + patience + 60
                 try:
                     return _answer(tool, await client.call_tool(tool, arguments, wait, meta=meta))
                 except MCPError as error:
@@ -135,7 +139,7 @@ class Connection:
                 except (RuntimeError, ValueError) as error:  # the client checks answers against the tool's schema
                     raise malformed(tool, error) from None
         finally:
-            self._in_flight -= 1
+            self._in_flight_s -= patience
             del self._listeners[token]
 
     async def _heard(self, message: IncomingMessage) -> None:

@@ -17,6 +17,7 @@ from kernel_agent import text
 from kernel_agent.delivery import BEST
 from kernel_agent.run import tree
 from kernel_agent.run.events import (
+    BaselineTimed,
     Confirmed,
     Confirming,
     Event,
@@ -33,7 +34,17 @@ from kernel_agent.run.events import (
     TrialStarted,
 )
 from kernel_agent.run.tree import Run
-from kernel_agent.run.types import Description, Evaluation, Idea, Interval, Profile, Status, Trial, baseline_title
+from kernel_agent.run.types import (
+    Description,
+    Evaluation,
+    Idea,
+    Interval,
+    Profile,
+    Status,
+    Trial,
+    baseline_title,
+    baseline_titles,
+)
 from kernel_agent.targets import target_of
 
 SHOWN, FINDINGS = 12, 3
@@ -76,6 +87,9 @@ def line(event: Event) -> str | None:
         case RunStarted():
             kept = f"; {event.kept} evaluations kept" if event.kept else ""
             return f"{_title(event)}; {_baselines(event.description)}; in {event.directory}{kept}"
+        case BaselineTimed(baseline):
+            time = ms(baseline.timing.median_us) if baseline.timing else "does not run on this problem"
+            return f"{baseline_title(baseline.name)} {time}"
         case RoundStarted(round, parents):
             return f"round {round} from {', '.join(map(short, parents))}"
         case TrialJudged(idea, trial, evaluation) if not event.kept:
@@ -103,8 +117,9 @@ def _title(event: RunStarted) -> str:
 
 def _baselines(description: Description) -> str:
     parts = [f"{baseline_title(name)} {ms(timing.median_us)}" for name, timing in description.baselines.items()]
+    missing = [f"{baseline_titles(description.unmeasured)} not timed yet"] if description.unmeasured else []
     limit = [f"limit {ms(description.limit_us)}"] if description.limit_us else []
-    return ", ".join(parts + limit)
+    return ", ".join(parts + missing + limit)
 
 
 def _judged(idea: Idea, trial: Trial, evaluation: Evaluation) -> str:
@@ -344,8 +359,7 @@ def measured(run: Run, retrieval: str | None) -> Iterator[str]:
     """How the numbers came about."""
     device = run.description.device
     threads = f", {device.threads} threads" if not target_of(device.target).on_gpu else ""
-    baselines = f"{_baselines(run.description)} when the run began"
-    yield f"measured on {device.name} ({device.target}, {device.arch}{threads}): {baselines}"
+    yield f"measured on {device.name} ({device.target}, {device.arch}{threads}): {_baselines(run.description)}"
     if confirmed := run.confirmations.get(tree.winner(run).source_id):
         own = ", ".join(f"{baseline_title(v.baseline)} {ms(v.timing.median_us)}" for v in confirmed.versus)
         yield f"when the best was confirmed: {own}"

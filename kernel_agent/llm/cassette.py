@@ -39,8 +39,8 @@ OWN = (
     "experience",
 )
 """Settings that belong to whoever plays, and not to what is played."""
-BEFORE = {"seeds": False}
-"""How a run went before there was the setting, which its cassette then does not name."""
+BEFORE = {"seeds": False, "compile_times": "first"}
+"""How a run went before there were these settings, which its cassette then does not name."""
 
 
 @dataclass(frozen=True, slots=True)

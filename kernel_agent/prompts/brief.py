@@ -11,7 +11,18 @@ from typing import Any
 
 from kernel_agent.knowledge.render import experience_text
 from kernel_agent.prompts import line
-from kernel_agent.run.types import JSON, Brief, Description, Evaluation, Idea, Outcome, Profile, Timing, baseline_title
+from kernel_agent.run.types import (
+    JSON,
+    Brief,
+    Description,
+    Evaluation,
+    Idea,
+    Outcome,
+    Profile,
+    Timing,
+    baseline_title,
+    baseline_titles,
+)
 from kernel_agent.targets import target_of
 
 HOT_LINES, RULES, LAUNCHES = 6, 3, 8
@@ -120,7 +131,10 @@ def _work(known: Description) -> Iterator[str]:
     for name, timing in known.baselines.items():
         yield f"{baseline_title(name)}: {_time(timing, known)}"
     fastest = min(known.baselines, key=lambda name: known.baselines[name].median_us)
-    yield f"to beat: {baseline_title(fastest)}, {known.baselines[fastest].median_us:,.1f} us"
+    if known.unmeasured:
+        yield f"not timed yet: {baseline_titles(known.unmeasured)}; until then gains count against eager PyTorch"
+    so_far = " so far" if known.unmeasured else ""
+    yield f"to beat{so_far}: {baseline_title(fastest)}, {known.baselines[fastest].median_us:,.1f} us"
 
 
 def _by_operations(known: Description) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kernel_agent.run.types import Description, Evaluation, Idea, Problem, Profile, Trial
+from kernel_agent.run.types import Baseline, Description, Evaluation, Idea, Problem, Profile, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,13 @@ class RunStarted:
     retrieval_mode: str
     rounds: int
     kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineTimed:
+    """A mode of torch.compile was timed, or does not run."""
+
+    baseline: Baseline
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,7 @@ Event = (
     Notice
     | RunOpened
     | RunStarted
+    | BaselineTimed
     | RoundStarted
     | IdeaRecorded
     | TrialStarted

@@ -63,6 +63,7 @@ PLACE = {
 }
 """Faults of where a journal is, and not of what stands in it."""
 
+HELD = "SELECT 1 FROM records WHERE kind NOT IN ('recalled', 'baseline', 'asked') UNION ALL SELECT 1 FROM calls LIMIT 1"
 SYNCED = "PRAGMA synchronous=NORMAL"
 """With the write-ahead log a run is whole after a kill, and after a power cut too."""
 
@@ -237,7 +238,7 @@ class Journal:
                     place.rmdir()
 
     def _is_bare(self, stopped: bool) -> bool:
-        """Whether there is nothing worth resuming: no record but of earlier runs, no answer, no prompt that waits.
+        """Whether there is nothing worth resuming: nothing that was found, no answer, no prompt that waits.
 
         Whoever has stopped a run may go on with it once it has begun.
         """
@@ -246,8 +247,7 @@ class Journal:
         try:
             if not (there := _tables(self._rows)) or stopped:
                 return not there
-            held = "SELECT 1 FROM records WHERE kind <> 'recalled' UNION ALL SELECT 1 FROM calls LIMIT 1"
-            return self._rows.execute(held).fetchone() is None
+            return self._rows.execute(HELD).fetchone() is None
         except sqlite3.Error:
             return False
 

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from kernel_agent.run import older
 from kernel_agent.run.tree import (
+    Asked,
     Confirmation,
     Delivered,
     Diagnosis,
@@ -24,7 +25,7 @@ from kernel_agent.run.tree import (
     Run,
     Unwritten,
 )
-from kernel_agent.run.types import Trial
+from kernel_agent.run.types import Baseline, Trial
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -38,6 +39,8 @@ KINDS: Mapping[str, type[Record]] = {
     "delivery": Delivered,
     "diagnosis": Diagnosis,
     "recalled": Recalled,
+    "baseline": Baseline,
+    "asked": Asked,
 }
 OLDER: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"ideas": older.ideas}
 """What brings a row of an earlier version into today's form, by kind."""
@@ -56,6 +59,10 @@ def row_of(record: Record) -> tuple[str, str, str]:
             return kind, record.id, text_of(record)
         case Recalled():
             return kind, record.run, text_of(record)
+        case Baseline():
+            return kind, record.name, text_of(record)
+        case Asked():
+            return kind, record.place, text_of(record)
         case EvaluationRecord() | Confirmation() | Delivered() | Diagnosis():
             return kind, record.source_id, text_of(record)
 

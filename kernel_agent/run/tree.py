@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from kernel_agent.run.types import (
+    Baseline,
     Delivery,
     Description,
     Evaluation,
@@ -97,13 +98,27 @@ class Recalled:
     experiences: tuple[Experience, ...] = ()
 
 
-Record = Ideas | Trial | Unwritten | EvaluationRecord | Confirmation | Delivered | Diagnosis | Recalled
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which modes of torch.compile were known when something was asked first, by its place in the tree. Written while
+    some are still to come, so that it is asked in the same words when the run is resumed."""
+
+    place: str
+    known: tuple[str, ...]
+
+
+Record = (
+    Ideas | Trial | Unwritten | EvaluationRecord | Confirmation | Delivered | Diagnosis | Recalled | Baseline | Asked
+)
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Run:
-    """What has happened in a run so far. `trials` begins with the reference, trial zero."""
+    """What has happened in a run so far. `trials` begins with the reference, trial zero.
+
+    `description` is what is known by now: it grows with each of the `baselines`.
+    """
 
     problem: Problem
     settings: Settings
@@ -116,9 +131,13 @@ class Run:
     profiles: dict[str, Profile] = field(default_factory=dict)
     unwritten: dict[str, Unwritten] = field(default_factory=dict)
     recalled: Recalled | None = None
+    baselines: dict[str, Baseline] = field(default_factory=dict)
+    asked: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _first: Description = field(init=False, repr=False, compare=False)
     chains: dict[tuple[str | None, int], list[Trial]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        self._first = self.description
         reference = Trial(None, 0, 0, None, self.problem.source)
         self.trials.setdefault(reference.id, reference)
 
@@ -149,10 +168,24 @@ class Run:
                 if self.recalled is not None:
                     raise ValueError("what was recalled is recorded already")
                 self.recalled = record
+            case Baseline():
+                _add(self.baselines, record.name, record)
+                self.description = self.description.joined(record)
+            case Asked(place, known):
+                _add(self.asked, place, known)
 
     @property
     def reference(self) -> Trial:
         return next(iter(self.trials.values()))
+
+    def described(self, place: str) -> Description:
+        """The description as it was when this was first asked, where that was recorded; else as it is."""
+        if place not in self.asked:
+            return self.description
+        then = self._first
+        for name in self.asked[place]:
+            then = then.joined(self.baselines[name])
+        return then
 
     def trial(self, idea: Idea, attempt: int, step: int) -> Trial | None:
         """The recorded trial at this place of the tree."""
@@ -160,16 +193,19 @@ class Run:
 
     def evaluation(self, trial: Trial) -> Evaluation | None:
         """The judge's word on a trial; the reference is its own eager baseline, at a speed-up of exactly 1."""
-        if trial.idea is not None:
-            return self.evaluations.get(trial.source_id)
-        eager = self.description.baselines["eager"]
-        versus = tuple(_against(name, timing, eager) for name, timing in self.description.baselines.items())
-        return Evaluation(Status.PASSED, "", eager, versus)
+        return reference(self.description) if trial.idea is None else self.evaluations.get(trial.source_id)
 
     def speedup(self, trial: Trial) -> float | None:
         """The median paired speed-up over eager PyTorch of a trial that passed."""
         evaluation = self.evaluation(trial)
         return evaluation.speedup if evaluation and evaluation.status is Status.PASSED else None
+
+
+def reference(description: Description) -> Evaluation:
+    """The original as if it had been judged: at eager PyTorch's time, beside the other baselines'."""
+    eager = description.baselines["eager"]
+    versus = tuple(_against(name, timing, eager) for name, timing in description.baselines.items())
+    return Evaluation(Status.PASSED, "", eager, versus)
 
 
 def _against(name: str, baseline: Timing, own: Timing) -> Versus:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal
@@ -77,6 +77,11 @@ class Timing:
 def baseline_title(name: str) -> str:
     """What a baseline is called before people and models."""
     return {"eager": "eager PyTorch", "compile": "torch.compile"}.get(name, f"torch.compile {name}")
+
+
+def baseline_titles(names: Iterable[str]) -> str:
+    """The same of several."""
+    return ", ".join(map(baseline_title, names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +293,19 @@ class Device:
     features: tuple[str, ...] = ()
     build_arch: str | None = None
     """What CUDA kernels are built for there, such as `9.0a`; None in runs of before, and where nothing is built so."""
+    compiles_beside: bool = False
+    """Whether modes of torch.compile can be timed there while other calls go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A mode of torch.compile: its time, None where it does not run, and what it launches, in order; `notes` are the
+    server's."""
+
+    name: str
+    timing: Timing | None
+    kernels: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +329,19 @@ class Description:
     arithmetic: str | None = None
     """What shows in the reference's own error: `float32`, `tf32` where torch lets cuDNN take it; None where no floats
     come out, and in runs of before."""
+    unmeasured: tuple[str, ...] = ()
+    """Modes of torch.compile whose times are still to come."""
+
+    def joined(self, baseline: Baseline) -> Description:
+        """The same with what is known of one more mode."""
+        timed = {baseline.name: baseline.timing} if baseline.timing else {}
+        return replace(
+            self,
+            baselines={**self.baselines, **timed},
+            compiled=self.compiled or baseline.kernels,
+            notes=(*self.notes, *(note for note in baseline.notes if note not in self.notes)),
+            unmeasured=tuple(name for name in self.unmeasured if name != baseline.name),
+        )
 
     @property
     def bytes_us(self) -> float | None:

@@ -6,15 +6,15 @@ Of the run it is what earlier rounds found, so that a resumed round asks the sam
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernel_agent.interfaces import Library
 from kernel_agent.knowledge.extract import fitting
 from kernel_agent.knowledge.situation import operators_of, situation
 from kernel_agent.prompts.advice import chosen, rules
-from kernel_agent.run.tree import SEEDING, Run, chain, lineage, values
-from kernel_agent.run.types import Brief, Evaluation, Idea, Outcome, Profile, SecondParent, Status, Trial
+from kernel_agent.run.tree import SEEDING, Asked, Run, chain, lineage, reference, values
+from kernel_agent.run.types import Brief, Evaluation, Idea, Outcome, Profile, SecondParent, Status, Trial, digest
 from kernel_agent.search.selection import profiled
 from rag import Situation
 
@@ -98,11 +98,13 @@ REFUSED = "says what another says; say something that differs in mechanism"
 class Briefs:
     """Makes the briefs of a run. What the tree says of a parent is the same for a whole round, so it is kept.
 
-    Without a `library` there are no passages.
+    Without a `library` there are no passages. Of torch.compile a brief tells what the run knows when it is asked for
+    first; while something is still to come that is recorded by `record`.
     """
 
     run: Run
     library: Library | None = None
+    record: Callable[[Asked], None] | None = None
     _advice: tuple[str, ...] = field(init=False)
     _kept: dict[tuple[int, str, str | None], Brief] = field(default_factory=dict)
     _profiles: dict[int, dict[str, Profile]] = field(default_factory=dict)
@@ -118,7 +120,7 @@ class Briefs:
         self, parent: Trial, round: int, before: Sequence[Idea] = (), second_parent: str | None = None
     ) -> Brief:
         """For new ideas on a parent; `before` are this round's ideas so far."""
-        brief = self._of_parent(parent, round, second_parent)
+        brief = self._asked(self._of_parent(parent, round, second_parent), "ideas", round, parent.id, second_parent)
         if before:
             tried = (Outcome(one.title, None, None) for one in before)
             served = tuple(dict.fromkeys(passage for one in before for passage in one.passages))
@@ -129,6 +131,7 @@ class Briefs:
     async def for_code(self, idea: Idea, attempt: int, log: str = "") -> Brief:
         """For an implementation of an idea; `log` is what the judge said of an earlier version."""
         brief = self._of_parent(self.run.trials[idea.parent], idea.round, idea.second_parent)
+        brief = self._asked(brief, "code", idea.id, attempt, log)
         return await self._with_passages(brief, situation(brief, idea, attempt, log))
 
     async def for_repair(self, idea: Idea, failed: Trial, evaluation: Evaluation) -> Brief:
@@ -142,6 +145,15 @@ class Briefs:
             profiles = self._profiles_before(round)
             self._kept[key] = brief(self.run, parent, round, second_parent, profiles, self._advice)
         return self._kept[key]
+
+    def _asked(self, brief: Brief, *place: object) -> Brief:
+        """The brief with the description of when it was asked for first."""
+        key = digest(*place)
+        if self.record and key not in self.run.asked and self.run.description.unmeasured:
+            self.record(Asked(key, tuple(self.run.baselines)))
+        known = self.run.described(key)
+        judged = brief.parent_evaluation if brief.parent_idea else reference(known)
+        return replace(brief, description=known, parent_evaluation=judged)
 
     async def _with_passages(self, brief: Brief, situation: Situation) -> Brief:
         if self.library is None:

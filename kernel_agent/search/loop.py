@@ -37,6 +37,7 @@ from kernel_agent.run.tree import Confirmation, Delivered, Diagnosis, Evaluation
 from kernel_agent.run.types import Brief, Delivery, Evaluation, Idea, Status, Trial
 from kernel_agent.search import novelty, selection, tuning
 from kernel_agent.search.briefing import Briefs, asked_again
+from kernel_agent.search.compiled_times import CompiledTimes
 from kernel_agent.search.concurrency import together
 from kernel_agent.search.tuning import Tunable
 
@@ -65,7 +66,7 @@ class Search:
     _locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     def __post_init__(self) -> None:
-        self._briefs = Briefs(self.run, self.library)
+        self._briefs = Briefs(self.run, self.library, self.record)
         for evaluation in self.run.evaluations.values():
             self.budget.reserve(evaluation.stages)
         self._kept = frozenset(t.id for t in self.run.trials.values() if t.source_id in self.run.evaluations)
@@ -73,12 +74,16 @@ class Search:
     async def play(self) -> Trial:
         """Play the rounds and return the confirmed winner, the reference where nothing beats it.
 
-        Where the budget is spent before the last round, what there is by then is judged again and delivered.
+        Where the budget is spent before the last round, what there is by then is judged again and delivered. The
+        modes of torch.compile are timed meanwhile; the second judgement needs the fastest.
         """
-        try:
-            await self.budget.within(self.rounds())
-        except BudgetSpent as spent:
-            self.stop(str(spent), spent=True)
+        times = CompiledTimes(self.run, self.bench, self.record, self.observe)
+        async with times.coming() as all_timed:
+            try:
+                await self.budget.within(self.rounds())
+            except BudgetSpent as spent:
+                self.stop(str(spent), spent=True)
+            await all_timed
         winner = await self.confirm()
         with suppress(BudgetSpent):
             await self.budget.within(self.profile((winner,)))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from ncu_server.judge.compiling import compile_ahead
 from ncu_server.judge.interleave import alternate, combine
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.trusted import ours
-from ncu_server.machine.store import write_whole
+from ncu_server.machine.lease import Progress
 from ncu_server.sandbox.child import ChildError
 from ncu_server.wire import evaluation
 
@@ -26,20 +28,33 @@ KERNELS_SHOWN = 12
 Rows = TypeAdapter(dict[str, evaluation.BaselineResult])
 
 
-async def measure(prepared: PreparedProblem, names: Sequence[str]) -> tuple[list[evaluation.BaselineResult], list[str]]:
-    """The times of the named baselines, and notes: which do not run, what came from the cache. Raises Refusal."""
+async def measure(
+    prepared: PreparedProblem, names: Sequence[str], progress: Progress
+) -> tuple[list[evaluation.BaselineResult], list[str]]:
+    """The times of the named baselines, and what else is kept of the target's; notes: which do not run, what was kept.
+
+    Whoever calls this does not hold the lease: it is taken for what launches. Raises Refusal.
+    """
     kept = prepared.device.cache / "baselines" / f"{_key(prepared)}.json"
     known = _read(kept)
-    notes = ["PyTorch's times were measured earlier on this machine and kept"] if known else []
+    fresh: dict[str, evaluation.BaselineResult] = {}
+    notes: list[str] = []
     if missing := [n for n in names if n not in known]:
-        fresh, said = await _measured(prepared, missing)
-        if uncertain(fresh):
-            fresh = narrower(fresh, (await _measured(prepared, missing))[0])
+        await compile_ahead(prepared, missing, progress)
+        async with prepared.device.lease.alone(progress):
+            await progress(f"timing PyTorch: {', '.join(missing)}")
+            fresh, notes = await _measured(prepared, missing)
+            if uncertain(fresh):
+                fresh = narrower(fresh, (await _measured(prepared, missing))[0])
+            for name in filter(BASELINES.get, missing):
+                prepared.end_baseline(name)
         doubts = uncertain(fresh)
-        notes = [*notes, *said, *doubts.values()]
-        known |= fresh
-        write_whole(kept, json.dumps({name: row.model_dump() for name, row in known.items() if name not in doubts}))
-    return [known[n] for n in BASELINES if n in names and n in known], notes
+        notes += doubts.values()
+        _keep(kept, {name: row for name, row in fresh.items() if name not in doubts})
+    if any(n in known and n not in fresh for n in names):
+        notes = ["PyTorch's times were measured earlier on this machine and kept", *notes]
+    known |= fresh
+    return [known[n] for n in BASELINES if n in known and n in {*names, *prepared.target.baselines}], notes
 
 
 def uncertain(rows: Mapping[str, evaluation.BaselineResult]) -> dict[str, str]:
@@ -127,6 +142,14 @@ def _read(kept: Path) -> dict[str, evaluation.BaselineResult]:
         return Rows.validate_json(kept.read_text())
     except (OSError, ValidationError):
         return {}
+
+
+def _keep(kept: Path, rows: Mapping[str, evaluation.BaselineResult]) -> None:
+    """Add them to what is kept by now: others may have measured meanwhile."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    half = kept.with_suffix(f".{os.getpid()}.half")
+    half.write_text(json.dumps({name: row.model_dump() for name, row in (_read(kept) | dict(rows)).items()}))
+    half.replace(kept)
 
 
 def _key(prepared: PreparedProblem) -> str:

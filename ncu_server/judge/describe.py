@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge import baselines, graph_text, peaks
+from ncu_server.judge.facts import Facts
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop, problem_id
 from ncu_server.judge.roofline import limit
@@ -40,23 +42,26 @@ async def _describe(
     workshop: Workshop, problem: str, device: Device, names: tuple[str, ...], progress: Progress
 ) -> tuple[evaluation.DescribeResult, dict[str, Any] | None, dict[str, Any]]:
     await progress("preparing: inputs, expected values")
-    async with workshop.problems.prepared(problem, device) as prepared, device.lease.alone(progress):
-        await progress("tracing")
-        try:
-            work = await prepared.work(prepared.drawn)
-            graph, operators, elementwise, error = await _graph(prepared)
-            contract = await prepared.contract()
-            reached = await peaks.measure(prepared)
-            features = await prepared.features()
-        except ChildError as fault:
-            raise ours(fault) from fault
-        await progress("timing PyTorch eager and compiled")
-        await prepared.release()
+    async with workshop.problems.prepared(problem, device) as prepared:
+        facts = prepared.facts or await _facts(prepared, progress)
         wanted = ["eager", *(n for n in names or device.target.baselines if n != "eager")]
-        measured, notes = await baselines.measure(prepared, wanted)
-    target, probe, bound = device.target, device.probe, limit(work, reached)
-    identity = problem_id(problem, target.name)
-    result = evaluation.DescribeResult(
+        measured, notes = await baselines.measure(prepared, wanted, progress)
+    result = _result(problem, device, facts, measured, wanted, [*prepared.notes, *notes])
+    return result, facts.graph, facts.contract
+
+
+def _result(
+    problem: str,
+    device: Device,
+    facts: Facts,
+    measured: list[evaluation.BaselineResult],
+    wanted: Sequence[str],
+    notes: list[str],
+) -> evaluation.DescribeResult:
+    target, probe, work = device.target, device.probe, facts.work
+    identity, there = problem_id(problem, target.name), {*wanted, *(row.name for row in measured)}
+    bound = limit(work, facts.peaks)
+    return evaluation.DescribeResult(
         problem_id=identity,
         target=target.name,
         device=evaluation.DeviceResult(
@@ -65,29 +70,30 @@ async def _describe(
             arch=probe.arch,
             build_arch=target.build_arch(probe.arch) if target.build_arch else None,
             threads=probe.threads,
-            copy_gbps=round(reached.copy_gbps, 2),
-            peaks=reached,
-            features=[*features, *filter(None, [probe.toolkit]), reached.rates],
+            copy_gbps=round(facts.peaks.copy_gbps, 2),
+            peaks=facts.peaks,
+            features=[*facts.features, *filter(None, [probe.toolkit]), facts.peaks.rates],
+            compiles_beside=device.compiles_beside,
         ),
-        graph_uri=f"problem://{identity}/graph" if graph else None,
-        graph_error=error,
+        graph_uri=f"problem://{identity}/graph" if facts.graph else None,
+        graph_error=facts.graph_error,
         contract_uri=f"problem://{identity}/contract",
-        graph=graph_text.lines(graph) if graph else [],
-        arithmetic=prepared.arithmetic,
-        operators=operators[:OPERATORS_SHOWN],
+        graph=graph_text.lines(facts.graph) if facts.graph else [],
+        arithmetic=facts.arithmetic,
+        operators=facts.operators[:OPERATORS_SHOWN],
         inputs=work["inputs"][:TENSORS_SHOWN],
         outputs=work["outputs"][:TENSORS_SHOWN],
         parameters=work["parameters"][:TENSORS_SHOWN],
-        left_out=_left_out(work, operators),
-        flops=work["flops"] + elementwise,
+        left_out=_left_out(work, facts.operators),
+        flops=work["flops"] + facts.elementwise,
         bytes=work["read_bytes"] + work["written_bytes"],
         limit_us=bound.us,
         limit_rate=bound.rate,
         baselines=measured,
         fair_baseline=baselines.fair(measured),
-        notes=[*prepared.notes, *notes],
+        unmeasured=[name for name in target.baselines if name not in there],
+        notes=notes,
     )
-    return result, graph, contract
 
 
 TENSORS_SHOWN = 16
@@ -100,6 +106,23 @@ def _left_out(work: Work, operators: list[str]) -> dict[str, int]:
     counts = {name: len(rows) - TENSORS_SHOWN for name, rows in lists.items()}
     counts["operators"] = len(operators) - OPERATORS_SHOWN
     return {name: count for name, count in counts.items() if count > 0}
+
+
+async def _facts(prepared: PreparedProblem, progress: Progress) -> Facts:
+    """With the device held: the process that is asked is the one that is timed, and most of it launches."""
+    async with prepared.device.lease.alone(progress):
+        await progress("tracing")
+        try:
+            work = await prepared.work(prepared.drawn)
+            graph, operators, elementwise, error = await _graph(prepared)
+            contract = await prepared.contract()
+            reached = await peaks.measure(prepared)
+            features = await prepared.features()
+        except ChildError as fault:
+            raise ours(fault) from fault
+    arithmetic = prepared.arithmetic
+    prepared.facts = Facts(graph, operators, elementwise, error, contract, work, reached, features, arithmetic)
+    return prepared.facts
 
 
 async def _graph(prepared: PreparedProblem) -> tuple[dict[str, Any] | None, list[str], float, str | None]:

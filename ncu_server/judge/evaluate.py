@@ -21,6 +21,7 @@ from ncu_server.judge.benchmark import CANDIDATE, ShapeRun, time_candidate
 from ncu_server.judge.building import build_by_calls, lacks_libraries
 from ncu_server.judge.candidate import Attempt, EvaluateRequest, LateBuild, Objection, blamed, open_candidate
 from ncu_server.judge.checking import check
+from ncu_server.judge.compiling import compile_ahead
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Samples, combine
 from ncu_server.judge.problem import BASELINES, PreparedProblem
@@ -118,6 +119,7 @@ async def _ready(
         with _clocked(stages, "prepare_s"):
             problem = workshop.problems.prepared(request.problem, device, request.fresh)
             prepared = await stack.enter_async_context(problem)
+            await compile_ahead(prepared, request.baselines, judging.progress)
         built = await (rebuild() if by_calls else building or build(prepared.warm_up))
     if lacks_libraries(built):
         built = await rebuild()

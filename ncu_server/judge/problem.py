@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ncu_server.judge.input_set import InputSet, Recipe
+from ncu_server.judge.facts import Facts
+from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Rotation
+from ncu_server.judge.secret_inputs import SecretInputs, is_giant_set
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
 from ncu_server.machine.device import Device
 from ncu_server.rules import precision
@@ -28,8 +31,6 @@ BASELINES: dict[str, str | None] = {
 }
 COMMON = ("leaves", "form", "returns", "is_plain", "parameters", "made", "mode")  # of what all calls of a problem share
 OF_A_CALL = ("takes", "gives", "held", "leaves", "form")
-UNSEEN = ((1 << 20, 8), (16 << 20, 2), (1 << 30, 1))  # bytes of an input set at most, and how many only timed calls see
-GIANT_BYTES = 1 << 30  # of inputs and what is compared: more is made anew when it is needed
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
 NARROW = ("tf32", "fp16", "bf16")  # of a reference, which a kernel may answer with float16 operands at least
@@ -51,7 +52,7 @@ class Sides:
         ]
 
 
-class PreparedProblem:
+class PreparedProblem(SecretInputs):
     """Holds what the judge needs of one problem; the candidate's side never sees it, but for inputs and arguments."""
 
     def __init__(self, device: Device, problem: str) -> None:
@@ -63,8 +64,10 @@ class PreparedProblem:
         self.warm_up_inputs: list[Shared] = []
         self.notes: list[str] = []
         self.kept: dict[str, list[int]] = {}  # numbers of the plain values that no check varies, by variant
+        self.facts: Facts | None = None  # once it was described
+        self.compiling = asyncio.Lock()  # held by whoever compiles; never waited for with the device held
+        self.uncompilable: dict[str, ChildError] = {}
         self.users = self._held_bytes = 0
-        self.remakes = True  # a second draw under the same seed gives the same
         self._children: list[Child] = []
         self._baselines: dict[str, Child] = {}
         self._compiled: set[tuple[str, str]] = set()
@@ -102,7 +105,7 @@ class PreparedProblem:
         if not self.warm_up_inputs:
             for variant in [input_set.variant for input_set in self.input_sets if input_set.how == "as drawn"]:
                 self.warm_up_inputs.append(Shared("rehearsal"))  # none of the secret ones
-                await self.draw(self.warm_up_inputs[-1], variant)
+                await self.draw(self.warm_up_inputs[-1], variant, on_host=True)  # all candidates are given it
         return self._warm_up()
 
     def _warm_up(self) -> WarmUp:
@@ -110,71 +113,20 @@ class PreparedProblem:
             self.problem, self.target.device, self.parameter_seed, self.arguments, self.warm_up_inputs, self.training
         )
 
-    async def draw(self, inputs: Shared, variant: str, on_host: bool = False) -> Recipe:
-        """What `variant` gives under a new secret seed; it lies on the device, where that shares memory, or `on_host`.
-        Raises Refusal BAD_PROBLEM."""
-        recipe = Recipe(verbs.Draw(variant, secrets.randbits(62), on_host))
-        await self.make(recipe, inputs)
-        return recipe
-
-    async def make(self, recipe: Recipe, inputs: Shared) -> How:
-        """Make inputs as a recipe tells; what they are. Raises Refusal BAD_PROBLEM."""
-        if recipe.sharpen:
-            with contextlib.closing(Shared("blunt")) as blunt:
-                await self.make(Recipe(recipe.draw), blunt)
-                sharpen = verbs.Sharpen(blunt.spec, *recipe.sharpen)
-                made = await trusted(self.eager, sharpen, [blunt, inputs])
-            inputs.seal(made["inputs"])
-            return made["how"]
-        drawn = await trusted(self.eager, recipe.draw, [inputs])
-        inputs.seal(recipe.changed(drawn["inputs"]))
-        if drawn["note"]:
-            self.note(drawn["note"])
-        return "as drawn"
-
-    @contextlib.asynccontextmanager
-    async def present(self, input_set: InputSet) -> AsyncIterator[InputSet]:
-        """The set with its inputs in memory; those of gigabytes are made for that time."""
-        if input_set.inputs.fd < 0 and input_set.made:
-            input_set.inputs = Shared("inputs")
-            await self.make(input_set.made, input_set.inputs)
-        input_set.users += 1
-        try:
-            yield input_set
-        finally:
-            input_set.users -= 1
-            if not input_set.users and self.forgets(input_set):
-                input_set.inputs.close()
-
     @property
     def is_giant(self) -> bool:
         """Whether inputs and outputs are gigabytes, of which no more than needed may be held at once."""
-        return any(map(_is_giant, self.timed))
-
-    def forgets(self, input_set: InputSet) -> bool:
-        """Whether inputs are made anew at each use: they are large, and come out the same."""
-        return input_set.made is not None and input_set.inputs.on_device and self.remakes and _is_giant(input_set)
+        return any(map(is_giant_set, self.timed))
 
     async def release(self) -> None:
         """Let baselines go of what they hold for timing a problem of gigabytes: candidates need the room."""
-        if not self.is_giant:
-            return
-        for name in list(self._stages):
-            await self._baselines[name].ask(verbs.Unstage(), timeout_s=PREPARE_TIMEOUT_S)
-        self._stages.clear()
+        for name in list(self._stages) if self.is_giant else ():
+            await self.unstage(name)
 
-    async def draw_unseen(self, input_set: InputSet) -> None:
-        """Draw the inputs that only timed calls see, in place of those there are; none of other shapes."""
-        for inputs in input_set.unseen:
-            inputs.close()
-        input_set.unseen = []
-        for _ in range(_unseen_sets(input_set)):
-            input_set.unseen.append(Shared("unseen"))
-            await self.draw(input_set.unseen[-1], input_set.variant)
-        layout = input_set.inputs.spec["tensors"]
-        for other in [one for one in input_set.unseen if one.spec["tensors"] != layout]:
-            input_set.unseen.remove(other)
-            other.close()
+    async def unstage(self, name: str) -> None:
+        """Let a baseline go of what it holds for timing. ChildError passes through."""
+        if self._stages.pop(name, None):
+            await self._baselines[name].ask(verbs.Unstage(), timeout_s=PREPARE_TIMEOUT_S)
 
     def opening(self, mode: str | None) -> verbs.OpenReference:
         """What a reference's process is opened with; `mode` is torch.compile's."""
@@ -280,25 +232,6 @@ class PreparedProblem:
         """Let a child set up a case's inputs for timing."""
         return await child.ask(verbs.Stage(inputs.spec, effects), [inputs], timeout_s)
 
-    @contextlib.asynccontextmanager
-    async def lent(self, inputs: InputSet | Shared) -> AsyncIterator[Shared]:
-        """The inputs as one candidate may have them: the host's memory, which is sealed, or a copy of the device's."""
-        with contextlib.closing(Shared("lent")) as copy:
-            async with self.present(inputs) if isinstance(inputs, InputSet) else contextlib.nullcontext():
-                own = inputs.inputs if isinstance(inputs, InputSet) else inputs
-                if own.on_device:
-                    await self.eager.ask(verbs.Lend(own.spec), [own, copy], PREPARE_TIMEOUT_S)
-                    copy.seal(own.spec)
-            yield copy if own.on_device else own
-
-    @contextlib.asynccontextmanager
-    async def slot(self, size: int) -> AsyncIterator[Shared]:
-        """Memory for what one candidate gives, of `size` bytes where it lies on the device."""
-        with contextlib.closing(Shared("got")) as got:
-            if self.drawn.inputs.on_device:
-                await (await self.judge()).ask(verbs.Slot(size), [got], PREPARE_TIMEOUT_S)
-            yield got
-
     @property
     def broken(self) -> bool:
         """Whether a process of this session has ended, so that it must be prepared anew."""
@@ -310,35 +243,67 @@ class PreparedProblem:
         failed: dict[str, ChildError] = {}
         rotation = Rotation(1, True, False)
         for name in names:
+            if name in self.uncompilable:
+                failed[name] = self.uncompilable[name]
+                continue
             try:
                 staged[name], rotation = await self._staged(name, input_set)
             except ChildError as fault:
                 if name == "eager":
                     raise
                 failed[name] = fault
-                self._drop(name)
+                self.end_baseline(name)
         return Sides(staged, rotation, failed)
 
     async def _staged(self, name: str, input_set: InputSet) -> tuple[Child, Rotation]:
         child = await self.baseline(name)
         if BASELINES[name] and (name, input_set.variant) not in self._compiled:
-            self._stages[name] = input_set.variant, await self._rotation(child, input_set, COMPILE_TIMEOUT_S)
+            self._stages[name] = input_set.variant, await self.rotation(child, input_set, COMPILE_TIMEOUT_S)
             await child.ask(verbs.Block(nonce=0, count=1), timeout_s=COMPILE_TIMEOUT_S)
             self._compiled.add((name, input_set.variant))
         if self._stages.get(name, ("",))[0] != input_set.variant:
             self._stages.pop(name, None)  # it is gone, whether or not the next one comes to stand
-            self._stages[name] = input_set.variant, await self._rotation(child, input_set, PREPARE_TIMEOUT_S)
+            self._stages[name] = input_set.variant, await self.rotation(child, input_set, PREPARE_TIMEOUT_S)
         return child, self._stages[name][1]
 
-    async def _rotation(self, child: Child, input_set: InputSet, timeout_s: float) -> Rotation:
+    async def rotation(self, child: Child, input_set: InputSet, timeout_s: float) -> Rotation:
+        """Let a process of ours set up an input set for timing; how its inputs rotate. ChildError passes through."""
         async with self.present(input_set):
             return Rotation(**await self.stage(child, input_set.inputs, input_set.effects, timeout_s))
 
-    def _drop(self, name: str) -> None:
+    def end_baseline(self, name: str) -> None:
+        """End a baseline's process, and with it what it holds of the device."""
         self._stages.pop(name, None)
         if child := self._baselines.pop(name, None):
             child.close()
         self._children = [c for c in self._children if not c.closed]
+        self._compiled = {one for one in self._compiled if one[0] != name}
+
+    def has_compiled(self, name: str) -> bool:
+        """Whether a baseline of torch.compile has compiled for each input shape, or cannot."""
+        shapes = {(name, input_set.variant) for input_set in self.timed}
+        return name in self.uncompilable or (name in self._baselines and shapes <= self._compiled)
+
+    async def compiled_child(self, name: str) -> Child:
+        """A child of a baseline that is still to compile; the caller closes it or has it adopted. Raises Refusal."""
+        child = await self.device.fork_server.spawn("reference")
+        try:
+            with contextlib.closing(Shared("unused")) as memory:
+                await trusted(child, self.opening(BASELINES[name]), [memory])
+        except BaseException:
+            child.close()
+            raise
+        return child
+
+    def adopt(self, name: str, child: Child, rotation: Rotation) -> None:
+        """Take a child that has compiled for each input shape and is staged on the last, unless there is one by now."""
+        if name in self._baselines:
+            child.close()
+            return
+        self._children.append(child)
+        self._baselines[name] = child
+        self._stages[name] = self.timed[-1].variant, rotation
+        self._compiled |= {(name, input_set.variant) for input_set in self.timed}
 
     async def judge(self) -> Child:
         """The process that compares; it never sees a candidate's code."""
@@ -379,11 +344,3 @@ class PreparedProblem:
             memory.close()
         self._baselines[name] = child
         return opened
-
-
-def _is_giant(input_set: InputSet) -> bool:
-    return input_set.inputs.spec["bytes"] + input_set.room > GIANT_BYTES
-
-
-def _unseen_sets(input_set: InputSet) -> int:
-    return next((count for most, count in UNSEEN if input_set.inputs.spec["bytes"] <= most), 0)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncu_server.machine.lease import Lease
+from ncu_server.machine.lease import Lease, Progress
 from ncu_server.sandbox.forkserver import ForkServer
 from ncu_server.targets import Probe, Target
+from ncu_server.targets.cpu import MANY_CORES
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +34,17 @@ class Device:
     def name(self) -> str:
         """`cpu` or `cuda`: the class in ncu_server.worker.timing.devices."""
         return self.target.device
+
+    @property
+    def compiles_beside(self) -> bool:
+        """Whether there are cores enough for torch.compile beside what else goes on."""
+        return len(os.sched_getaffinity(0)) >= MANY_CORES
+
+    @contextlib.asynccontextmanager
+    async def compiling(self, progress: Progress | None = None) -> AsyncIterator[None]:
+        """Cores for torch.compile. Nothing is timed meanwhile on few cores, or where they are what is timed."""
+        if self.compiles_beside and not self.target.builds_disturb:
+            yield
+            return
+        async with self.lease.shared(progress):
+            yield

@@ -24,7 +24,8 @@ def add(mcp: Surface) -> None:
         problem: Problem,
         target: TargetName,
         baselines: Annotated[
-            list[str] | None, Field(description="as for evaluate_kernel; by default all that differ on the target")
+            list[str] | None,
+            Field(description="as for evaluate_kernel; by default the target's; kept ones come too"),
         ] = None,
         timeout_s: TimeoutS = 900,
     ) -> evaluation.DescribeResult:

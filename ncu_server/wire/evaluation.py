@@ -165,6 +165,9 @@ class DeviceResult(BaseModel):
     copy_gbps: float | None = None
     peaks: Peaks
     features: list[str] = Field(description="what a kernel's author should know of it, in words: caches, SMs, rates")
+    compiles_beside: bool = Field(
+        default=False, description="whether cores are left to time modes of torch.compile while other calls go on"
+    )
 
 
 class BaselineResult(BaseModel):
@@ -226,6 +229,7 @@ class DescribeResult(BaseModel):
     limit_rate: str | None = Field(default=None, description="the measured rate that made `limit_us`")
     baselines: list[BaselineResult]
     fair_baseline: str = Field(description="the fastest of the baselines, which is the one to beat")
+    unmeasured: list[str] = Field(default=[], description="the target's baselines that were not asked for, nor kept")
     notes: list[str] = []
 
 

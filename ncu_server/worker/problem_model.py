@@ -29,7 +29,7 @@ from ncu_server.worker.tensors import (
 )
 from ncu_server.worker.timing.devices import DEVICES, Device
 from ncu_server.worker.timing.stage import Stage
-from ncu_server.worker.tracing import graph, inductor
+from ncu_server.worker.tracing import ahead, graph, inductor
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -56,6 +56,7 @@ class ProblemModel:
     _made: Arguments
     _buffers: dict[str, torch.Tensor]
     _call: Any
+    _mode: str | None
     _stage: Stage
     _took: Memory  # by the latest call
 
@@ -81,7 +82,7 @@ class ProblemModel:
             raise TypeError(f"get_init_inputs gives what is no data ({fault}): make it in the constructor") from None
         self._made = arguments
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
-        self._call = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model
+        self._call, self._mode = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model, mode
         held_bytes = _held_bytes(self._model)
         variants, note = self._problem.variants, self._problem.note
         return {
@@ -107,6 +108,10 @@ class ProblemModel:
     def trace(self, fds: list[int], inputs: Spec) -> Traced:
         """The traced graph; raises whatever torch.export raises for a model that cannot be traced."""
         return graph.graph(self._model, self._arguments(fds[0], inputs))
+
+    def compile_ahead(self, fds: list[int]) -> bool:
+        """Compile for the staged inputs without the device, as far as that goes; see tracing.ahead."""
+        return self._mode is not None and ahead.compile_ahead(self._model, self._mode, self._stage.example)
 
     def kernels(self, fds: list[int]) -> list[str]:
         """What torch.compile launches for this model, in order."""

@@ -130,6 +130,11 @@ class Trace(Verb[Traced]):
 
 
 @dataclass(frozen=True)
+class CompileAhead(Verb[bool]):
+    """Compile for the staged inputs without the device, as far as that goes; whether all of it did."""
+
+
+@dataclass(frozen=True)
 class Kernels(Verb[list[str]]):
     """What torch.compile launches, in order."""
 

@@ -44,7 +44,11 @@ class Mind:
 
 
 async def run(
-    tmp_path: Path, server: ScriptedOpenAI, seen: list[Event] | Callable[[Event], None] | None = None, **given: Any
+    tmp_path: Path,
+    server: ScriptedOpenAI,
+    seen: list[Event] | Callable[[Event], None] | None = None,
+    code: str = MODEL,
+    **given: Any,
 ) -> dict[str, Any]:
     """Start or resume the run in `tmp_path`; `seen` gets its events."""
     bench = f"python {ROOT / 'tests' / 'support' / 'scripted_bench.py'} --log {tmp_path / 'log'}"
@@ -55,5 +59,5 @@ async def run(
     observe = seen if callable(seen) else (events if seen is None else seen).append
     agent = KernelAgent(**settings, observe=observe)
     directory = tmp_path / "run"
-    work = agent.resume(directory) if directory.exists() else agent.generate_kernel(MODEL, run_directory=directory)
+    work = agent.resume(directory) if directory.exists() else agent.generate_kernel(code, run_directory=directory)
     return (await work)[1]

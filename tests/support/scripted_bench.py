@@ -1,11 +1,13 @@
 """A measuring server that runs nothing: verdicts and timings follow from the source's hash, each call is logged.
 
     python tests/support/scripted_bench.py --log FILE [--delay SECONDS] [--die-at N] [--behave WORD] [--port N]
+        [--compile-after N]
 
 `--die-at N` kills the process at the N-th evaluation, with `--behave "die once"` only the first time; with `--behave
 "die describing"` at each description, and with `--behave ponder` a description takes for ever. The environment is told
 as the names of tools. A candidate may order its verdict by a line `# verdict: wrong` or `# speed: 2.5`; a refusal by
-`# refuse: NO_DEVICE`. A problem with a line `# no compile` has no compiled baseline.
+`# refuse: NO_DEVICE`. A problem with a line `# no compile` has no compiled baseline. Where
+`--compile-after N` is given, compiled baselines can be timed beside other calls, and come after so many evaluations.
 """
 
 from __future__ import annotations
@@ -130,9 +132,10 @@ def verdict(source: str, baselines: list[str]) -> dict[str, Any]:
     return answer | {"error": 0.5, "timing": timing(EAGER_US / speedup), "versus": versus}
 
 
-def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer:
+def serve(log: Path, delay: float, die_at: int | None, behave: str, compile_after: int | None) -> MCPServer:
     mcp = MCPServer("scripted-bench")
     device = Lease(1)
+    judged = asyncio.Condition()
     seen = 0
 
     @mcp.tool()
@@ -176,11 +179,16 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
         refuse(problem)
         with log.with_name(f"{log.name}.described").open("a") as file:
             file.write(f"{baselines}\n")
-        compiled = [] if "# no compile" in problem else [{"name": "compile", "timing": timing(COMPILE_US)}]
+        asked = baselines is None or "compile" in baselines
+        async with judged:
+            await judged.wait_for(lambda: not asked or seen >= (compile_after or 0))
+        runs = "# no compile" not in problem
+        compiled = [{"name": "compile", "timing": timing(COMPILE_US)}] if asked and runs else []
+        beside = {"compiles_beside": compile_after is not None}
         return Answer(
             problem_id="p1",
             target=target,
-            device={"target": target, "name": "scripted", "arch": "x86_64", "threads": 2} | PEAKS,
+            device={"target": target, "name": "scripted", "arch": "x86_64", "threads": 2} | PEAKS | beside,
             graph_uri=f"problem://{'uncovered' if '# uncovered' in problem else 'p1'}/graph",
             graph_error=None,
             flops=4096.0,
@@ -192,7 +200,8 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
             parameters=[],
             baselines=[{"name": "eager", "timing": timing(EAGER_US)}, *compiled],
             fair_baseline="eager" if not compiled else "compile",
-            notes=[],
+            unmeasured=[] if asked else ["compile"],
+            notes=[] if runs or not asked else ["compile: torch.compile does not run on this problem: scripted"],
         )
 
     @mcp.resource("problem://{id}/graph")
@@ -229,6 +238,8 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str) -> MCPServer
         entry = {"source": candidate, "fresh": fresh, "baselines": baselines, "pid": os.getpid()}
         with log.open("a") as file:
             file.write(json.dumps(entry) + "\n")
+        async with judged:
+            judged.notify_all()
         if "# no compile" in problem and "compile" in (baselines or []):
             return Answer(**verdict("# verdict: run_error", ["eager"]))
         return Answer(**verdict(kernel_in(candidate), baselines or ["eager"]))
@@ -297,12 +308,13 @@ if __name__ == "__main__":
     parser.add_argument("--die-at", type=int)
     parser.add_argument("--behave", default="well")
     parser.add_argument("--port", type=int, help="serve over HTTP")
+    parser.add_argument("--compile-after", type=int)
     args = parser.parse_args()
     if args.behave == "not start":
         raise SystemExit("scripted: refuses to start")
     if args.behave == "hang":
         signal.pause()
-    bench = serve(args.log, args.delay, args.die_at, args.behave)
+    bench = serve(args.log, args.delay, args.die_at, args.behave, args.compile_after)
     if args.port:
         bench.run("streamable-http", host="127.0.0.1", port=args.port)
     else:

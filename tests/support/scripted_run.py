@@ -20,6 +20,7 @@ from kernel_agent.run import tree
 from kernel_agent.run.events import Event, Progress, TrialJudged
 from kernel_agent.run.journal import Journal, begun
 from kernel_agent.run.types import (
+    Baseline,
     Brief,
     Description,
     Device,
@@ -112,6 +113,11 @@ class InProcessBench:
         self.unprofiled = unprofiled
         self.breaks: str | None = None
         """What fails where the delivered file is tried by itself."""
+
+    async def baselines(
+        self, problem: Problem, names: Sequence[str], on_progress: OnProgress = ignore
+    ) -> tuple[Baseline, ...]:
+        return tuple(Baseline(name, DESCRIPTION.baselines[name]) for name in names)
 
     async def evaluate(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> Evaluation:
         self.judged.append(source)

@@ -111,6 +111,11 @@ class Stage:
         return self._draw.changes
 
     @property
+    def example(self) -> Any:
+        """Arguments as calls get them."""
+        return self._arguments[0]
+
+    @property
     def rotation(self) -> Staged:
         """How its inputs rotate."""
         return {

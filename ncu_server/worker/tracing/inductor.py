@@ -22,7 +22,8 @@ def launches() -> list[str]:
     """
     try:
         cache = private.take("torch._inductor.codecache.PyCodeCache")
-        return [name for module in cache.modules for name in launched(Path(module.__file__).read_text())]
+        files = dict.fromkeys(module.__file__ for module in cache.modules)  # twice what is compiled ahead
+        return [name for file in files for name in launched(Path(file).read_text())]
     except (ImportError, AttributeError, TypeError, OSError):
         return []
 

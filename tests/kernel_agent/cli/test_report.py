@@ -169,7 +169,7 @@ def test_the_account_ranks_says_how_to_use_the_best_and_how_it_was_measured(tmp_
         "best_kernel.py",
         "from best_kernel import ModelNew",
         "it is for inference: it gives no gradients",
-        "measured on EPYC (cpu, zen3, 2 threads): eager PyTorch 1 ms, torch.compile 1 ms, limit 0.08 ms when the run",
+        "measured on EPYC (cpu, zen3, 2 threads): eager PyTorch 1 ms, torch.compile 1 ms, limit 0.08 ms",
         "when the best was confirmed: eager PyTorch 1.1 ms, torch.compile 1.1 ms\n",
         "limit: the bytes moved once at the measured copy speed",
         "confirmed: the speed-up when judged a second time, with new inputs in fresh processes",
