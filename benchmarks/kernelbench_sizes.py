@@ -5,7 +5,8 @@ python -m benchmarks.kernelbench_sizes CHECKOUT [--levels 1 2 3] [--first 5] [--
 
 The reference's own code stands for the candidate, in a candidate's process, through the judge's own stages; only
 authorship is not asked (it is the library's). `idea` is what a model waits for: the description, with eager's time.
-Memory is the device's, all processes together, beyond what was in use before. Each problem's row is kept as soon as it
+W is the peak of one call of the reference; the
+other peak is that of all processes together, beyond what was in use before. Each problem's row is kept as soon as it
 is there, and a second call goes on with those that lack one.
 """
 
@@ -34,6 +35,7 @@ from ncu_server.judge.candidate import Attempt, EvaluateRequest, Objection, open
 from ncu_server.judge.checking import check
 from ncu_server.judge.describe import describe
 from ncu_server.judge.problems import Workshop
+from ncu_server.judge.room import working_bytes
 from ncu_server.sandbox.child import ChildError
 from ncu_server.wire import evaluation
 
@@ -54,13 +56,14 @@ class Row:
     check_s: float
     time_s: float
     peak_bytes: int
+    working_bytes: int
     eager_us: float
     error: float
 
     def cells(self) -> list[str]:
         seconds = [f"{s:.1f}" for s in (self.idea_s, self.verdict_s, self.check_s, self.time_s)]
-        sizes = [f"{size / 2**30:.2f}" for size in (self.input_bytes, self.peak_bytes)]
-        return [self.problem, self.status, sizes[0], *seconds, sizes[1], f"{self.eager_us:,.0f}", self.why]
+        sizes = [f"{size / 2**30:.2f}" for size in (self.input_bytes, self.working_bytes, self.peak_bytes)]
+        return [self.problem, self.status, sizes[0], *seconds, *sizes[1:], f"{self.eager_us:,.0f}", self.why]
 
 
 class Memory:
@@ -102,6 +105,7 @@ class Judged:
     """What is known of a problem so far."""
 
     input_bytes: int = 0
+    working_bytes: int = 0
     idea_s: float = 0.0
     verdict_s: float = 0.0
     check_s: float = 0.0
@@ -124,7 +128,7 @@ async def judged(workshop: Workshop, target: str, text: str, found: Judged) -> N
     request = EvaluateRequest(text + "\n\nModelNew = Model\n", text, target, ("eager",), False, 120.0)
     began = time.monotonic()
     async with workshop.problems.prepared(text, device) as prepared, device.lease.alone():
-        found.input_bytes = prepared.drawn.inputs.spec["bytes"]
+        found.input_bytes, found.working_bytes = prepared.drawn.inputs.spec["bytes"], working_bytes(prepared.drawn)
         with tempfile.TemporaryDirectory(dir=device.work) as nothing_built:
             child = await prepared.candidate(nothing_built)
             with contextlib.closing(child):
@@ -202,7 +206,19 @@ async def main() -> None:
     _keep(args.out, args.target, rows)
 
 
-HEAD = ("problem", "status", "inputs, GiB", "idea, s", "verdict, s", "check, s", "time, s", "peak, GiB", "us", "why")
+HEAD = (
+    "problem",
+    "status",
+    "inputs, GiB",
+    "idea, s",
+    "verdict, s",
+    "check, s",
+    "time, s",
+    "W, GiB",
+    "peak, GiB",
+    "us",
+    "why",
+)
 
 
 def _keep(out: Path, target: str, rows: list[Row]) -> None:

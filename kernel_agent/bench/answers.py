@@ -63,11 +63,14 @@ class EvaluateAnswer:
     stages: JSON = field(default_factory=dict)
 
     def evaluation(self, with_warnings: bool) -> Evaluation:
-        """What a run keeps of it: the remarks, warnings among them where asked for, follow the log.
+        """What a run keeps of it: the remarks, warnings among them where asked for, follow the log. Of values that are
+        too far off it is said which arithmetic they are worthy of: too coarse a rounding is no other mistake.
 
         Raises ServerError where it passed without a time, or without one of eager PyTorch's.
         """
-        log = "\n".join([self.log, *self.notes, *(self.warnings if with_warnings else ())]).strip()
+        remarks = (*self.notes, *(self.warnings if with_warnings else ()))
+        off = self.arithmetic is not None and (self.error or 0.0) > (self.allowed or BOUND)
+        log = "\n".join([self.log, *([self.precision] if off else []), *remarks]).strip()
         errors = tuple(said for said in self.diagnostics if said.severity == "error")
         try:
             found = Evaluation(

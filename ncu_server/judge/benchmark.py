@@ -55,9 +55,8 @@ async def time_candidate(attempt: Attempt) -> Timed:
     names = ["eager", *(n for n in attempt.request.baselines if n != "eager")]
     runs, notes = [], []
     for input_set in prepared.timed:
-        async with prepared.present(input_set):
-            sides = await _sides(attempt, names, input_set)
-            await _stage(attempt, input_set)
+        sides = await _sides(attempt, names, input_set)
+        await _stage(attempt, input_set)
         notes += [note for note in sides.notes if note not in notes]
         names = list(sides.children)
         samples = await _time_case(attempt, input_set, sides, gauge)

@@ -61,7 +61,7 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> Exactness | None
 @contextlib.asynccontextmanager
 async def _blamed_slot(attempt: Attempt, input_set: InputSet) -> AsyncIterator[Shared]:
     with blamed(attempt, input_set.where):
-        async with attempt.prepared.slot(input_set.room) as got:
+        async with attempt.prepared.known(input_set), attempt.prepared.slot(input_set.room) as got:
             yield got
 
 

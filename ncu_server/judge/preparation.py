@@ -16,6 +16,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.judge.input_set import InputSet, Recipe, same_effects
 from ncu_server.judge.plain_values import Kept, Plain, Value, change, kept_note, others, plain_values, replaced
 from ncu_server.judge.problem import PreparedProblem
+from ncu_server.judge.room import require_memory
 from ncu_server.judge.trusted import trusted
 from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.sandbox.shared_memory import Shared, Spec
@@ -40,8 +41,11 @@ async def _prepare(prepared: PreparedProblem, variant: str) -> None:
     drawn = prepared.add(variant, "as drawn")
     drawn.made = await prepared.draw(drawn.inputs, variant)
     first = await prepared.expect(drawn)
+    await require_memory(prepared, drawn)
     async with prepared.present(drawn):
         await _make_more(prepared, variant, drawn, first)
+    for input_set in filter(prepared.forgets, prepared.input_sets):
+        input_set.expected.close()
 
 
 async def _make_more(prepared: PreparedProblem, variant: str, drawn: InputSet, first: Expected) -> None:

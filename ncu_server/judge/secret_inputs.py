@@ -91,8 +91,23 @@ class SecretInputs(ABC):
             if not input_set.users and self.forgets(input_set):
                 input_set.inputs.close()
 
+    @contextlib.asynccontextmanager
+    async def known(self, input_set: InputSet) -> AsyncIterator[InputSet]:
+        """The set with what is expected of it in memory; that of gigabytes is computed for that time."""
+        if input_set.expected.fd < 0:
+            async with self.present(input_set):
+                input_set.expected = Shared("expected")
+                asked = verbs.Expect(input_set.inputs.spec, input_set.effects)
+                answer = await trusted(self.eager, asked, [input_set.inputs, input_set.expected])
+                input_set.expected.seal(answer["stored"])
+        try:
+            yield input_set
+        finally:
+            if self.forgets(input_set):
+                input_set.expected.close()
+
     def forgets(self, input_set: InputSet) -> bool:
-        """Whether inputs are made anew at each use: they are large, and come out the same."""
+        """Whether inputs, and what is expected, are made anew at each use: they are large, and come out the same."""
         return input_set.made is not None and input_set.inputs.on_device and self.remakes and is_giant_set(input_set)
 
     @contextlib.asynccontextmanager

@@ -31,6 +31,9 @@ async def trusted(child: Child, verb: Verb[T], memories: Sequence[Shared]) -> T:
     try:
         return await child.ask(verb, memories, PREPARE_TIMEOUT_S)
     except ChildFault as fault:
+        if fault.kind == "OutOfMemoryError":
+            words = f"the device has too little memory for the problem's own code in {_step(verb)}"
+            raise Refusal(Code.NO_ROOM, f"{words}: {fault.text.split('.')[0]}", "give smaller inputs") from fault
         raise Refusal(Code.BAD_PROBLEM, _sentence(fault, f"in {_step(verb)}")) from fault
     except ChildTimeout:
         sentence = f"the problem needs more than {PREPARE_TIMEOUT_S:.0f} s in {_step(verb)}"

@@ -121,6 +121,11 @@ class ProblemModel:
         """What the device is, in words."""
         return self._device.features()
 
+    def free(self, fds: list[int]) -> int:
+        """Bytes of the device's memory that nobody has; 0 where that is the host's."""
+        self._device.release()
+        return self._device.free_bytes()
+
     def peaks(self, fds: list[int]) -> dict[str, float | None]:
         """What the device reaches: copy bandwidth in GB/s, matrix rates in TFLOP/s."""
         return self._device.peaks()

@@ -145,6 +145,11 @@ class Features(Verb[list[str]]):
 
 
 @dataclass(frozen=True)
+class Free(Verb[int]):
+    """Bytes of the device's memory that nobody has; 0 where that is the host's."""
+
+
+@dataclass(frozen=True)
 class Peaks(Verb[dict[str, float | None]]):
     """What the device reaches, by the names of wire.evaluation.Peaks."""
 

@@ -95,6 +95,10 @@ class Cpu:
         """Give back the memory that has been freed."""
         allocator.release()
 
+    def free_bytes(self) -> int:
+        """The host's memory is not planned."""
+        return 0
+
     def trim(self) -> None:
         """What is freed here goes back by itself, but for what is used again."""
 
@@ -192,6 +196,10 @@ class Cuda:
 
     def release(self) -> None:
         torch.cuda.empty_cache()
+
+    def free_bytes(self) -> int:
+        """What no process has of the device's memory."""
+        return int(torch.cuda.mem_get_info()[0])
 
     def trim(self) -> None:
         """Give back what is free, where it is gigabytes."""

@@ -1,9 +1,12 @@
 """What is allowed of an error, and which arithmetic it is worthy of."""
 
+from typing import get_args
+
 import pytest
 
 from ncu_server.rules import precision
 from ncu_server.rules.precision import Exactness, Precision, coarsest, joined, widened, worthy
+from ncu_server.wire import evaluation
 
 FLOAT32: Precision = {
     "dtype": "float32",
@@ -77,3 +80,7 @@ def test_the_worst_share_and_the_coarsest_arithmetic_stand_for_all() -> None:
 @pytest.mark.parametrize(("length", "mixed", "low", "high"), [(65536, 0.0, 60, 160), (65536, 1.0, 140, 260)])
 def test_a_loop_over_a_long_sum_errs_tens_of_epsilons(length: int, mixed: float, low: float, high: float) -> None:
     assert low < precision.sequential(length, 16, mixed) * 2.0**23 < high
+
+
+def test_the_names_on_the_wire_are_those_of_the_table() -> None:
+    assert get_args(precision.Name) == get_args(evaluation.Arithmetic) == tuple(precision.BY_NAME)
