@@ -1,7 +1,7 @@
 """KernelBench's own sizes before the judge: each reference described, checked and timed against itself.
 
 python -m benchmarks.kernelbench_sizes CHECKOUT [--levels 1 2 3] [--first 5] [--every 5] [--only LEVEL/ID ...]
-    [--target T] [--limit-s N] [--budget-s N] [--out DIR]
+    [--at-once N] [--target T] [--limit-s N] [--budget-s N] [--out DIR]
 
 The reference's own code stands for the candidate, in a candidate's process, through the judge's own stages; only
 authorship is not asked (it is the library's). `idea` is what a model waits for: the description, with eager's time.
@@ -196,13 +196,18 @@ async def main() -> None:
         contextlib.closing(Workshop(Path(cache))) as workshop,
         Memory(workshop.machine.device(args.target).probe.uuid).watched() as memory,
     ):
-        for path in [one for one in paths if _name(one) not in done]:
-            if time.monotonic() - began > args.budget_s:
-                break
-            rows.append(await row(workshop, args.target, path, args.limit_s, memory))
-            with kept.open("a") as file:
-                file.write(json.dumps(asdict(rows[-1])) + "\n")
-            print(" | ".join(rows[-1].cells()), flush=True)
+        room = asyncio.Semaphore(args.at_once)
+
+        async def one(path: Path) -> None:
+            async with room:
+                if time.monotonic() - began > args.budget_s:
+                    return
+                rows.append(await row(workshop, args.target, path, args.limit_s, memory))
+                with kept.open("a") as file:
+                    file.write(json.dumps(asdict(rows[-1])) + "\n")
+                print(" | ".join(rows[-1].cells()), flush=True)
+
+        await asyncio.gather(*(one(path) for path in paths if _name(path) not in done))
     _keep(args.out, args.target, rows)
 
 
@@ -244,6 +249,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=5)
     parser.add_argument("--every", type=int, default=5)
     parser.add_argument("--only", nargs="+", default=[], metavar="LEVEL/ID")
+    parser.add_argument("--at-once", type=int, default=1, help="problems; their peak is then that of all together")
     parser.add_argument("--target", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--limit-s", type=float, default=120.0)
     parser.add_argument("--budget-s", type=float, default=3600.0)
