@@ -114,7 +114,7 @@ class Judged:
     error: float = 0.0
 
 
-async def _quiet(_: str) -> None:
+async def _quiet(_: str, **more: object) -> None:
     pass
 
 

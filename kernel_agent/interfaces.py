@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernel_agent.run.types import Baseline, Brief, Evaluation, Idea, ModuleCheck, Problem, Profile, Trial
+from kernel_agent.run.brief import Brief
+from kernel_agent.run.types import Baseline, Evaluation, Idea, ModuleCheck, Problem, Profile, Trial
 from rag import Answer, Situation
 
 

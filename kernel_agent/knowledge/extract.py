@@ -7,8 +7,9 @@ from typing import Any, cast
 
 from kernel_agent.knowledge.situation import bottleneck, limited_by, operators_of
 from kernel_agent.run import tree
+from kernel_agent.run.brief import Brief
 from kernel_agent.run.tree import Run
-from kernel_agent.run.types import Brief, Evaluation, Idea, Interval, Status, Trial, digest
+from kernel_agent.run.types import Evaluation, Idea, Interval, Status, Trial, digest
 from kernel_agent.targets import target_of
 from rag.experience.ledger import EAGER, Experience, Failure, Gain, Verdict
 from rag.retrieval.plan import families_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kernel_agent.run.types import JSON, Brief, Description, Idea, Problem, Profile
+from kernel_agent.run.brief import Brief
+from kernel_agent.run.types import JSON, Description, Idea, Problem, Profile
 from kernel_agent.targets import target_of
 from rag.retrieval.plan import DEPTHWISE, Situation, families_of, operators_in
 

@@ -11,18 +11,8 @@ from typing import Any
 
 from kernel_agent.knowledge.render import experience_text
 from kernel_agent.prompts import line
-from kernel_agent.run.types import (
-    JSON,
-    Brief,
-    Description,
-    Evaluation,
-    Idea,
-    Outcome,
-    Profile,
-    Timing,
-    baseline_title,
-    baseline_titles,
-)
+from kernel_agent.run.brief import Brief, Outcome
+from kernel_agent.run.types import JSON, Description, Evaluation, Idea, Profile, Timing, baseline_title, baseline_titles
 from kernel_agent.targets import target_of
 
 HOT_LINES, RULES, LAUNCHES = 6, 3, 8

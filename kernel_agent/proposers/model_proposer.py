@@ -13,7 +13,8 @@ from kernel_agent.llm.model import Model, NotRecorded, Role, Talk
 from kernel_agent.prompts.brief import facts, outcomes
 from kernel_agent.prompts.log_excerpt import excerpt, shortened
 from kernel_agent.replies import SCHEMA, Proposed, read_ideas, read_module
-from kernel_agent.run.types import Brief, Evaluation, Idea, Status, Trial, digest
+from kernel_agent.run.brief import Brief
+from kernel_agent.run.types import Evaluation, Idea, Status, Trial, digest
 from kernel_agent.targets import target_of
 
 MEANINGS = {

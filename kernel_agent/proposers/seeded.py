@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from kernel_agent.interfaces import Proposer
 from kernel_agent.run import tree
-from kernel_agent.run.types import Brief, Evaluation, Idea, Trial
+from kernel_agent.run.brief import Brief
+from kernel_agent.run.types import Evaluation, Idea, Trial
 
 
 @dataclass(frozen=True, slots=True)

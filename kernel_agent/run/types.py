@@ -10,9 +10,6 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal
 
-from rag import Passage
-from rag.experience.ledger import Experience
-
 JSON = Mapping[str, Any]
 Comparison = Literal["faster", "slower", "inconclusive"]
 
@@ -359,54 +356,3 @@ class Description:
         """Eager, and the fastest mode of torch.compile where one runs: what a winner is held against."""
         modes = [name for name in self.baselines if name != "eager"]
         return ("eager", *sorted(modes, key=lambda name: self.baselines[name].median_us)[:1])
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A sibling's or ancestor's idea and what became of it; the status is None while it is being tried.
-
-    `speedup` is over eager PyTorch, `gain` over the kernel that the idea departs from, if any; `predicted` was promised
-    over the latter, else the former. `gist` says how it was to be done, `remark` why it failed or what limits it.
-    """
-
-    title: str
-    status: Status | None
-    speedup: float | None
-    remark: str = ""
-    gain: float | None = None
-    predicted: float | None = None
-    gist: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SecondParent:
-    """What a parent is crossed with: a passed trial of another idea."""
-
-    trial: Trial
-    idea: Idea
-    evaluation: Evaluation
-
-
-@dataclass(frozen=True, slots=True)
-class Brief:
-    """All that a proposer may know when it thinks about one parent in one round."""
-
-    problem: Problem
-    description: Description
-    round: int
-    parent: Trial
-    parent_idea: Idea | None
-    parent_evaluation: Evaluation | None
-    siblings: tuple[Outcome, ...] = ()
-    ancestors: tuple[Outcome, ...] = ()
-    passages: tuple[Passage, ...] = ()
-    retrieval_mode: str = "none"
-    parent_profile: Profile | None = None
-    served: tuple[str, ...] = ()
-    second_parent: SecondParent | None = None
-    repair_history: tuple[Outcome, ...] = ()
-    """For a repair: what became of the earlier versions of the same implementation."""
-    advice: tuple[str, ...] = ()
-    """What rules say of the problem's operators."""
-    experiences: tuple[Experience, ...] = ()
-    """For ideas: what earlier runs measured where the same kind of work was limited by the same thing."""

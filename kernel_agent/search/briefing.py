@@ -13,8 +13,9 @@ from kernel_agent.interfaces import Library
 from kernel_agent.knowledge.extract import fitting
 from kernel_agent.knowledge.situation import operators_of, situation
 from kernel_agent.prompts.advice import chosen, rules
+from kernel_agent.run.brief import Brief, Outcome, SecondParent
 from kernel_agent.run.tree import SEEDING, Asked, Run, chain, lineage, reference, values
-from kernel_agent.run.types import Brief, Evaluation, Idea, Outcome, Profile, SecondParent, Status, Trial, digest
+from kernel_agent.run.types import Evaluation, Idea, Profile, Status, Trial, digest
 from kernel_agent.search.selection import profiled
 from rag import Situation
 

@@ -15,6 +15,7 @@ from kernel_agent.delivery import delivered
 from kernel_agent.errors import BudgetSpent, Unprofiled, Unusable
 from kernel_agent.interfaces import Bench, Library, OnProgress, Proposer, Stage
 from kernel_agent.run import tree
+from kernel_agent.run.brief import Brief
 from kernel_agent.run.budget import Budget
 from kernel_agent.run.events import (
     Confirmed,
@@ -34,7 +35,7 @@ from kernel_agent.run.events import (
 )
 from kernel_agent.run.journal import Journal
 from kernel_agent.run.tree import Confirmation, Delivered, Diagnosis, EvaluationRecord, Ideas, Record, Run, Unwritten
-from kernel_agent.run.types import Brief, Delivery, Evaluation, Idea, Status, Trial
+from kernel_agent.run.types import Delivery, Evaluation, Idea, Status, Trial
 from kernel_agent.search import novelty, selection, tuning
 from kernel_agent.search.briefing import Briefs, asked_again
 from kernel_agent.search.compiled_times import CompiledTimes

@@ -17,10 +17,11 @@ import pytest
 from kernel_agent import KernelAgent
 from kernel_agent.errors import BudgetSpent, KernelAgentError, ServerError, Unavailable, UsageError
 from kernel_agent.proposers.seeded import Seeded
+from kernel_agent.run.brief import Brief
 from kernel_agent.run.events import Confirmed, Event, Notice, RunOpened, RunStarted, TrialJudged
 from kernel_agent.run.journal import FILE, Journal, begun, read
 from kernel_agent.run.tree import Run
-from kernel_agent.run.types import Brief, Idea
+from kernel_agent.run.types import Idea
 from kernel_agent.search.briefing import brief
 from kernel_agent.settings import load_settings, provider_of, rows
 from tests.support.edits import edit

@@ -17,11 +17,11 @@ from kernel_agent.bench.client import BenchClient
 from kernel_agent.errors import Unprofiled
 from kernel_agent.interfaces import OnProgress, ignore
 from kernel_agent.run import tree
+from kernel_agent.run.brief import Brief
 from kernel_agent.run.events import Event, Progress, TrialJudged
 from kernel_agent.run.journal import Journal, begun
 from kernel_agent.run.types import (
     Baseline,
-    Brief,
     Description,
     Device,
     Evaluation,

@@ -15,7 +15,8 @@ from kernel_agent.proposers.templates.genes import Genes, Space
 from kernel_agent.proposers.templates.graph import HELP
 from kernel_agent.proposers.templates.program import program_of
 from kernel_agent.proposers.templates.targets import TARGETS
-from kernel_agent.run.types import Brief, Description, Evaluation, Idea, Outcome, Trial, digest
+from kernel_agent.run.brief import Brief, Outcome
+from kernel_agent.run.types import Description, Evaluation, Idea, Trial, digest
 
 CURIOSITY = 0.02  # what an untried first choice promises, as a logarithm of speed: 2 %; later choices promise less
 FAILED = log(0.5)  # what a failure counts for, as a logarithm of speed

@@ -29,7 +29,7 @@ def sharper(inputs: list[Any], generator: torch.Generator) -> list[Any]:
     def pull(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.numel() < 2 or ordered(tensor) or symmetric(tensor):
             return tensor
-        if not (ends := _ends(tensor)):
+        if not (ends := finite_ends(tensor)):
             return tensor
         pivot, made = min(max(0.0, ends[0]), ends[1]), torch.empty_like(tensor, memory_format=torch.contiguous_format)
         rows = tensor.reshape(len(tensor), -1)
@@ -58,10 +58,12 @@ def _parts(rows: torch.Tensor) -> Iterator[tuple[slice, slice]]:
             yield slice(i, i + height), slice(j, j + PART)
 
 
-def _ends(tensor: torch.Tensor) -> tuple[float, float] | None:
-    """The least and the largest finite number; None where there is none."""
+def finite_ends(tensor: torch.Tensor) -> tuple[float, float] | None:
+    """The least and the largest finite number, by parts: a mask of gigabytes is several times as large as a list of
+    places. None where there is none. Complex numbers are pairs of floats."""
     found = []
-    for part in tensor.reshape(-1).split(PART):
+    for some in real(tensor).reshape(-1).split(PART):
+        part = some.float() if some.element_size() == 1 else some
         if (numbers := part[torch.isfinite(part)]).numel():
             found.append((float(numbers.min()), float(numbers.max())))
     return (min(low for low, _ in found), max(high for _, high in found)) if found else None

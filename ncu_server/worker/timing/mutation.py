@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from ncu_server.sandbox.shared_memory import Spec, TensorLayout
+from ncu_server.worker.checking.tolerance import finite
 from ncu_server.worker.tensors import placed, real
-from ncu_server.worker.timing.input_sets import ordered, symmetric
+from ncu_server.worker.timing.input_sets import finite_ends, ordered, symmetric
 
 LEAST = 0.75  # of the factors
 PIECE, SPREAD = 1 << 22, 1 << 20  # floats that find their factors in one place, and how many places there are
@@ -99,11 +100,10 @@ def filled(base: torch.Tensor, place: int, factors: Factors, step: int = 1) -> F
 def _drawn_in(base: torch.Tensor, salt: int, factors: Factors, step: int) -> Fill | None:
     values = _flat(base)[::step].contiguous()
     narrow = values.element_size() == 1  # for floats of one byte torch has no arithmetic
-    numbers = real(base).float() if narrow else real(base)
-    finite = torch.isfinite(numbers)
-    if not (some := numbers[finite]).numel() or (low := float(some.min())) == (high := float(some.max())):
+    if not (ends := finite_ends(base)) or ends[0] == ends[1]:
         return None
-    pivot, stride, clamps = min(max(0.0, low), high), max(1, len(values) // FEW), bool(finite.all())
+    low, high = ends
+    pivot, stride, clamps = min(max(0.0, low), high), max(1, len(values) // FEW), finite([real(base)])
 
     def fill(tensor: torch.Tensor, nonce: int | None, alike: bool) -> None:
         out, dtype = _flat(tensor)[::step], torch.float32 if narrow else values.dtype

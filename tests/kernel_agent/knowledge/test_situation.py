@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 
 from kernel_agent.knowledge.situation import situation
-from kernel_agent.run.types import Brief, Description, Device, Idea, Outcome, Problem, Profile, Status, Trial
+from kernel_agent.run.brief import Brief, Outcome
+from kernel_agent.run.types import Description, Device, Idea, Problem, Profile, Status, Trial
 from rag.documents.page import LANGUAGES
 
 

@@ -7,7 +7,8 @@ import pytest
 from kernel_agent.prompts import render
 from kernel_agent.prompts.advice import chosen, rules
 from kernel_agent.prompts.brief import facts
-from kernel_agent.run.types import Brief, Problem, Trial
+from kernel_agent.run.brief import Brief
+from kernel_agent.run.types import Problem, Trial
 from tests.support.scripted_run import DESCRIPTION
 
 OUTSIDE = "stand at hundreds to thousands"

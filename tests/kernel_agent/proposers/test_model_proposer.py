@@ -27,19 +27,17 @@ from kernel_agent.llm.openai_compatible import Endpoint
 from kernel_agent.prompts.brief import TRIED, facts, operators
 from kernel_agent.proposers.model_proposer import REPAIRS, ModelProposer
 from kernel_agent.replies import read_ideas, read_module
+from kernel_agent.run.brief import Brief, Outcome, SecondParent
 from kernel_agent.run.rows import text_of
 from kernel_agent.run.types import (
-    Brief,
     Description,
     Device,
     Diagnostic,
     Evaluation,
     Idea,
     Interval,
-    Outcome,
     Problem,
     Profile,
-    SecondParent,
     Status,
     Timing,
     Trial,

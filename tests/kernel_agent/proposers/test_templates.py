@@ -23,8 +23,9 @@ import tvm_ffi.libinfo
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates import Templates
 from kernel_agent.proposers.templates.strides import broadcast, compose, normal, split
+from kernel_agent.run.brief import Brief, Outcome
 from kernel_agent.run.tree import own_title
-from kernel_agent.run.types import Brief, Description, Device, Idea, Outcome, Problem, Status, Trial
+from kernel_agent.run.types import Description, Device, Idea, Problem, Status, Trial
 from rag.documents.page import parse
 from tests.support.edits import edit
 from tests.support.paths import ROOT

@@ -13,6 +13,7 @@ from kernel_agent import interfaces
 from kernel_agent.errors import BudgetSpent, ServerError
 from kernel_agent.knowledge.situation import situation
 from kernel_agent.run import tree
+from kernel_agent.run.brief import Brief
 from kernel_agent.run.events import (
     Confirmed,
     Event,
@@ -26,7 +27,7 @@ from kernel_agent.run.events import (
 )
 from kernel_agent.run.gain import factor
 from kernel_agent.run.journal import Journal, read
-from kernel_agent.run.types import Brief, Evaluation, Idea, Problem, Profile, Trial
+from kernel_agent.run.types import Evaluation, Idea, Problem, Profile, Trial
 from kernel_agent.search import briefing, selection
 from kernel_agent.search.loop import Search
 from rag import Answer, Library, Passage, Situation
