@@ -13,16 +13,16 @@ WRONG = {
 
 
 def test_values_that_are_too_far_off_are_said_to_be_of_which_arithmetic() -> None:
-    kept = parse(EvaluateAnswer, WRONG).evaluation(with_leads=False)
+    kept = parse(EvaluateAnswer, WRONG).evaluation(with_warnings=False)
     assert kept.log.splitlines() == [WRONG["log"], WRONG["precision"]]
     assert (kept.error, kept.allowed, kept.arithmetic) == (6800, 3200, "bf16")
 
 
 def test_of_another_fault_the_arithmetic_is_not_said() -> None:
     for change in ({"error": 3.0}, {"arithmetic": None}, {"error": None}):
-        assert parse(EvaluateAnswer, WRONG | change).evaluation(with_leads=False).log == WRONG["log"]
+        assert parse(EvaluateAnswer, WRONG | change).evaluation(with_warnings=False).log == WRONG["log"]
 
 
 def test_where_an_answer_does_not_say_what_is_allowed_it_is_64_units() -> None:
     old = {name: WRONG[name] for name in ("status", "log", "error")}
-    assert parse(EvaluateAnswer, old).evaluation(with_leads=False).allowed == 64
+    assert parse(EvaluateAnswer, old).evaluation(with_warnings=False).allowed == 64
