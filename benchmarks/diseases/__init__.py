@@ -92,7 +92,7 @@ class Disease:
         if self.trouble is not None and self.trouble not in found:
             said.append(f"{self.trouble} is not among {sorted(found)}")
         if self.line and self.trouble in found and (blamed := found[self.trouble]) != self.line:
-            said.append(f"line {blamed} is blamed, {self.line} is to blame")
+            said.append(f"the candidate's line {blamed} is blamed, {self.line} is to blame")
         if self.inlined and (caller := _hottest_caller(digest)) != self.line:
             said.append(f"the hottest line is called from {caller}, not from {self.line}")
         return said
