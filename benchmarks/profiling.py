@@ -73,7 +73,8 @@ async def diagnosed(client: Client, disease: Disease, faults: Faults, kept: Path
     took = time.monotonic() - began
     row = (answer.get("profiles") or [{}])[0]
     report = row.get("report") or {}
-    faults.unless(report.get("rung") == "counters", f"{disease.name}: read from counters {answer.get('refused', '')}")
+    refused = answer.get("refused") or ""
+    faults.unless(report.get("rung") == "counters", f"{disease.name}: read from counters in {took:.1f} s {refused}")
     if not report.get("digest"):
         print(json.dumps(answer)[:3000])
         return [disease.name, str(row.get("status")), "", "", "", f"{took:.1f}"]
@@ -110,7 +111,8 @@ def _held(disease: Disease, digest: dict[str, Any], report: dict[str, Any], faul
     faults.unless(digest["hot_lines"] and digest["hot_lines"][0]["file"], f"{disease.name}: hot lines have a file")
     faults.unless(digest["clock_ghz"], f"{disease.name}: clock {digest['clock_ghz']} GHz")
     faults.unless(not any(NO_WALLS in note for note in report["notes"]), f"{disease.name}: behind walls")
-    faults.unless(not digest["missing"], f"{disease.name}: missing {[m['metric'] for m in digest['missing']]}")
+    missing = [m["metric"] for m in digest["missing"]]
+    faults.unless(not missing, f"{disease.name}: counters that are missing: {missing or 'none'}")
 
 
 async def costs(client: Client) -> list[dict[str, Any]]:

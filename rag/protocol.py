@@ -30,8 +30,11 @@ MOST_BYTES = 4 << 20
 
 
 def serve_stdio(mcp: MCPServer[Any]) -> None:
-    """Answer one client until it closes stdin."""
-    anyio.run(_serve, mcp)
+    """Answer one client until it closes stdin, or reads no more."""
+    try:
+        anyio.run(_serve, mcp)
+    except* BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in stdout's buffer has no reader
 
 
 async def _serve(mcp: MCPServer[Any]) -> None:

@@ -1,7 +1,8 @@
 """Kernels that are each made to have one disease, with the problem that each is for and what a digest should say of it.
 
 A kernel is a file of `kernels/`. Those called healthy are good ones; what is wrong with the others is marked with
-`// here` where a line is to blame. `python -m benchmarks.diseases` profiles them on a card.
+`// here` where a line is to blame, at its end or alone above it. `python -m benchmarks.diseases` profiles them on
+a card.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KERNELS = Path(__file__).parent / "kernels"
+MARK = "// here"
 
 PROBLEM = """
 import torch, torch.nn as nn
@@ -76,8 +78,8 @@ class Disease:
     @property
     def line(self) -> int | None:
         """The line of the candidate that is to blame."""
-        marked = [n for n, text in enumerate(self.candidate.splitlines(), 1) if text.endswith("// here")]
-        return marked[0] if marked else None
+        lines = enumerate(self.candidate.splitlines(), 1)
+        return next((n + (text.strip() == MARK) for n, text in lines if text.endswith(MARK)), None)
 
     def faults(self, digest: dict[str, object]) -> list[str]:
         """What a digest (as JSON) says otherwise than it should, a sentence each."""
@@ -90,7 +92,7 @@ class Disease:
         if self.trouble is not None and self.trouble not in found:
             said.append(f"{self.trouble} is not among {sorted(found)}")
         if self.line and self.trouble in found and (blamed := found[self.trouble]) != self.line:
-            said.append(f"line {blamed} is blamed, {self.line} is to blame")
+            said.append(f"the candidate's line {blamed} is blamed, {self.line} is to blame")
         if self.inlined and (caller := _hottest_caller(digest)) != self.line:
             said.append(f"the hottest line is called from {caller}, not from {self.line}")
         return said

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ncu_server.errors import Code, Refusal
-from ncu_server.machine.lease import Progress
+from ncu_server.machine.lease import Lease, Progress
 from ncu_server.profiler import ncu, reports
 from ncu_server.profiler.facts import KernelFacts
 from ncu_server.sandbox.supervisor import OVER, Supervisor
@@ -55,6 +55,7 @@ def program() -> str:
 
 async def collect(
     supervisor: Supervisor,
+    lease: Lease,
     selection: ncu.Selection,
     target: Sequence[str],
     place: Path,
@@ -62,7 +63,7 @@ async def collect(
     timeout_s: float,
     progress: Progress,
 ) -> Collected:
-    """Profile `target`; the report lies in `place`.
+    """Profile `target`, alone on the device; the report lies in `place` and is read once the device is free again.
 
     Raises Refusal for what is neither the target's fault nor its caller's choice of launches: no ncu, counters denied
     or busy, a lock held, a report that cannot be read, TOOK_TOO_LONG.
@@ -75,14 +76,15 @@ async def collect(
         if said := heard.feed(part):
             words.put_nowait(said)
 
-    speaking = asyncio.create_task(_speak(words, progress))
-    try:
-        ended = await supervisor.run(line, timeout_s, hear, merged=True)
-    except TimeoutError:
-        reason = f"profiling took longer than {timeout_s:.0f} s"
-        raise Refusal(Code.TOOK_TOO_LONG, reason, "raise timeout_s, or ask for detail basic") from None
-    finally:
-        speaking.cancel()
+    async with lease.alone(progress):
+        speaking = asyncio.create_task(_speak(words, progress))
+        try:
+            ended = await supervisor.run(line, timeout_s, hear, merged=True)
+        except TimeoutError:
+            reason = f"profiling took longer than {timeout_s:.0f} s"
+            raise Refusal(Code.TOOK_TOO_LONG, reason, "raise timeout_s, or ask for detail basic") from None
+        finally:
+            speaking.cancel()
     heard.end()
     if refusal := heard.refusal():
         raise refusal

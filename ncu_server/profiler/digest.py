@@ -111,7 +111,7 @@ def _bound(kernel: KernelFacts, light: SpeedOfLight, wrong: set[str]) -> tuple[B
     if (light.dram_pct or 0) >= NEAR_PCT and not wasted:
         return "near the limit", f"DRAM is busy {light.dram_pct:.0f} % of the time and no traffic is wasted"
     if compute >= NEAR_PCT and _is_needed(light.compute_unit, kernel, wrong):
-        return "near the limit", f"the {light.compute_unit} is busy {compute:.0f} %"
+        return "near the limit", f"compute {compute:.0f} % of peak; busiest: {light.compute_unit}"
     if most < BUSY_PCT:
         return "latency", f"no unit is busy: {of_peak}"
     unit = light.compute_unit if compute > memory else light.memory_unit

@@ -107,8 +107,8 @@ def _sum(counts: list[OpcodeFact]) -> OpcodeFact:
 
 
 def worst(lines: list[LineFact], weight: Callable[[LineFact], float]) -> LineFact | None:
-    """The line that has most; None where none has any."""
-    most = max(lines, key=weight, default=None)
+    """The line that has most, of equal ones the first of the file; None where none has any."""
+    most = max(lines, key=lambda line: (weight(line), -(line.line or 0)), default=None)
     return most if most is not None and weight(most) > 0 else None
 
 

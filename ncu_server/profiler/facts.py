@@ -40,6 +40,7 @@ class LineFact(BaseModel):
     """What was sampled and counted at a line; file and line are null where the instruction stands for itself.
 
     `executed` counts instructions by warp, `threads` by thread; `opcodes` are by the opcode with its suffixes.
+    `lanes_lost` and `barrier_waits` lie where they are caused, as `ncu_server.profiler.causes` has it.
     """
 
     file: str | None
@@ -55,6 +56,8 @@ class LineFact(BaseModel):
     shared_wavefronts: int = 0
     shared_ideal: int = 0
     local_sectors: int = 0
+    lanes_lost: int = 0
+    barrier_waits: int = 0
     stalls: dict[str, int] = {}
 
 

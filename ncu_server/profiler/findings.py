@@ -77,11 +77,13 @@ def _uncoalesced(kernel: KernelFacts, where: Where) -> Iterator[Finding]:
     known = kernel.metrics
     excess = use_of_memory(known).global_excess_pct
     each = ratio(value(known, "load_sectors"), value(known, "load_requests"))
+    stored = ratio(value(known, "store_sectors"), value(known, "store_requests"))
     if excess is None and each is not None and each > IDEAL_SECTORS:
         yield Finding(trouble="uncoalesced", words=f"a global load touches {each:.1f} sectors of {SECTOR} bytes")
     elif excess is not None and excess >= WASTE_PCT and matters(known, "memory_pct", *TRAFFIC):
         words = f"{excess:.0f} % of the sectors that global loads and stores move are not needed (uncoalesced)"
-        words += f"; a load touches {each:.1f} sectors" if each else ""
+        kind, most = max(("load", each or 0.0), ("store", stored or 0.0), key=lambda found: found[1])
+        words += f"; a {kind} touches {most:.1f} sectors" if most else ""
         blamed = worst(kernel.lines, lambda r: r.global_sectors - r.global_ideal)
         yield Finding(trouble="uncoalesced", words=words, place=place(blamed, where))
 
@@ -133,7 +135,7 @@ def _divergence(kernel: KernelFacts, where: Where) -> Iterator[Finding]:
     lanes = value(known, "active_lanes")
     if lanes is not None and lanes < FEW_LANES:
         words = f"on average {lanes:.0f} of {FULL_LANES} threads of a warp take part in an instruction"
-        blamed = worst(kernel.lines, lambda r: FULL_LANES * r.executed - r.threads if r.threads else 0)
+        blamed = worst(kernel.lines, lambda r: r.lanes_lost)
         yield Finding(trouble="divergence", words=words, place=place(blamed, where))
 
 
@@ -141,7 +143,7 @@ def _barriers(kernel: KernelFacts, where: Where) -> Iterator[Finding]:
     known = kernel.metrics
     share, fed = stalled_pct(known, "barrier"), (value(known, "tensor_pct") or 0.0) >= FED_PCT
     if share is not None and share >= BARRIER_PCT and not fed:
-        blamed = worst(kernel.lines, lambda r: r.stalls.get("barrier", 0))
+        blamed = worst(kernel.lines, lambda r: r.barrier_waits)
         words = f"warps wait {share:.0f} % of their time for others at a barrier"
         yield Finding(trouble="barriers", words=words, place=place(blamed, where))
 

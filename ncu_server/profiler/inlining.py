@@ -1,7 +1,8 @@
-"""Which line of a kernel's own file an instruction of a header was inlined into, by the cubins that a report holds.
+"""Which line of a kernel's own file an inlined instruction comes from, by the cubins that a report holds.
 
-NVIDIA's reader tells the innermost line alone. The chain of calls stands in the cubin's line table, which
-`nvdisasm -gi` prints. ncu writes the cubin into a report as it is (seen in reports of 2025.3).
+NVIDIA's reader tells one line alone: of a header's code the header's or the caller's, of a function of the kernel's own
+file the line that calls it (seen in reports of 2025.3). The chain of calls stands in the cubin's line table, which
+`nvdisasm -gi` prints. ncu writes the cubin into a report as it is.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ CODE = re.compile(r"\s*/\*([0-9a-f]+)\*/\s+\S")
 
 
 def callers(report: bytes, nvdisasm: str) -> dict[str, dict[int, Place]]:
-    """By kernel (mangled) and offset of an instruction, the line that it was inlined into; what cannot be read is
-    left out."""
+    """By kernel (mangled) and offset of an instruction that was inlined, the innermost line of the kernel's own file;
+    what cannot be read is left out."""
     found: dict[str, dict[int, Place]] = {}
     for cubin in cubins(report):
         if LINES in cubin and len(cubin) <= MOST_BYTES:
@@ -77,7 +78,7 @@ def callers_in(listing: str) -> dict[str, dict[int, Place]]:
 
 
 def _caller(frames: list[Place]) -> Place | None:
-    """The innermost frame of the kernel's own file, where the line itself stands in another."""
-    if not frames or frames[0][0] == frames[-1][0]:
+    """The innermost frame of the kernel's own file, where anything was inlined."""
+    if len(frames) < 2:
         return None
     return next(frame for frame in frames if frame[0] == frames[-1][0])

@@ -93,12 +93,12 @@ async def command(
     if not line or any("\0" in word for word in line):
         raise Refusal(Code.BAD_ARGUMENT, "command is a list of words, the program first", "no shell reads it")
     device = machine.device("cuda")
-    async with workplace(device.work) as place, device.lease.alone(progress):
+    async with workplace(device.work) as place:
         await progress("starting ncu")
         began = time.monotonic()
         environment = scrubbed(os.environ) | {"TMPDIR": str(place)}
         supervisor = Supervisor(Path(folder) if folder else place, None, environment)
-        got = await collect.collect(supervisor, selection, line, place, True, timeout_s, progress)
+        got = await collect.collect(supervisor, device.lease, selection, line, place, True, timeout_s, progress)
         if got.raw is None or not got.kernels:
             raise got.nothing
         about = _about(device, got, selection, None)
@@ -158,16 +158,16 @@ async def _climb(batch: Batch, jobs: list[process.Job], refused: Refusal | None)
         batch.step_down("counters", refused)
         batch.step_down("timeline", refused)
         return await _compiled(batch, jobs)
-    async with batch.device.lease.alone(batch.progress):
-        try:
-            return await _counted(batch, jobs)
-        except Refusal as refusal:
-            batch.step_down("counters", refusal)
-        try:
-            problem, around = batch.request.problem, batch.environment
+    try:
+        return await _counted(batch, jobs)
+    except Refusal as refusal:
+        batch.step_down("counters", refusal)
+    try:
+        problem, around = batch.request.problem, batch.environment
+        async with batch.device.lease.alone(batch.progress):
             return await fallbacks.timeline(batch.device, around, problem, jobs, batch.progress)
-        except Refusal as refusal:
-            batch.step_down("timeline", refusal)
+    except Refusal as refusal:
+        batch.step_down("timeline", refusal)
     return await _compiled(batch, jobs)
 
 
@@ -214,7 +214,8 @@ async def _run(
     line = process.prepare(place, request.problem, inside, jobs, batch.device.target.warms_up)
     selection = replace(request.selection, count=request.selection.count * len(jobs))
     supervisor = Supervisor(place, outside, process.environment(batch.environment, place))
-    return await collect.collect(supervisor, selection, line, place, False, request.timeout_s, batch.progress)
+    lease, progress = batch.device.lease, batch.progress
+    return await collect.collect(supervisor, lease, selection, line, place, False, request.timeout_s, progress)
 
 
 async def _part(

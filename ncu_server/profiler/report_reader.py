@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ncu_server.compiler.sass import mnemonic_of
-from ncu_server.profiler import inlining
+from ncu_server.profiler import causes, inlining
 
 MOST_LINES, MOST_KERNELS, TEXT = 300, 200, 160
 SAMPLES = "smsp__pcsamp_sample_count"
@@ -26,6 +26,7 @@ STALLED = "smsp__pcsamp_warps_issue_stalled_"
 COUNTED = {
     "samples": SAMPLES,
     "executed": "inst_executed",
+    "active": "thread_inst_executed",
     "threads": "thread_inst_executed_true",
     "global_sectors": "memory_l2_theoretical_sectors_global",
     "global_ideal": "memory_l2_theoretical_sectors_global_ideal",
@@ -139,14 +140,17 @@ def _lines(action: Any, callers: dict[int, inlining.Place]) -> list[dict[str, An
             for address, value in _instances(action, metric):
                 stalls[address][metric.removeprefix(STALLED)] += value
     sources = Sources(action)
+    _lay_to_causes(sources, counts, stalls)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for address in sorted(counts):
         place, caller = sources.place(address), callers.get(address - sources.begin)
+        if caller is not None and caller[0] == place[0]:  # the reader tells the outer line of what is of the same file
+            place, caller = (*caller, sources.text(*caller)), None
         row = rows.get((*place, caller))
         if row is None:
             file, line, text = place
             row = {"file": file, "line": line, "text": text, "stalls": Counter(), "opcodes": {}}
-            row["called_from"] = _caller(sources, file, caller)
+            row["called_from"] = _caller(sources, caller)
             rows[(*place, caller)] = row
         for name, value in counts[address].items():
             row[name] = row.get(name, 0) + value
@@ -154,6 +158,19 @@ def _lines(action: Any, callers: dict[int, inlining.Place]) -> list[dict[str, An
         if mnemonic := mnemonic_of(sources.instruction(address)):
             _count(row["opcodes"], mnemonic, [counts[address][name] for name in BY_OPCODE])
     return sorted(rows.values(), key=lambda r: (-r.get("samples", 0), -r.get("executed", 0)))
+
+
+def _lay_to_causes(sources: Sources, counts: dict[int, Counter[str]], stalls: dict[int, Counter[str]]) -> None:
+    """Count lost lanes and waiting at barriers where they come from."""
+    code = []
+    for address in (addresses := sorted(counts)):
+        of = counts[address]
+        active = of.pop("active", of["threads"])  # what is not recorded of a launch is not lost either
+        waiting = stalls[address]["barrier"]
+        code.append(causes.Executed(sources.instruction(address), of["executed"], active, of["threads"], waiting))
+    found = zip(addresses, causes.lanes_lost(code), causes.barrier_waits(code), strict=True)
+    for address, lost, waits in found:
+        counts[address] |= Counter(lanes_lost=lost, barrier_waits=waits)
 
 
 def _count(opcodes: dict[str, list[int]], mnemonic: str, more: list[int]) -> None:
@@ -169,8 +186,8 @@ def _all(rows: list[dict[str, Any]]) -> dict[str, list[int]]:
     return total
 
 
-def _caller(sources: Sources, file: str | None, caller: inlining.Place | None) -> dict[str, Any] | None:
-    if caller is None or caller[0] == file:
+def _caller(sources: Sources, caller: inlining.Place | None) -> dict[str, Any] | None:
+    if caller is None:
         return None
     return {"file": caller[0], "line": caller[1], "text": sources.text(*caller)}
 

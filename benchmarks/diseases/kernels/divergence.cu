@@ -1,10 +1,11 @@
 __global__ void powers(const float* x, float* out) {
   long i = blockIdx.x * 256L + threadIdx.x;
   float v = x[i];
+  // here
   if (threadIdx.x % 8 == 0)
     #pragma unroll 1
     for (int k = 0; k < 256; ++k)
-      v = v * v * 0.5f + 0.25f;  // here
+      v = v * v * 0.5f + 0.25f;
   out[i] = v;
 }
 

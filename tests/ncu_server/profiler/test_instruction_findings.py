@@ -6,7 +6,9 @@ import pytest
 
 from benchmarks.diseases import DISEASES
 from ncu_server.profiler.digest import digest
+from ncu_server.profiler.evidence import worst_by_opcode
 from ncu_server.profiler.facts import CallerFact, KernelFacts, LineFact, OpcodeFact
+from ncu_server.profiler.instruction_findings import NARROW_ACCESS
 from ncu_server.profiler.metrics import PER_ISSUE, STALL
 from ncu_server.wire.profiling import KernelDigest
 from tests.support.nsight import launch
@@ -164,9 +166,28 @@ def test_few_eligible_warps_are_told_where_nothing_else_is() -> None:
     assert not blamed(seen(PLAIN, **(full | {"memory_pct": 85.0, "dram_pct": 85.0})))
 
 
-def test_divergence_is_blamed_on_the_line_with_most_idle_threads() -> None:
-    found = seen({"FFMA": OpcodeFact(9000, 36_000, 800)}, active_lanes=6.0)
-    assert blamed(found) == {"divergence": 2}
+@pytest.mark.parametrize(
+    ("which", "changed", "caused"),
+    [("healthy_sm_90", {"active_lanes": 6.0}, "lanes_lost"), ("barriers_sm_86", {}, "barrier_waits")],
+)
+def test_divergence_and_barriers_are_blamed_on_the_line_that_causes_them(
+    which: str, changed: dict[str, float], caused: str
+) -> None:
+    slow = LineFact(file="k.cu", line=3, text="victim();", samples=900, executed=9000, stalls={"barrier": 800})
+    culprit = LineFact.model_validate({"file": "k.cu", "line": 2, "text": CULPRIT, "samples": 9, caused: 50})
+    found = digest(launch(which, [slow, culprit], **changed), source=SOURCE)
+    assert blamed(found)["divergence" if changed else "barriers"] == 2
+
+
+def test_of_lines_alike_the_first_of_the_file_is_blamed() -> None:
+    store = LineFact(file="k.cu", line=3, text="store();", samples=90, opcodes={"STG.E.U8": OpcodeFact(10, 320, 90)})
+    load = LineFact(file="k.cu", line=2, text=CULPRIT, samples=9, opcodes={"LDG.E.U8": OpcodeFact(10, 320, 9)})
+    assert worst_by_opcode([store, load], NARROW_ACCESS) == load
+
+
+def test_a_store_that_touches_more_sectors_than_a_load_is_what_is_told() -> None:
+    found = digest(launch("uncoalesced_sm_90", load_sectors=4.0, load_requests=1.0, store_sectors=64, store_requests=2))
+    assert "a store touches 32.0 sectors" in next(f.words for f in found.findings if f.trouble == "uncoalesced")
 
 
 def test_a_line_of_a_header_is_blamed_at_the_line_that_it_was_inlined_into() -> None:

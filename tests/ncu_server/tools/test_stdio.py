@@ -140,3 +140,14 @@ def test_a_request_before_initialize_is_told_to_wait(tmp_path: Path, name: str) 
         assert (identity, code) == (5, -32602) and "send `initialize` before" in sentence
         wire.send(HELLO)
         assert wire.read()["result"]["serverInfo"]
+
+
+@pytest.mark.parametrize("name", ["ncu_server", "rag"])
+def test_a_client_that_reads_no_more_ends_the_server_without_a_fault(tmp_path: Path, name: str) -> None:
+    more = ["--mode", "lexical", "--cache", str(tmp_path), "serve"] if name == "rag" else []
+    with started(tmp_path, name, *more) as wire:
+        wire.send(HELLO, READY)
+        assert wire.read()["result"]["serverInfo"]
+        assert wire.process.stdout
+        wire.process.stdout.close()
+        wire.send(PING)
