@@ -122,7 +122,7 @@ class ProblemModel:
         return self._device.features()
 
     def free(self, fds: list[int]) -> int:
-        """Bytes of the device's memory that nobody has; 0 where that is the host's."""
+        """Bytes of the device's memory that are free or hold the model; 0 where that is the host's."""
         self._device.release()
         return self._device.free_bytes()
 
