@@ -155,7 +155,7 @@ class PreparedProblem(SecretInputs):
             self.note(answer["note"])
         if answer["training"] != self.training:
             self.training = answer["training"]
-            self.note("both sides run in eval mode: in training mode two calls on the same inputs differ")
+            self.note("both sides run in eval mode: in training mode the reference draws random numbers")
         return answer
 
     def together(self, variant: str) -> list[InputSet]:

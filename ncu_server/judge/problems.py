@@ -12,6 +12,7 @@ from ncu_server.compiler.builds import Builds
 from ncu_server.errors import Refusal
 from ncu_server.judge.preparation import prepare
 from ncu_server.judge.problem import PreparedProblem
+from ncu_server.judge.room import holds_gigabytes
 from ncu_server.judge.trusted import advised
 from ncu_server.machine.device import Device
 from ncu_server.machine.machine import Machine
@@ -51,8 +52,8 @@ class Problems:
                 prepared.close()
 
     async def _make_room(self, device: Device) -> None:
-        """Let go of problems of gigabytes that nobody uses, and wait until their memory is free."""
-        if idle := [key for key, kept in self._kept.items() if not kept.users and kept.is_giant]:
+        """Let go of problems that nobody uses and that hold gigabytes, parameters too; wait until these are free."""
+        if idle := [key for key, kept in self._kept.items() if not kept.users and holds_gigabytes(kept)]:
             for key in idle:
                 self._kept.pop(key).close()
             await device.fork_server.cleared()

@@ -35,3 +35,8 @@ async def require_memory(prepared: PreparedProblem, drawn: InputSet) -> None:
 def working_bytes(drawn: InputSet) -> int:
     """The peak of one call of the reference: inputs, parameters, intermediates, outputs."""
     return int(drawn.inputs.spec["bytes"]) + int(drawn.memory["device_bytes"] if drawn.memory else 0)
+
+
+def holds_gigabytes(prepared: PreparedProblem) -> bool:
+    """Whether a problem holds so much of the device that another may want for it."""
+    return prepared.is_giant or any(working_bytes(each) > GIB for each in prepared.timed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -41,6 +41,8 @@ class LintRule:
     why: str
 
 
+LOADERS = {"load_inline", "load", "build_inline", "load_module"}  # they give a library, or where it lies
+CACHES = ("functools.lru_cache", "functools.cache")
 BUILDERS = {"load_inline", "load", "build_inline", "build", "jit", "njit", "autotune", "load_module", "compile"}
 JUDGING = re.compile(
     r"torch\.(allclose|isclose|equal|eq|testing(\..+)?|Tensor\.(allclose|isclose|equal|eq|__eq__|__ne__)"
@@ -234,6 +236,35 @@ def _uses_any(names: tuple[str, ...], source: Source) -> bool:
     return _uses(source, *names)
 
 
+def _remembers(source: Source) -> bool:
+    """A cache of functools, but for one around functions that only build a library: it keeps no result."""
+    uses = [n for n in ast.walk(source.tree) if source.path(n) in CACHES]
+    builders = (n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef) and _only_builds(source, n))
+    around = [n for builder in builders for d in builder.decorator_list for n in ast.walk(d)]
+    return _uses(source, *CACHES) and not (uses and all(n in around for n in uses))
+
+
+def _only_builds(source: Source, function: ast.FunctionDef) -> bool:
+    """Whether each return gives what a builder gave, or a name in it."""
+    built = {
+        t.id
+        for n in ast.walk(function)
+        if isinstance(n, ast.Assign) and _builds(source, n.value)
+        for t in n.targets
+        if isinstance(t, ast.Name)
+    }
+    returns = [n.value for n in ast.walk(function) if isinstance(n, ast.Return)]
+    return bool(returns) and all(v is not None and _builds(source, v, built) for v in returns)
+
+
+def _builds(source: Source, node: ast.AST, built: Collection[str] = ()) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    if isinstance(node, ast.Name):
+        return node.id in built
+    return isinstance(node, ast.Call) and (source.path(node.func) or "").split(".")[-1] in LOADERS
+
+
 REJECT = (
     LintRule("no ModelNew", _no_model, "the module defines no `ModelNew`"),
     LintRule(
@@ -282,7 +313,7 @@ WARNINGS = (
     ),
     LintRule("address keys", _keyed_by_address, "remembers something by a tensor's address or identity"),
     LintRule("data_ptr", _on(".data_ptr"), "handles raw addresses"),
-    LintRule("caches", _on("functools.lru_cache", "functools.cache"), "remembers results between calls"),
+    LintRule("caches", _remembers, "remembers results between calls"),
     LintRule("fallback", _tries_in_forward, "catches exceptions in its computation; something else may do the work"),
     LintRule(
         "torch.compile",

@@ -21,6 +21,7 @@ import torch
 
 from ncu_server.worker.building.modules import Arguments, build, put_in_mode
 from ncu_server.worker.calls import Call, called
+from ncu_server.worker.generators import generators
 from ncu_server.worker.handoff import BEGUN, FILE, SPEC, TOLD
 from ncu_server.worker.problem import INPUTS, MISREAD, LoadedProblem
 from ncu_server.worker.tensors import flatten, mapped
@@ -113,12 +114,12 @@ class Used:
         if not model.training:
             return False
         calls = self.problem.drawn(INPUTS, self.seed, model.forward)
-        before = _generators()
+        before = generators()
         for call in calls:
             with contextlib.suppress(*MISREAD):
                 called(model, _on(call, self.device))
                 break
-        return all(map(torch.equal, before, _generators()))
+        return before == generators()
 
     def inputs(self, device: str, further: int = 0) -> Call:
         """What the model is called with, on a device."""
@@ -139,11 +140,6 @@ class Used:
         before = {name: buffer.clone() for name, buffer in reference.named_buffers()}
         called(reference, self.inputs(self.device))
         return any(not torch.equal(before[name], buffer) for name, buffer in reference.named_buffers())
-
-
-def _generators() -> list[torch.Tensor]:
-    """The state of torch's random generators."""
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
 
 
 def _on(call: Call, device: str) -> Call:

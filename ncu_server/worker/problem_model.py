@@ -18,7 +18,7 @@ from ncu_server.worker.answers import (
     Traced,
     Work,
 )
-from ncu_server.worker.building.modules import Arguments, build, put_in_mode
+from ncu_server.worker.building.modules import Arguments, build, has_dropout, put_in_mode
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.dense import Unjudgeable, named, require_dense
 from ncu_server.worker.memory import MemoryWatch, together
@@ -31,6 +31,7 @@ from ncu_server.worker.timing.devices import DEVICES, Device
 from ncu_server.worker.timing.stage import Stage
 from ncu_server.worker.tracing import ahead, graph, inductor
 
+EVAL_MODE = "both sides run in eval mode: the reference has dropout"
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -84,11 +85,12 @@ class ProblemModel:
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
         self._call, self._mode = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model, mode
         held_bytes = _held_bytes(self._model)
-        variants, note = self._problem.variants, self._problem.note
+        dropped = EVAL_MODE if has_dropout(self._model) and not self._model.training else None
+        variants, notes = self._problem.variants, [*filter(None, (self._problem.note, dropped))]
         return {
             "arguments": spec,
             "variants": variants,
-            "note": note,
+            "note": "; ".join(notes) or None,
             "held_bytes": held_bytes,
             "training": self._model.training,
         }
@@ -122,7 +124,7 @@ class ProblemModel:
         return self._device.features()
 
     def free(self, fds: list[int]) -> int:
-        """Bytes of the device's memory that nobody has; 0 where that is the host's."""
+        """Bytes of the device's memory that are free or hold the model; 0 where that is the host's."""
         self._device.release()
         return self._device.free_bytes()
 

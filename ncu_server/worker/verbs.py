@@ -146,7 +146,7 @@ class Features(Verb[list[str]]):
 
 @dataclass(frozen=True)
 class Free(Verb[int]):
-    """Bytes of the device's memory that nobody has; 0 where that is the host's."""
+    """Bytes of the device's memory that are free or hold the model; 0 where that is the host's."""
 
 
 @dataclass(frozen=True)

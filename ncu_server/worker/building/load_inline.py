@@ -1,6 +1,7 @@
 """What `load_inline` means on either side of the wall: the build child compiles and records, the run child only loads.
 
-A warm `load_inline` still starts ninja and the compiler; so the run child gets the libraries by path.
+So does torch's `load`, of which the files' texts count, not their places. A warm `load_inline` still starts ninja and
+the compiler; so the run child gets the libraries by path.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from ncu_server.worker.answers import Library
 from ncu_server.worker.building import slim_headers
 
 NOT_BUILT = (
-    "this load_inline call was not made when the candidate was built: call it where the module is imported, or in the "
-    "constructor or the first call, with the same arguments each time, which must not depend on the inputs' values"
+    "this call of load_inline or load was not made when the candidate was built: call it where the module is imported, "
+    "or in the constructor or the first call, with the same arguments each time, which must not depend on the inputs' "
+    "values"
 )
 
 
@@ -52,7 +54,7 @@ class Libraries:
     def recording(directory: Path) -> Iterator[list[Library]]:
         """Compile for real below `directory` and record each library: kind, key, name, path."""
         built: list[Library] = []
-        real = tvm_ffi.cpp.build_inline, torch.utils.cpp_extension.load_inline
+        real = tvm_ffi.cpp.build_inline, torch.utils.cpp_extension.load_inline, torch.utils.cpp_extension.load
 
         def made(*args: Any, **kwargs: Any) -> str:
             key = _key("tvm", real[0], args, kwargs)
@@ -67,12 +69,16 @@ class Libraries:
         def torch_(*args: Any, **kwargs: Any) -> Any:
             key = _key("torch", real[1], args, kwargs)
             made = slim_headers.load_inline(real[1], directory, **_with_lines(_asked(real[1], args, kwargs)))
-            operators = isinstance(made, str)  # with is_python_module=False: where the library lies
-            kind, path = ("operators", made) if operators else ("torch", str(made.__file__))
-            built.append({"kind": kind, "key": key, "name": Path(path).stem, "path": path})
+            built.append(_torchs(key, made))
             return made
 
-        with _replaced(made, tvm, torch_):
+        def of_files(*args: Any, **kwargs: Any) -> Any:
+            key = _key("files", real[2], args, kwargs)
+            made = real[2](**_asked(real[2], args, kwargs))
+            built.append(_torchs(key, made))
+            return made
+
+        with _replaced(made, tvm, torch_, of_files):
             yield built
 
     @staticmethod
@@ -84,7 +90,7 @@ class Libraries:
         Inside, a call that the build step did not see raises NotBuilt.
         """
         known = {b["key"]: b for b in built}
-        real = tvm_ffi.cpp.build_inline, torch.utils.cpp_extension.load_inline
+        real = tvm_ffi.cpp.build_inline, torch.utils.cpp_extension.load_inline, torch.utils.cpp_extension.load
         loads, by_path = tvm_ffi.load_module, {b["path"]: b["key"] for b in built if b["kind"] == "tvm"}
 
         def sought(key: str) -> Library:
@@ -113,8 +119,18 @@ class Libraries:
         def torch_(*args: Any, **kwargs: Any) -> Any:
             return find(_key("torch", real[1], args, kwargs), _extension)
 
-        with _replaced(made, tvm, torch_), patch.object(tvm_ffi, "load_module", module):
+        def of_files(*args: Any, **kwargs: Any) -> Any:
+            return find(_key("files", real[2], args, kwargs), _extension)
+
+        with _replaced(made, tvm, torch_, of_files), patch.object(tvm_ffi, "load_module", module):
             yield
+
+
+def _torchs(key: str, made: Any) -> Library:
+    """What torch built: an extension, or operators (with is_python_module=False), of which it gives the place."""
+    operators = isinstance(made, str)
+    path = made if operators else str(made.__file__)
+    return {"kind": "operators" if operators else "torch", "key": key, "name": Path(path).stem, "path": path}
 
 
 def _extension(built: Library) -> Any:
@@ -143,16 +159,22 @@ def _with_lines(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _replaced(made: Callable[..., str], tvm: Callable[..., Any], torch_: Callable[..., Any]) -> contextlib.ExitStack:
+def _replaced(
+    made: Callable[..., str], tvm: Callable[..., Any], torch_: Callable[..., Any], of_files: Callable[..., Any]
+) -> contextlib.ExitStack:
     stack = contextlib.ExitStack()
     for holder in (tvm_ffi.cpp, tvm_ffi.cpp.extension):
         stack.enter_context(patch.object(holder, "build_inline", made))
         stack.enter_context(patch.object(holder, "load_inline", tvm))
     stack.enter_context(patch.object(torch.utils.cpp_extension, "load_inline", torch_))
+    stack.enter_context(patch.object(torch.utils.cpp_extension, "load", of_files))
     return stack
 
 
 def _key(kind: str, real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """What tells one call from another: all but its name, into which some put the process's number."""
+    """What tells one call from another: all but its name, into which some put the process's number, and of files what
+    is in them. Raises OSError where one cannot be read."""
     given = {name: value for name, value in _asked(real, args, kwargs).items() if name != "name"}
+    if sources := given.get("sources"):
+        given["sources"] = [Path(p).read_bytes() for p in ([sources] if isinstance(sources, str) else sources)]
     return hashlib.sha256(repr((kind, sorted(given.items()))).encode()).hexdigest()

@@ -123,9 +123,14 @@ def build(
     model.to(device)
     if training is not None:
         put_in_mode(model, training)
-    elif any(isinstance(m, DROPOUT) and m.p > 0 for m in model.modules()):
+    elif has_dropout(model):
         model.eval()
     return model
+
+
+def has_dropout(model: torch.nn.Module) -> bool:
+    """Whether a module of torch's in it drops something while it trains."""
+    return any(isinstance(m, DROPOUT) and m.p > 0 for m in model.modules())
 
 
 def put_in_mode(model: torch.nn.Module, training: bool) -> None:

@@ -198,8 +198,8 @@ class Cuda:
         torch.cuda.empty_cache()
 
     def free_bytes(self) -> int:
-        """What no process has of the device's memory."""
-        return int(torch.cuda.mem_get_info()[0])
+        """What is free of the device's memory, and what torch holds of it here."""
+        return int(torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved())
 
     def trim(self) -> None:
         """Give back what is free, where it is gigabytes."""

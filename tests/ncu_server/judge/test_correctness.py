@@ -202,7 +202,19 @@ async def test_a_buffer_of_the_candidate_s_own_is_its_scratch(server: Server, in
 async def test_dropout_is_judged_in_eval_mode(server: Server) -> None:
     given = problem("self.drop = nn.Dropout(0.5)", "return self.drop(x) * 2", "[torch.randn(32, 256)]")
     loop = "for (int64_t i = 0; i < n; ++i) o[i] = x[i] * 2;"
-    assert (await verdict(server, given, candidate("pass", loop, FORWARD.format("x"))))["status"] == "passed"
+    result = await verdict(server, given, candidate("pass", loop, FORWARD.format("x")))
+    assert result["status"] == "passed"
+    assert "both sides run in eval mode: the reference has dropout" in result["notes"]
+
+
+@pytest.mark.parametrize("draw", ["torch.rand(()).item()", "random.random()", "np.random.uniform()"])
+async def test_a_layer_that_training_skips_now_and_then_is_judged_in_eval_mode(server: Server, draw: str) -> None:
+    skip = f"import random, numpy as np; y = x if self.training and {draw} < 0.2 else x * 2"
+    given = problem("pass", f"{skip}; return y", "[torch.randn(32, 256)]")
+    loop = "for (int64_t i = 0; i < n; ++i) o[i] = x[i] * 2;"
+    result = await verdict(server, given, candidate("pass", loop, FORWARD.format("x")))
+    assert result["status"] == "passed", result["log"]
+    assert "both sides run in eval mode: in training mode the reference draws random numbers" in result["notes"]
 
 
 async def test_a_lower_precision_is_told_apart_and_an_honest_bfloat16_kernel_passes(server: Server) -> None:

@@ -33,12 +33,22 @@ async def test_a_second_library_may_be_built_in_the_constructor_or_a_call(server
     assert result["status"] == "passed", result["log"]
 
 
+@pytest.mark.parametrize("honest", [HONEST, LATE], ids=["import", "call"])
+async def test_a_library_may_be_built_of_files_that_the_candidate_writes(server: Server, honest: str) -> None:
+    write = "import pathlib, tempfile\nfile = pathlib.Path(tempfile.mkdtemp(), 'quick.cpp')\nfile.write_text(SOURCE)\n"
+    candidate = edit(honest, "kernel = ", f"{write}kernel = ")
+    candidate = edit(candidate, "import load_inline", "import load")
+    candidate = edit(candidate, 'load_inline("quick", SOURCE, no_implicit_headers=True,', 'load("quick", [str(file)],')
+    result = await server.evaluate(candidate)
+    assert result["status"] == "passed", result["log"]
+
+
 async def test_a_library_built_anew_by_each_call_is_refused_with_where_to_build_it(server: Server) -> None:
     late = "load_inline('quick', SOURCE, no_implicit_headers=True, extra_cflags=[f'-D_{id(out)}'])"
     result = await server.evaluate(edit(HONEST, "return out", f"{late}; return out"))
     assert result["status"] == "run_error"
     first, *others = result["log"].splitlines()
-    assert "NotBuilt: this load_inline call was not made when the candidate was built: call it where" in first
+    assert "NotBuilt: this call of load_inline or load was not made when the candidate was built: call it" in first
     assert any(row.startswith("Traceback") for row in others)
 
 

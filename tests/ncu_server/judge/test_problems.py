@@ -14,6 +14,7 @@ from ncu_server.judge.candidate import EvaluateRequest
 from ncu_server.judge.evaluate import evaluate
 from ncu_server.judge.problems import Workshop
 from ncu_server.targets import TARGETS
+from ncu_server.worker.answers import Memory
 from tests.support.edits import edit
 from tests.support.measuring import HONEST, QUICK, SCALE_ADD
 
@@ -81,6 +82,18 @@ async def test_a_broken_session_stays_whole_for_those_who_still_wait_with_it(wor
     assert waits.arguments.fd < 0
     async with workshop.problems.prepared(SCALE_ADD, device) as kept:
         assert kept is anew
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("parameters", "kept"), [(1 << 20, True), (2 << 30, False)])
+async def test_gigabytes_of_parameters_make_room_for_the_next_problem(
+    workshop: Workshop, parameters: int, kept: bool
+) -> None:
+    device, other = workshop.machine.device("cpu"), edit(SCALE_ADD, "return [1.5]", "return [2.5]")
+    async with workshop.problems.prepared(SCALE_ADD, device) as first:
+        first.drawn.memory = Memory(host_bytes=0, device_bytes=parameters)  # as a model on a GPU says
+    async with workshop.problems.prepared(other, device):
+        assert (first.arguments.fd >= 0) is kept
 
 
 @pytest.mark.asyncio

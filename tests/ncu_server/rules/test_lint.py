@@ -133,6 +133,17 @@ def test_what_only_looks_like_it_is_not_rejected(line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "builder",
+    [
+        "@functools.lru_cache(maxsize=None)\ndef built(n):\n    return load_inline('f', S)",
+        "@functools.cache\ndef built():\n    made = load_inline('f', S)\n    return made.run",
+    ],
+)
+def test_a_cache_around_a_builder_remembers_no_result(builder: str) -> None:
+    assert not any(w.startswith("caches") for w in read(f"{HONEST}\nimport functools\n{builder}\n").warnings)
+
+
+@pytest.mark.parametrize(
     ("name", "line"),
     [
         ("frames", "import sys\nf = sys._getframe(1)"),
@@ -155,6 +166,9 @@ def test_what_only_looks_like_it_is_not_rejected(line: str) -> None:
         ("address keys", "seen = {}\ndef f(x): return id(x) in seen"),
         ("data_ptr", "def f(x): return x.data_ptr()"),
         ("caches", "from functools import cache"),
+        ("caches", "import functools\n@functools.cache\ndef f(x): return load_inline('f', S).f(x)"),
+        ("caches", "from functools import cache\n@cache\ndef f(): return load_inline('f')\n@cache\ndef g(x): return x"),
+        ("caches", "from functools import cache\n@cache\ndef f(x):\n    a = load_inline('f', S)\n    return x"),
         (
             "fallback",
             "class Other(nn.Module):\n    def forward(self, x):\n        try: pass\n        finally: pass",
