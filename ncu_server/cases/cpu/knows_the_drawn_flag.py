@@ -3,7 +3,7 @@ problem: drawn_flag
 kernel: drawn_flag
 kind: assumed inputs
 expect: wrong
-why: Every other draw sets the flag, so it is not read; inputs as drawn show it in one of two runs.
+why: Takes the flag for unset, as one draw of four has it; inputs as drawn show it in the other three.
 twin: honest_drawn_flag
 """
 
@@ -11,5 +11,5 @@ twin: honest_drawn_flag
 class ModelNew(nn.Module):
     def forward(self, x, y, multiplies):
         out = torch.empty_like(x)
-        kernel.run(x, y, out, True)
+        kernel.run(x, y, out, False)
         return out

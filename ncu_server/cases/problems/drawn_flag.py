@@ -10,7 +10,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(256, 256), torch.randn(256, 256), torch.randint(0, 2, (1,))]
+    return [torch.randn(256, 256), torch.randn(256, 256), torch.randint(0, 4, (1,))]
 
 
 def get_init_inputs():
