@@ -1,12 +1,14 @@
 """Which shipped case fails without which mechanism of the judge: each is switched off in a copy, and the cheats judged.
 
-python -m benchmarks.ablation [--target T] [--only MECHANISM ...] [--jobs N] [--times N] [--out DIR] [CASE ...]
+python -m benchmarks.ablation [--target T] [--rules R] [--only MECHANISM ...] [--known FILE] [--jobs N] [--times N]
+    [--out DIR] [CASE ...]
 
 A mechanism is switched off in the source of the copy: a function answers at once, or a constant has another value. The
 cases are those of the target that are cheats, or those that are named (shell patterns); without a mechanism only those
 are judged of which the verdict is one that it can bring about. A case needs a mechanism where it fails in each of
-`--times` runs without it and passes with all of them. `--jobs` copies are judged at once, each
-with a queue of its own, so that they disturb one another: name no more than a third of the machine's cores.
+`--times` runs without it and passes with all of them. `--known` reads what `selftest --json` said of the cases with all
+mechanisms, so that they are not judged again. `--jobs` copies are judged at once, each with a queue of its own, so that
+they disturb one another: name no more than a third of the machine's cores.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.serving import ROOT, keep, machine, table
 from ncu_server.selftest.cases import STATUSES, SelftestCase, cases
 from ncu_server.selftest.run import chosen
+from ncu_server.wire.evaluation import Rules
 
 WHOLE = "(nothing)"
 
@@ -77,7 +81,7 @@ MECHANISMS: dict[str, Mechanism] = {
     "ctypes audit": _one(AUTHOR, "worker/authorship/ctypes_audit.py", "Opened.listen", "None"),
     "unseen draws": _one(TIME, "judge/benchmark.py", "_unremembered", "None"),
     "audits of blocks": _one(CHECK | TIME, "judge/benchmark.py", "audits", "frozenset()"),
-    "last timed call compared": _one(CHECK | TIME, "judge/benchmark.py", "_held", "None"),
+    "timed calls compared": _one(CHECK | TIME, "judge/benchmark.py", "_held", "None"),
     "roofline floor": _one(TIME, "judge/benchmark.py", "_believe", "None"),
     "time that it computes": _one(TIME, "judge/interleave.py", "computes_untold", "False"),
     "alike values": _one(CHECK | TIME, "worker/timing/stage.py", "ALIKE, ALIKE_KEPT", "0, 0"),
@@ -127,11 +131,12 @@ def _spliced(source: str, node: ast.expr, text: str) -> str:
     return source[:begins] + text + source[ends:]
 
 
-def failing(mechanism: str, target: str, wanted: Sequence[SelftestCase]) -> set[str]:
-    """The cases that do not come out as they should without a mechanism. Raises RuntimeError where none is judged."""
-    names = [one.name for one in wanted if one.expect["default"] & MECHANISMS[mechanism].verdicts]
+def failing(mechanism: str, target: str, wanted: Sequence[SelftestCase], rules: Rules = "default") -> dict[str, str]:
+    """The cases that do not come out as they should without a mechanism, and what is said of each. Raises RuntimeError
+    where none is judged."""
+    names = [one.name for one in wanted if one.expect[rules] & MECHANISMS[mechanism].verdicts]
     if not names:
-        return set()
+        return {}
     with tempfile.TemporaryDirectory(prefix="ablation-") as place:
         copy = Path(place) / "copy"
         shutil.copytree(ROOT / "ncu_server", copy / "ncu_server", ignore=shutil.ignore_patterns("__pycache__"))
@@ -140,12 +145,16 @@ def failing(mechanism: str, target: str, wanted: Sequence[SelftestCase]) -> set[
             file.write_text(without(file.read_text(), off))
         around = os.environ | {"XDG_CACHE_HOME": f"{place}/cache", "NCU_SERVER_LEASES": f"{place}/leases"}
         around["PYTHONPATH"] = os.pathsep.join(p for p in (str(copy), os.environ.get("PYTHONPATH")) if p)
-        command = [sys.executable, "-m", "ncu_server", "selftest", "--json", "--target", target, *names]
+        command = [sys.executable, "-m", "ncu_server", "selftest", "--json"]
+        command += ["--target", target, "--rules", rules, *names]
         done = subprocess.run(command, cwd=copy, env=around, capture_output=True, text=True, check=False)
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if not rows:
+    if not (rows := _rows(done.stdout)):
         raise RuntimeError(f"without {mechanism}: {done.stderr.strip()[-500:]}")
-    return {row["case"] for row in rows if not row["ok"]}
+    return {row["case"]: row["said"] for row in rows if not row["ok"]}
+
+
+def _rows(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
 def main() -> None:
@@ -153,14 +162,22 @@ def main() -> None:
     given = _parser().parse_args()
     target = given.target
     wanted = [case for case in chosen(cases(), target, given.names) if given.names or not case.honest]
-    found: dict[str, Counter[str]] = {mechanism: Counter() for mechanism in [WHOLE, *(given.only or MECHANISMS)]}
+    found: dict[str, Counter[str]] = {mechanism: Counter() for mechanism in given.only or MECHANISMS}
+    found.setdefault(WHOLE, Counter())
     with ThreadPoolExecutor(given.jobs) as pool:
-        runs = {pool.submit(failing, m, target, wanted): m for m in reversed(found) for _ in range(given.times)}
+        judged = [m for m in found if m != WHOLE or not given.known]
+        runs = {pool.submit(failing, m, target, wanted, given.rules): m for m in judged for _ in range(given.times)}
         for done in as_completed(runs):
-            found[runs[done]].update(done.result())
-            print(f"{runs[done]}: {', '.join(sorted(done.result())) or 'none'}", flush=True)
+            failed = done.result()
+            found[runs[done]].update(failed.keys())
+            said = ", ".join(f"{case} ({failed[case]})" for case in sorted(failed))
+            print(f"{runs[done]}: {said or 'none'}", flush=True)
+    if given.known:
+        names = {case.name for case in wanted}
+        rows = [row for row in _rows(given.known.read_text()) if row["case"] in names and not row["ok"]]
+        found[WHOLE].update(row["case"] for row in rows)
     anyway = set(found[WHOLE])
-    rows = [
+    lines = [
         [mechanism, ", ".join(sorted(c for c, n in failed.items() if n == given.times and c not in anyway)) or "none"]
         for mechanism, failed in found.items()
         if mechanism != WHOLE
@@ -171,7 +188,7 @@ def main() -> None:
         given.out,
         f"ablation-{target}",
         title,
-        head + table(["Mechanism", "Cases that fail without it"], rows),
+        head + table(["Mechanism", "Cases that fail without it"], lines),
         {"times": given.times, "failing": {mechanism: dict(failed) for mechanism, failed in found.items()}},
     )
 
@@ -180,6 +197,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("benchmarks.ablation", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="CASE")
     parser.add_argument("--target", default="cpu", choices=("cpu", "cuda", "triton"))
+    parser.add_argument("--rules", default="default", choices=("default", "strict"))
+    parser.add_argument("--known", type=Path, metavar="FILE")
     parser.add_argument("--only", nargs="+", metavar="MECHANISM", choices=sorted(MECHANISMS))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--times", type=int, default=1)

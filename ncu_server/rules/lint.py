@@ -140,16 +140,6 @@ def _no_kernel(source: Source) -> bool:
     )
 
 
-def _takes_reference(source: Source) -> bool:
-    """`Model` read from a module that the source did not write: from sys.modules, or imported by a harness's name."""
-    if "Model" in source.bound and not source.aliases.get("Model", "").endswith(".Model"):
-        return False
-    modules = [n.module for n in ast.walk(source.tree) if isinstance(n, ast.ImportFrom)]
-    modules += [a.name for n in ast.walk(source.tree) if isinstance(n, ast.Import) for a in n.names]
-    reads = any(p.endswith(".Model") for p in source.paths)
-    return reads and (_uses(source, "sys.modules") or any(m in ("problem", "reference") for m in modules))
-
-
 def _patches_the_judge(source: Source) -> bool:
     return any(JUDGING.fullmatch(path) for path in source.assigned())
 
@@ -267,11 +257,6 @@ def _builds(source: Source, node: ast.AST, built: Collection[str] = ()) -> bool:
 
 REJECT = (
     LintRule("no ModelNew", _no_model, "the module defines no `ModelNew`"),
-    LintRule(
-        "the reference as candidate",
-        _takes_reference,
-        "the candidate takes the reference's `Model` from another module instead of computing it",
-    ),
     LintRule(
         "no kernel",
         _no_kernel,
