@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from ncu_server.worker.calls import Call
 from ncu_server.worker.generators import trains
 
-CALL = ([torch.ones(4)], {})
+CALL: Call = ([torch.ones(4)], {})
 
 
 class Skips(nn.Module):
