@@ -6,7 +6,6 @@ where it cannot be tried here), and why not.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import importlib.util
 import json
@@ -21,7 +20,7 @@ import torch
 
 from ncu_server.worker.building.modules import Arguments, build, put_in_mode
 from ncu_server.worker.calls import Call, called
-from ncu_server.worker.generators import generators
+from ncu_server.worker.generators import trains
 from ncu_server.worker.handoff import BEGUN, FILE, SPEC, TOLD
 from ncu_server.worker.problem import INPUTS, MISREAD, LoadedProblem
 from ncu_server.worker.tensors import flatten, mapped
@@ -111,15 +110,8 @@ class Used:
     def training(self) -> bool:
         """The mode that the problem's model is in: not training where it draws random numbers then."""
         model, _ = self.problem.built(self.seed, self.device)
-        if not model.training:
-            return False
         calls = self.problem.drawn(INPUTS, self.seed, model.forward)
-        before = generators()
-        for call in calls:
-            with contextlib.suppress(*MISREAD):
-                called(model, _on(call, self.device))
-                break
-        return before == generators()
+        return trains(model, (_on(call, self.device) for call in calls))
 
     def inputs(self, device: str, further: int = 0) -> Call:
         """What the model is called with, on a device."""

@@ -19,6 +19,7 @@ from ncu_server.worker.building import triton_cache
 from ncu_server.worker.building.load_inline import Libraries
 from ncu_server.worker.building.modules import Arguments, build, load
 from ncu_server.worker.calls import Call, called
+from ncu_server.worker.generators import trains
 from ncu_server.worker.handoff import OUTPUT, RANGE, SPEC, TOLD, TRACE
 from ncu_server.worker.problem import INPUTS, MISREAD, LoadedProblem
 from ncu_server.worker.tensors import copied, mapped
@@ -71,17 +72,18 @@ def _caller(spec: dict[str, Any], candidate: dict[str, Any]) -> Callable[[], Any
 
 
 def _arguments(source: str, seed: int, device: str) -> tuple[Arguments, Call, bool]:
-    """What the problem's model is constructed and called with, on the device, and whether it is in training mode."""
+    """What the problem's model is constructed and called with, on the device, and whether it trains when judged."""
     problem = LoadedProblem(source)
     model, given = problem.built(seed, device)
     calls = [copied(call, device) for call in problem.drawn_on(device, INPUTS, seed, model.forward)]
+    training = trains(model, calls)
     for call in calls[:-1]:
         try:
             called(model, copy.deepcopy(call))
         except MISREAD:
             continue
-        return given, call, model.training
-    return given, calls[-1], model.training
+        return given, call, training
+    return given, calls[-1], training
 
 
 def _counted(call: Callable[[], Any], number: int, device: str, place: Path) -> None:
