@@ -53,7 +53,7 @@ class ModelNew(nn.Module):
 class Disease:
     """One kernel. `trouble` is None where there is none; `bounds` are those that a digest may give.
 
-    `inlined` says that the hottest line stands in a header, and that the marked line calls it.
+    `inlined` says that hot lines stand in a header, and that the marked line calls the hottest of them.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Disease:
         if self.line and self.trouble in found and (blamed := found[self.trouble]) != self.line:
             said.append(f"the candidate's line {blamed} is blamed, {self.line} is to blame")
         if self.inlined and (caller := _hottest_caller(digest)) != self.line:
-            said.append(f"the hottest line is called from {caller}, not from {self.line}")
+            said.append(f"the hottest line of a header is called from {caller}, not from {self.line}")
         return said
 
 
@@ -106,11 +106,11 @@ def _by_trouble(digest: dict[str, object]) -> dict[str | None, int | None]:
 
 
 def _hottest_caller(digest: dict[str, object]) -> int | None:
-    """The candidate's line that calls the hottest line."""
+    """The candidate's line that calls the hottest line of a header; None where no header's line is hot."""
     lines = digest["hot_lines"]
     assert isinstance(lines, list)
-    caller = (lines[0].get("called_from") or {}) if lines else {}
-    line = caller.get("candidate_line")
+    of_headers = (one.get("called_from") or {} for one in lines if one["candidate_line"] is None)
+    line = next(of_headers, {}).get("candidate_line")
     return line if isinstance(line, int) else None
 
 

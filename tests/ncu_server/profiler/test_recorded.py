@@ -14,14 +14,13 @@ from ncu_server.profiler.reports import open_report
 from tests.support.paths import NSIGHT
 
 RECORDED = NSIGHT / "recorded"
-READ = [disease for disease in DISEASES if (RECORDED / f"{disease.name}.ncu-rep.xz").exists()]
 
 INLINED = ("instruction_cache", "inlined_header")
 """What is to blame was inlined, which without nvdisasm is told at the line that calls it."""
 
 
 @pytest.mark.skipif(find_spec("ncu_report") is None, reason="needs the package ncu-report")
-@pytest.mark.parametrize("disease", READ, ids=lambda disease: disease.name)
+@pytest.mark.parametrize("disease", DISEASES, ids=lambda disease: disease.name)
 async def test_a_recorded_report_names_the_disease_and_the_line(disease: Disease, tmp_path: Path) -> None:
     if disease.name in INLINED and not toolkit.there_is("nvdisasm"):
         pytest.skip("needs nvdisasm")
