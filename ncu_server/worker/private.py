@@ -74,6 +74,8 @@ PARTS = (
     Part("torch.utils.cpp_extension.JIT_EXTENSION_VERSIONER", "builds with slim headers first"),
     Part("torch.utils._cpp_extension_versioner.ExtensionVersioner", "builds with slim headers first", callable),
     Part("torch._inductor.codecache.PyCodeCache", "tells what torch.compile launches", spared=True),
+    Part("torch._int_mm", "measures the rate of int8 products", callable, spared=True),
+    Part("torch._scaled_mm", "measures the rate of fp8 products", callable, spared=True),
     Part("torch._dynamo.lookup_backend", "compiles before the device is had", callable, spared=True),
     Part("torch._inductor.list_mode_options", "compiles before the device is had", callable, spared=True),
     Part("torch._inductor.runtime.benchmarking.benchmarker", "stops compiling at a measurement", spared=True),
@@ -154,6 +156,11 @@ def take(path: str) -> Any:
     if fault := _fault(part):
         raise ImportError(fault)
     return _found(path)
+
+
+def take_spared(path: str) -> Any | None:
+    """The part at `path`, None where this version has none that can be used."""
+    return None if _fault(LISTED[path]) else _found(path)
 
 
 def take_if_imported(path: str) -> Any | None:

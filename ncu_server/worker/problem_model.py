@@ -62,7 +62,13 @@ class ProblemModel:
     _took: Memory  # by the latest call
 
     def open_reference(
-        self, fds: list[int], source: str, device: str, parameter_seed: int, mode: str | None, training: bool | None
+        self,
+        fds: list[int],
+        source: str,
+        device: str,
+        parameter_seed: int,
+        mode: str | None,
+        training: bool | None = None,
     ) -> Opened:
         """Load the problem and build its model; the constructor's arguments are written to the memfd. `mode` is
         torch.compile's; None leaves the model as it is. `training` is the mode of the other references.

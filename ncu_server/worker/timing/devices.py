@@ -329,12 +329,12 @@ def _byte_products(device: Cuda) -> dict[str, float | None]:
     whole = torch.randint(-127, 128, (n, n), dtype=torch.int8, device="cuda")
     found: dict[str, float | None] = {"int8_tflops": None, "fp8_tflops": None}
     products: dict[str, Callable[[], Any]] = {}
-    if capability >= (7, 5) and hasattr(torch, "_int_mm"):
-        products["int8_tflops"] = functools.partial(torch._int_mm, whole, whole.t())
-    if capability >= (8, 9) and hasattr(torch, "_scaled_mm"):
+    if capability >= (7, 5) and (multiply := private.take_spared("torch._int_mm")):
+        products["int8_tflops"] = functools.partial(multiply, whole, whole.t())
+    if capability >= (8, 9) and (multiply := private.take_spared("torch._scaled_mm")):
         small, scale = torch.randn(n, n, device="cuda").to(torch.float8_e4m3fn), torch.ones((), device="cuda")
         products["fp8_tflops"] = functools.partial(
-            torch._scaled_mm, small, small.t(), scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16
+            multiply, small, small.t(), scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16
         )
     for name, product in products.items():
         found[name] = 2 * n**3 / min(device.clock(Calls(_ignoring(product), 10))) / 1e6
