@@ -31,7 +31,8 @@ async def explain(attempt: Attempt, input_set: InputSet, got: Shared, seen: Spec
         async with _differing(attempt, input_set) as (theirs, spec, found):
             if not found:
                 return objection
-            cause = await _is_cause(attempt, input_set, got, seen, theirs, spec, found)
+            async with attempt.prepared.present(input_set):
+                cause = await _is_cause(attempt, input_set, got, seen, theirs, spec, found)
     except ChildError:
         return objection
     return Objection(objection.status, _words(input_set, found, cause, objection.log), objection.error)

@@ -19,7 +19,7 @@ async def require_memory(prepared: PreparedProblem, drawn: InputSet) -> None:
     """Raises Refusal NO_ROOM, with the bytes, where a device has less than judging takes."""
     free = await trusted(prepared.eager, verbs.Free(), [])
     working = working_bytes(drawn)
-    there = free + drawn.inputs.spec["bytes"] + drawn.expected.spec["bytes"]  # those two are held by now
+    there = free + sum(memory.room for memory in (drawn.inputs, drawn.expected))  # what is held of it by now
     needed = TIMES * working + PROCESSES * PROCESS_BYTES
     if free and needed > there:
         what = (

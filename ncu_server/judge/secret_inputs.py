@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from ncu_server.judge.input_set import InputSet, Recipe
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
@@ -81,8 +81,9 @@ class SecretInputs(ABC):
     async def present(self, input_set: InputSet) -> AsyncIterator[InputSet]:
         """The set with its inputs in memory; those of gigabytes are made for that time."""
         if input_set.inputs.fd < 0 and input_set.made:
-            input_set.inputs = Shared("inputs")
-            await self.make(input_set.made, input_set.inputs)
+            with _filled("inputs") as inputs:
+                await self.make(input_set.made, inputs)
+            input_set.inputs = inputs
         input_set.users += 1
         try:
             yield input_set
@@ -96,10 +97,11 @@ class SecretInputs(ABC):
         """The set with what is expected of it in memory; that of gigabytes is computed for that time."""
         if input_set.expected.fd < 0:
             async with self.present(input_set):
-                input_set.expected = Shared("expected")
                 asked = verbs.Expect(input_set.inputs.spec, input_set.effects)
-                answer = await trusted(self.eager, asked, [input_set.inputs, input_set.expected])
-                input_set.expected.seal(answer["stored"])
+                with _filled("expected") as expected:
+                    answer = await trusted(self.eager, asked, [input_set.inputs, expected])
+                    expected.seal(answer["stored"])
+            input_set.expected = expected
         try:
             yield input_set
         finally:
@@ -128,6 +130,17 @@ class SecretInputs(ABC):
             if self.drawn.inputs.on_device:
                 await (await self.judge()).ask(verbs.Slot(size), [got], PREPARE_TIMEOUT_S)
             yield got
+
+
+@contextlib.contextmanager
+def _filled(name: str) -> Iterator[Shared]:
+    """Memory that is filled inside, and closed where that fails: what is open holds something."""
+    memory = Shared(name)
+    try:
+        yield memory
+    except BaseException:
+        memory.close()
+        raise
 
 
 def is_giant_set(input_set: InputSet) -> bool:

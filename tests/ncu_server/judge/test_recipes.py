@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from ncu_server.errors import Refusal
 from ncu_server.judge.problems import Workshop
 from ncu_server.sandbox.shared_memory import Shared
 from ncu_server.worker.verbs import Identical
+from tests.support.edits import edit
 
 PROBLEM = """
 import torch
@@ -43,6 +45,27 @@ async def test_a_recipe_makes_the_same_again(workshop: Workshop) -> None:
             assert again.spec == one.inputs.spec
             assert await judge.ask(Identical(one.inputs.spec, again.spec), [one.inputs, again])
             again.close()
+
+
+@pytest.mark.asyncio
+async def test_what_could_not_be_made_again_is_made_at_the_next_use(workshop: Workshop, tmp_path: Path) -> None:
+    """As where memory ran out: empty memory in its place would make every kernel wrong."""
+    lacking = tmp_path / "lacking"
+    fails = f'import os\n    assert not os.path.exists("{lacking}"), "no room"\n    return [torch'
+    source = edit(PROBLEM, "return [torch", fails)
+    async with workshop.problems.prepared(source, workshop.machine.device("cpu")) as prepared:
+        drawn = prepared.drawn
+        drawn.inputs.close()
+        drawn.expected.close()
+        lacking.touch()
+        for use in (prepared.present, prepared.known):
+            with pytest.raises(Refusal, match="no room"):
+                async with use(drawn):
+                    pass
+        lacking.unlink()
+        async with prepared.known(drawn), prepared.present(drawn):
+            assert drawn.inputs.freeze() >= drawn.inputs.spec["bytes"] > 1
+            assert drawn.expected.freeze() >= drawn.expected.spec["bytes"] > 1
 
 
 @pytest.mark.asyncio
