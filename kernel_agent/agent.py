@@ -27,18 +27,17 @@ from kernel_agent.settings import Settings, load_settings, provider_of, resumed_
 from kernel_agent.targets import USUAL
 
 if TYPE_CHECKING:
-    from kernel_agent.bench.client import BenchClient
-    from kernel_agent.interfaces import Proposer, Stage
+    from kernel_agent.interfaces import Pool, Proposer, Stage
     from kernel_agent.llm.model import Model
     from kernel_agent.run.budget import Budget
 
 
 @dataclass(frozen=True, slots=True)
 class RunParts:
-    """What one run has open: its model (None where templates propose), its bench, and its own budget."""
+    """What one run has open: its model (None where templates propose), who measures, and its own budget."""
 
     model: Model | None
-    bench: BenchClient
+    pool: Pool
     budget: Budget
 
 
@@ -47,7 +46,8 @@ class KernelAgent:
 
     An argument left None takes its value from the environment or `.env`, else the default of the setting of its name
     (branching_factor 8, num_rounds 3, selection_percentage 0.25, implementations_per_idea 2); any other setting may
-    be given by name too. `observe` is called with every event. Raises UsageError for a setting that cannot be used.
+    be given by name too. `observe` is called with every event. `pool` measures, where one is open already; else each
+    run opens what its settings say. Raises UsageError for a setting that cannot be used.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class KernelAgent:
         target: str | None = None,
         *,
         observe: Observer = silent,
+        pool: Pool | None = None,
         **settings: Any,
     ) -> None:
         named = {
@@ -78,6 +79,7 @@ class KernelAgent:
         self.settings = load_settings(**self._given)
         rules(self.settings.prompt_rules)
         self._observe = observe
+        self._pool = pool
 
     async def generate_kernel(
         self,
@@ -115,7 +117,7 @@ class KernelAgent:
         with Journal.create(new) as journal:
             async with self._opened(journal, settings) as parts:
                 if not problem.target:
-                    problem = replace(problem, target=await found_target(parts.bench))
+                    problem = replace(problem, target=await found_target(parts.pool))
                 journal.begin(problem, settings)
                 self._observe(RunOpened(journal.directory))
                 with _recorded(journal, settings):
@@ -154,7 +156,7 @@ class KernelAgent:
 
     @asynccontextmanager
     async def _opened(self, journal: Journal, settings: Settings) -> AsyncIterator[RunParts]:
-        from kernel_agent.bench.client import BenchClient
+        from kernel_agent.bench.pool import open_pool
 
         budget = budget_of(journal, settings)
         async with AsyncExitStack() as stack:
@@ -164,14 +166,10 @@ class KernelAgent:
 
                 opened = open_model(provider, settings, journal, journal.directory, self._notice, budget)
                 model = await stack.enter_async_context(opened)
-            bench = BenchClient(
-                settings.mcp_server_path,
-                journal.directory,
-                settings.evaluation_timeout_s,
-                self._notice,
-                settings.ncu_server_token,
-            )
-            yield RunParts(model, await stack.enter_async_context(bench), budget)
+            pool = self._pool
+            if pool is None:
+                pool = await stack.enter_async_context(open_pool(settings, journal.directory, self._notice))
+            yield RunParts(model, pool, budget)
 
     async def _run(self, journal: Journal, settings: Settings, parts: RunParts) -> tuple[str, dict[str, Any]]:
         from kernel_agent.knowledge.library import open_library
@@ -201,7 +199,8 @@ class KernelAgent:
             )
             self._observe(started)
             seeded = isinstance(proposer, Seeded)
-            search = Search(run, journal, proposer, parts.bench, library, self._observe, parts.budget, seeded)
+            bench = parts.pool.like(run.description.device)
+            search = Search(run, journal, proposer, bench, library, self._observe, parts.budget, seeded)
             async with remembered(run, journal, settings, provider, library.library, self._notice):
                 await search.play()
                 found = results(run, journal.directory) | {
@@ -217,9 +216,9 @@ class KernelAgent:
         self._observe(Notice(message))
 
 
-async def found_target(bench: BenchClient) -> str:
-    """The target of a run that names none, by what the server sees; see USUAL."""
-    available = {target.name for target in (await bench.environment()).targets if target.available}
+async def found_target(pool: Pool) -> str:
+    """The target of a run that names none, by what the servers see; see USUAL."""
+    available = await pool.available()
     return next((name for name in USUAL if name in available), USUAL[-1])
 
 
@@ -249,7 +248,7 @@ async def _described(problem: Problem, parts: RunParts, baselines: Sequence[str]
             waits(stage.ahead is not None)
 
         try:
-            return await parts.budget.within(parts.bench.describe(problem, on_progress, baselines))
+            return await parts.budget.within(parts.pool.describe(problem, on_progress, baselines))
         except BudgetSpent:
             raise BudgetSpent(
                 f"The budget is spent: the {parts.budget.limits.minutes:g} minutes are over, and the problem is still "

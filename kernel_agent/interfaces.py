@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kernel_agent.run.brief import Brief
-from kernel_agent.run.types import Baseline, Evaluation, Idea, ModuleCheck, Problem, Profile, Trial
+from kernel_agent.run.types import (
+    Baseline,
+    Description,
+    Device,
+    Evaluation,
+    Idea,
+    ModuleCheck,
+    Problem,
+    Profile,
+    Trial,
+)
 from rag import Answer, Situation
 
 
@@ -73,6 +83,24 @@ class Bench(Protocol):
         self, problem: Problem, sources: Sequence[str], on_progress: OnProgress = ignore
     ) -> list[Profile]:
         """What a profiler says of each candidate. Raises Unprofiled where there is none for this target."""
+
+
+class Pool(Bench, Protocol):
+    """One measuring server or many. Whoever opened it closes it; any number of runs may ask it at once."""
+
+    async def available(self) -> frozenset[str]:
+        """The targets that it can judge for."""
+
+    async def describe(
+        self, problem: Problem, on_progress: OnProgress = ignore, baselines: Iterable[str] | None = None
+    ) -> Description:
+        """Trace the problem, count its work and time its baselines, by default all that the target has."""
+
+    def like(self, device: Device) -> Bench:
+        """Those of its devices that are of this one's model: only their times are compared.
+
+        Raises Unavailable where it has none.
+        """
 
 
 class Library(Protocol):

@@ -22,7 +22,7 @@ from kernel_agent.bench.connection import Connection
 from kernel_agent.bench.environment import Environment
 from kernel_agent.errors import Unavailable, Unprofiled
 from kernel_agent.interfaces import OnNotice, OnProgress, ignore
-from kernel_agent.run.types import Baseline, Description, Evaluation, ModuleCheck, Problem, Profile
+from kernel_agent.run.types import Baseline, Description, Device, Evaluation, ModuleCheck, Problem, Profile
 
 VERIFY_S = 600.0
 """Seconds that the server has to try a file by itself; torch.compile and a build with torch's headers are in it."""
@@ -62,6 +62,14 @@ class BenchClient:
         """What the server's machine can do; `probe_counters` also profiles a tiny kernel, which takes some seconds."""
         asked = {"probe_counters": True} if probe_counters else {}
         return parse(Environment, await self._server.call("check_environment", asked))
+
+    async def available(self) -> frozenset[str]:
+        """The targets that the server can judge for."""
+        return frozenset(target.name for target in (await self.environment()).targets if target.available)
+
+    def like(self, device: Device) -> Self:
+        """The one server: what it measured in a run's earlier session, it measured where it stood then."""
+        return self
 
     async def describe(
         self, problem: Problem, on_progress: OnProgress = ignore, baselines: Iterable[str] | None = None

@@ -1,0 +1,1 @@
+"""Suites: many problems over one pool under one budget, and the table that comes of them."""

@@ -1,0 +1,95 @@
+"""A suite's values: its problems, what became of each, and what its table says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from kernel_agent.errors import UsageError
+from kernel_agent.problem.from_source import Shapes
+from kernel_agent.run.types import Interval
+
+PROBLEMS = "problems"
+"""The folder of a suite that holds a run directory for each problem, by the problem's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteProblem:
+    """A problem of a suite. `id` is a relative path such as `level1/19_ReLU`, and no other problem's.
+
+    `code` is its source with the files that it imports; `shapes` are the input shapes where they do not stand in it;
+    `notes` are what its collection says of it, such as that it is degenerate.
+    """
+
+    id: str
+    code: str
+    shapes: tuple[Shapes, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def directory(self, suite: Path) -> Path:
+        """Where its run is kept."""
+        return suite / PROBLEMS / self.id
+
+
+class State(StrEnum):
+    """How far a suite is with a problem."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a problem so far; `reason` and `fault` (the exception's name) say why it failed, `stopped` why its
+    search ended. `minutes` and `dollars` are what it was granted; None is no limit."""
+
+    problem: str
+    state: State
+    reason: str | None = None
+    fault: str | None = None
+    stopped: str | None = None
+    minutes: float | None = None
+    dollars: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A problem's line of the table. Times are microseconds, speed-ups paired ratios with 95 % intervals.
+
+    `status` is `improved`, `no_improvement`, `failed`, `not_covered`, `running` or `waiting`; `speedup` is against
+    eager PyTorch, `versus_compile` against the fastest mode of torch.compile (`compile_mode`), which took `compile_us`;
+    `held` is whether `suite confirm` found the kernel right and faster again.
+    """
+
+    problem: str
+    status: str
+    reason: str | None = None
+    authorship: str | None = None
+    kernel_us: float | None = None
+    eager_us: float | None = None
+    compile_us: float | None = None
+    compile_mode: str | None = None
+    limit_us: float | None = None
+    speedup: Interval | None = None
+    versus_compile: Interval | None = None
+    evaluations: int = 0
+    tokens: int = 0
+    dollars: float | None = None
+    minutes: float = 0.0
+    granted_minutes: float | None = None
+    device: str | None = None
+    held: bool | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def unique(problems: tuple[SuiteProblem, ...]) -> tuple[SuiteProblem, ...]:
+    """The problems as they are. Raises UsageError, which names it, where two have one id."""
+    seen: set[str] = set()
+    for problem in problems:
+        if problem.id in seen:
+            raise UsageError(f"Two problems of the suite are called {problem.id}: rename one of their files.")
+        seen.add(problem.id)
+    return problems
