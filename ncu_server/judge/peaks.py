@@ -13,7 +13,7 @@ from ncu_server.machine.device import Device
 from ncu_server.machine.store import write_whole
 from ncu_server.wire.evaluation import Peaks
 
-FORMAT = "3"  # 1: a copy on the CPU was torch's alone; 2: neither int8, fp8 nor L2
+FORMAT = "4"  # 1: a copy on the CPU was torch's alone; 2: neither int8, fp8 nor L2; 3: on a GPU the driver's alone
 
 
 async def measure(prepared: PreparedProblem, anew: bool = False) -> Peaks:

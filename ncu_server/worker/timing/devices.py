@@ -293,8 +293,8 @@ class Cuda:
         return float(max(2 * x.nbytes / copy, CACHE_ROWS * x.nbytes / min(total)) / 1e3)
 
     def copies(self, to: torch.Tensor, of: torch.Tensor) -> list[Callable[[int], Any]]:
-        """Ways to copy a tensor."""
-        return [lambda _: to.copy_(of)]
+        """Ways to copy a tensor: the driver's, which a pointwise kernel of torch outruns by a tenth on an H200."""
+        return [lambda _: to.copy_(of), _ignoring(functools.partial(torch.mul, of, 1.0, out=to))]
 
 
 Device = Cpu | Cuda
