@@ -42,31 +42,46 @@ async def _prepare(prepared: PreparedProblem, variant: str) -> None:
     drawn.made = await prepared.draw(drawn.inputs, variant)
     first = await prepared.expect(drawn)
     await require_memory(prepared, drawn)
-    async with prepared.present(drawn):
-        await _make_more(prepared, variant, drawn, first)
-    for input_set in filter(prepared.forgets, prepared.input_sets):
-        input_set.expected.close()
-
-
-async def _make_more(prepared: PreparedProblem, variant: str, drawn: InputSet, first: Expected) -> None:
-    """What else the judge tries, beside the inputs as drawn."""
     await _require_the_same(prepared, drawn)
+    _forget(prepared, drawn)
     _require_elements(prepared, drawn)
-    still = await trusted(prepared.eager, verbs.Still(drawn.inputs.spec), [drawn.inputs])
-    drawn.effects["still"] = still
+    drawn.effects["still"] = await _still(prepared, drawn)
+    second = await _sharper(prepared, drawn, first)
+    async with prepared.present(drawn):
+        await _make_more(prepared, drawn, first, second)
+    for input_set in prepared.input_sets:
+        _forget(prepared, input_set)
+
+
+def _forget(prepared: PreparedProblem, input_set: InputSet) -> None:
+    """Let go of gigabytes that are made anew when they are needed."""
+    if prepared.forgets(input_set):
+        input_set.expected.close()
+        if not input_set.users:
+            input_set.inputs.close()
+
+
+async def _still(prepared: PreparedProblem, drawn: InputSet) -> list[int]:
+    """The inputs that timed calls get as drawn."""
+    async with prepared.present(drawn):
+        still = await trusted(prepared.eager, verbs.Still(drawn.inputs.spec), [drawn.inputs])
     if still:
         which = ", ".join(map(str, still))
         prepared.note(f"timed calls get input {which} as drawn: the reference fails where a few of its values change")
-    second = await _sharper(prepared, drawn, first)
+    return still
+
+
+async def _make_more(prepared: PreparedProblem, drawn: InputSet, first: Expected, second: Expected | None) -> None:
+    """What else the judge tries, beside the inputs as drawn and the sharper ones."""
     if prepared.target.warms_up:
         prepared.warm_up_inputs.append(Shared("rehearsal"))  # none of the secret ones
-        await prepared.draw(prepared.warm_up_inputs[-1], variant, on_host=True)  # all candidates are given it
+        await prepared.draw(prepared.warm_up_inputs[-1], drawn.variant, on_host=True)  # all candidates are given it
     await _draw_again(prepared, drawn, first)
     await _draw_far(prepared, drawn, first)
     await _vary_plain_values(prepared, drawn, first)
     if word := first["degenerate"]:
         await _constant(prepared, drawn, word, second)
-    together = prepared.together(variant)
+    together = prepared.together(drawn.variant)
     for input_set in together:
         input_set.widen(together)
 
@@ -93,6 +108,7 @@ async def _sharper(prepared: PreparedProblem, drawn: InputSet, first: Expected) 
     sharp.how = await prepared.make(sharp.made, sharp.inputs)
     async with prepared.present(sharp):
         second = await _usable(prepared, sharp, first)
+        _forget(prepared, sharp)
     if not second:
         prepared.note("checked on inputs as drawn only: on sharper ones the reference gives no numbers")
     return second
@@ -240,6 +256,8 @@ async def _with_plain_values(
         input_set.made = replace(first.made, structure=structure)
     async with prepared.present(input_set):
         found = await _apart(prepared, functools.partial(_expected, input_set=input_set))
+        if found:
+            _forget(prepared, input_set)
     usable = found and (found["finite"] or not told["finite"]) and same_effects(found["effects"], told["effects"])
     if not usable:
         prepared.drop(input_set)

@@ -52,10 +52,8 @@ class SecretInputs(ABC):
     async def make(self, recipe: Recipe, inputs: Shared) -> How:
         """Make inputs as a recipe tells; what they are. Raises Refusal BAD_PROBLEM."""
         if recipe.sharpen:
-            with contextlib.closing(Shared("blunt")) as blunt:
-                await self.make(Recipe(recipe.draw), blunt)
-                sharpen = verbs.Sharpen(blunt.spec, *recipe.sharpen)
-                made = await trusted(self.eager, sharpen, [blunt, inputs])
+            sharpen = verbs.Sharpen(recipe.draw.variant, recipe.draw.input_seed, *recipe.sharpen)
+            made = await trusted(self.eager, sharpen, [inputs])
             inputs.seal(made["inputs"])
             return made["how"]
         drawn = await trusted(self.eager, recipe.draw, [inputs])

@@ -6,10 +6,12 @@ import contextlib
 import copy
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ncu_server.rules.precision import Precision
 from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker.answers import (
     Difference,
@@ -17,6 +19,7 @@ from ncu_server.worker.answers import (
     Expected,
     Seen,
     Staged,
+    Units,
 )
 from ncu_server.worker.calls import Call
 from ncu_server.worker.checking.effects import changed, restore, same, state, visible
@@ -24,22 +27,23 @@ from ncu_server.worker.checking.float64 import SINGLE_TO_DOUBLE, Recast
 from ncu_server.worker.checking.full_float32 import Watch, full_float32
 from ncu_server.worker.checking.parameters import differences, take, tensors_of
 from ncu_server.worker.checking.slices import Cut, agree, cuts
-from ncu_server.worker.checking.tolerance import Run, alike, budget, degenerate, stored, truth
+from ncu_server.worker.checking.tolerance import Run, alike, budget, degenerate, deviation, truth
 from ncu_server.worker.dense import named
 from ncu_server.worker.generators import generators
 from ncu_server.worker.input_maker import UNFIT, InputMaker, all_finite
-from ncu_server.worker.problem_model import trimmed
+from ncu_server.worker.problem_model import held_bytes, trimmed
 from ncu_server.worker.tensors import (
     copied,
     flatten,
     give,
-    mapped,
+    placed,
     read,
     real,
     spec_of,
     unflatten,
     wide,
 )
+from ncu_server.worker.timing.devices import GIANT
 from ncu_server.worker.timing.side import TimedSide
 from ncu_server.worker.timing.stage import Stage
 
@@ -49,6 +53,28 @@ UNLIKE = (
     "two calls on the same inputs differ; make the model deterministic (no random numbers, and none that lie in memory "
     "which is never written)"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The exact values of a tensor; where `apart`, by how much the reference's own are beyond them."""
+
+    values: torch.Tensor
+    apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is expected of each tensor, the error budgets, and what to note."""
+
+    expected: list[torch.Tensor]
+    budgets: list[tuple[Units, Precision] | None]
+    note: str | None
+
+    @property
+    def allowed(self) -> list[Units | None]:
+        """The units of error."""
+        return [found and found[0] for found in self.budgets]
 
 
 class Reference(InputMaker, TimedSide):
@@ -68,8 +94,8 @@ class Reference(InputMaker, TimedSide):
         stood = generators()
         out, model = self._run(self._model, arguments)
         if self._model.training and stood != generators():  # a rare draw may change no result this time
-            self._model.eval()
-            return self.expect(fds, inputs, effects)
+            del before, arguments, out, model
+            return self._expect_in_eval(fds, inputs, effects)
         memory = self._memory()
         with named("Model.forward", "output", "return dense ones (such as its values and indices)"):
             if not flatten(out)[1]:
@@ -77,34 +103,71 @@ class Reference(InputMaker, TimedSide):
         if (watch := self._repeats(out, fds[0], inputs)) is None:
             if self._repeated or not self._model.training:
                 raise ValueError(UNLIKE)
-            self._model.eval()
-            return self.expect(fds, inputs, effects)
+            del before, arguments, out, model
+            return self._expect_in_eval(fds, inputs, effects)
         self._repeated = True
         effects = effects or self._effects(before, arguments, model)
+        self._constant = self._constant or self._keeps_parameters(model)
         structure, tensors = flatten(visible(out, arguments, model, effects["inputs"], effects["buffers"]))
-        full = self._full(fds[0], inputs, effects) if watch.narrow else []
-        exact, note = self._exact(fds[0], inputs, effects, flatten(out)[1])
-        expected, budgets = [], []
-        for got in map(real, tensors):
-            right = truth(got, exact.pop(0))
-            fuller = (full.pop(0) if full else right) if watch.narrow else None
-            budgets.append(budget(Run(got, right, fuller, watch.length, watch.mixed, watch.narrow)))
-            expected.append(stored(right))
-        allowed = [found and found[0] for found in budgets]
+        outputs, numbers = len(flatten(out)[1]), all_finite(tensors)
+        fresh, finite = not _is_state(out, model), numbers or not all_finite(before)
+        del before, arguments, out, model  # what is seen of them is all that is needed from here on
+        told = self._judged(fds[0], inputs, effects, tensors[:outputs], list(map(real, tensors)), watch)
+        described = _described(tensors, outputs, effects)
+        del tensors
         return {
-            "stored": give(fds[1], structure, expected),
-            "tensors": _described(tensors, len(flatten(out)[1]), effects),
-            "units": allowed,
-            "precision": [found and found[1] for found in budgets],
+            "stored": self._given(fds[1], structure, told.expected),
+            "tensors": described,
+            "units": told.allowed,
+            "precision": [found and found[1] for found in told.budgets],
             "effects": effects,
-            "fresh": not _is_state(out, model),
-            "finite": all_finite(tensors) or not all_finite(before),
-            "numbers": all_finite(tensors),
-            "note": note,
-            "degenerate": degenerate(expected, allowed),
+            "fresh": fresh,
+            "finite": finite,
+            "numbers": numbers,
+            "note": told.note,
+            "degenerate": degenerate(told.expected, told.allowed),
             "memory": memory,
             "training": self._model.training,
         }
+
+    def _expect_in_eval(self, fds: list[int], inputs: Spec, effects: Effects | None) -> Expected:
+        self._model.eval()
+        told: Expected = self.expect(fds, inputs, effects)
+        return told
+
+    def _judged(
+        self,
+        fd: int,
+        inputs: Spec,
+        effects: Effects,
+        outputs: list[torch.Tensor],
+        tensors: list[torch.Tensor],
+        watch: Watch,
+    ) -> Judged:
+        """What is expected of what was seen, which is used up, and the error budgets."""
+        self._device.trim()
+        full = self._full(fd, inputs, effects) if watch.narrow else []
+        self._device.trim()
+        truths, note = self._exact(fd, inputs, effects, outputs)
+        outputs.clear()
+        self._device.trim()
+        told = Judged([], [], note)
+        while tensors:
+            self._settle(told, tensors.pop(0), truths.pop(0), full, watch)
+        return told
+
+    def _settle(self, told: Judged, got: torch.Tensor, true: Truth, full: list[torch.Tensor], watch: Watch) -> None:
+        """Add one tensor's."""
+        right = true.values if true.apart else truth(got, true.values)
+        fuller = (full.pop(0) if full else right) if watch.narrow else None
+        run = Run(got, right, fuller, watch.length, watch.mixed, watch.narrow, true.apart)
+        told.budgets.append(budget(run))
+        told.expected.append(run.stored())
+
+    def _keeps_parameters(self, called: torch.nn.Module) -> bool:
+        """Whether a call has left parameters of gigabytes alone, so that further copies may share them."""
+        pairs = zip(self._model.parameters(), called.parameters(), strict=True)
+        return held_bytes(self._model) > IN_ONE_BYTES and all(same(one, other) for one, other in pairs)
 
     def differing(self, fds: list[int], theirs: Spec, but: list[str]) -> list[Difference]:
         """Which parameters and buffers a candidate, whose tensors lie in the memfd, has otherwise; `but`: what calls
@@ -148,8 +211,9 @@ class Reference(InputMaker, TimedSide):
     def _repeats(self, out: Any, fd: int, inputs: Spec) -> Watch | None:
         """What was watched in a second call, on fresh memory that holds a pattern; None where it says something else:
         nothing can be compared with it."""
+        room = self._took["device_bytes"] if inputs["bytes"] > GIANT else 0  # what the call is going to take
         arguments, watch = self._arguments(fd, inputs), Watch(self._device.torch_device)
-        self._device.poison(True, inputs["bytes"])
+        self._device.poison(True, room or inputs["bytes"])
         try:
             with watch.watching():
                 again, _ = self._run(self._model, arguments)
@@ -177,7 +241,7 @@ class Reference(InputMaker, TimedSide):
 
     def _exact(
         self, fd: int, inputs: Spec, effects: Effects, outputs: list[torch.Tensor]
-    ) -> tuple[list[torch.Tensor], str | None]:
+    ) -> tuple[list[Truth], str | None]:
         """What should be seen, in float64 throughout, or as far as the model runs in it; a note where it does not. What
         is gigabytes is computed in slices, where the model treats the indices of a dimension by themselves."""
         seen = functools.partial(self._seen, fd, inputs, effects)
@@ -209,7 +273,9 @@ class Reference(InputMaker, TimedSide):
                     return False
             return True
 
-        return next(filter(holds, cuts(tensors, outputs)), None)
+        took, found = self._took, next(filter(holds, cuts(tensors, outputs)), None)
+        self._took = took
+        return found
 
     def _seen_in_slices(
         self,
@@ -219,20 +285,23 @@ class Reference(InputMaker, TimedSide):
         outputs: list[torch.Tensor],
         change: Callable[[torch.Tensor], torch.Tensor],
         answers: Mapping[Any, Any],
-    ) -> list[torch.Tensor]:
-        """As `_seen`, of a call that changes nothing."""
-        model, tensors = copy.deepcopy(self._model)._apply(change), read(fd, inputs)
+    ) -> list[Truth]:
+        """As `_seen`, of a call that changes nothing, beside what it gave."""
+        took, model, tensors = self._took["device_bytes"], self._changed_copy(change), read(fd, inputs)
         held = [*tensors, *self._model.parameters(), *self._model.buffers()]
-        length = cut.length(tensors, outputs)
-        exact = [torch.empty(t.shape, dtype=change(t[:0]).dtype, device=t.device) for t in outputs]
-        with Recast(answers, held) if answers else contextlib.nullcontext():
-            for start in range(0, cut.size, length):
-                some = cut.of(tensors, start, min(length, cut.size - start))
-                given = [change(t.to(self._device.torch_device)) for t in some]
-                out, _ = self._run(model, unflatten(inputs["structure"], given))
-                for whole, part in zip(exact, flatten(out)[1], strict=True):
-                    whole.narrow(cut.dimension, start, part.shape[cut.dimension]).copy_(part)
-        return [real(wide(t)) for t in exact]
+        cutting = sum(tensors[place].nbytes for place in cut.inputs)
+        length = cut.length(max(took, sum(t.nbytes for t in outputs)) + cutting)
+        whole = {i: change(t.to(self._device.torch_device)) for i, t in enumerate(tensors) if i not in cut.inputs}
+        apart = [_blank(real(t)) for t in outputs]
+        for start in range(0, cut.size, length):
+            some = cut.of(tensors, start, min(length, cut.size - start))
+            given = [whole[i] if i in whole else change(t) for i, t in enumerate(some)]
+            with Recast(answers, held) if answers else contextlib.nullcontext():
+                parts = flatten(self._run(model, unflatten(inputs["structure"], given))[0])[1]
+            for one, got, part in zip(apart, outputs, parts, strict=True):
+                _note(one, real(got), real(wide(part)), cut.dimension, start)
+        pairs = zip(apart, outputs, strict=True)
+        return [Truth(real(got)) if one is None else Truth(one, apart=True) for one, got in pairs]
 
     def _seen(
         self,
@@ -241,19 +310,37 @@ class Reference(InputMaker, TimedSide):
         effects: Effects,
         change: Callable[[torch.Tensor], torch.Tensor],
         answers: Mapping[Any, Any],
-    ) -> list[torch.Tensor]:
+    ) -> list[Truth]:
         """What is seen of a call with all tensors changed and with the `answers` of precision.Recast, in float64."""
-        model, given = copy.deepcopy(self._model)._apply(change), self._arguments(fd, inputs)
-        arguments = mapped(given, change)
-        held = [*flatten(given)[1], *self._model.parameters(), *self._model.buffers()]
+        model, given, device = self._changed_copy(change), read(fd, inputs), self._device.torch_device
+        held = [*given, *self._model.parameters(), *self._model.buffers()]
+        pairs = zip(given, inputs["tensors"], strict=True)
+        made = [placed(t, place, device, change(t.new_empty(0)).dtype) for t, place in pairs]
+        arguments: Call = unflatten(inputs["structure"], made)
+        del given, made
         with Recast(answers, held) if answers else contextlib.nullcontext():
             tensors = self._called(model, arguments, effects)
-        return [real(wide(t)) for t in tensors]
+        return [Truth(real(wide(t))) for t in tensors]
 
     def _called(self, model: torch.nn.Module, arguments: Call, effects: Effects) -> list[torch.Tensor]:
         """What is seen of a call."""
         out, own = self._run(model, arguments)
         return flatten(visible(out, arguments, own, effects["inputs"], effects["buffers"]))[1]
+
+
+def _blank(got: torch.Tensor) -> torch.Tensor | None:
+    """Room for how far a tensor is from the exact values; None for one that has to be equal to its own."""
+    if not got.is_floating_point():
+        return None
+    dtype = torch.float64 if got.dtype is torch.float64 else torch.float32
+    return torch.empty(got.shape, dtype=dtype, device=got.device)
+
+
+def _note(apart: torch.Tensor | None, got: torch.Tensor, exact: torch.Tensor, dimension: int, start: int) -> None:
+    """Put the part of `apart` there that a slice's exact values make."""
+    if apart is not None:
+        place = (dimension, start, exact.shape[dimension])
+        apart.narrow(*place).copy_(deviation(got.narrow(*place), exact))
 
 
 def _described(tensors: list[torch.Tensor], outputs: int, effects: Effects) -> list[Seen]:

@@ -211,11 +211,12 @@ def _typed(room: torch.Tensor, place: TensorLayout) -> torch.Tensor:
     return _raw(room, place).view(dtype).view(place["shape"])
 
 
-def placed(tensor: torch.Tensor, place: TensorLayout, device: str) -> torch.Tensor:
-    """A copy on the device with the strides that the original had."""
+def placed(tensor: torch.Tensor, place: TensorLayout, device: str, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A copy on the device with the strides that the original had; in another `dtype` where one is asked for."""
+    dtype = dtype or tensor.dtype
     if any(stride == 0 and size > 1 for stride, size in zip(place["strides"], place["shape"], strict=True)):
-        return tensor.to(device, copy=True)  # an expanded tensor is one value many times: it cannot be written to
-    fresh = torch.empty_strided(place["shape"], place["strides"], dtype=tensor.dtype, device=device)
+        return tensor.to(device, dtype, copy=True)  # an expanded tensor is one value many times: none can be written to
+    fresh = torch.empty_strided(place["shape"], place["strides"], dtype=dtype, device=device)
     return fresh.copy_(tensor)
 
 

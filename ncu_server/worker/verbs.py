@@ -59,9 +59,10 @@ class Draw(Verb[Drawn]):
 
 @dataclass(frozen=True)
 class Sharpen(Verb[Sharpened]):
-    """A set of other statistics, but for what is `still`. Memory: the inputs, what is made of them."""
+    """A set of other statistics, made of what Draw gives under `draw_seed`, but for what is `still`. Memory: for it."""
 
-    inputs: Spec
+    variant: str
+    draw_seed: int
     input_seed: int
     still: list[int]
 

@@ -41,7 +41,8 @@ class Draw:
         self._drawn: list[torch.Tensor | None] = []  # None of a giant: most of it stays where it was laid
         self._fills: list[Fill | None] = []
         for place, (t, layout, step) in enumerate(zip(given, spec["tensors"], steps, strict=True)):
-            as_it_lies = step > 1 and list(t.stride()) == layout["strides"] and t.device.type == device
+            large = t.nbytes > BASE_BYTES  # nobody writes to what was given: it need not be copied
+            as_it_lies = large and list(t.stride()) == layout["strides"] and t.device.type == device
             base = t if as_it_lies else placed(t, layout, device)
             self._fills.append(None if place in still else filled(base, place, factors, step))
             self._drawn.append(base if step == 1 else None)
