@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ncu_server.judge import peaks
-from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, exhausted, open_another
+from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, open_another
 from ncu_server.judge.first_sight import LONGER, times_longer
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import MAX_PAIRS, MIN_PAIRS, Samples, alternate, time_visits
 from ncu_server.judge.problem import Sides
 from ncu_server.judge.roofline import Limit, floor_us, limit
-from ncu_server.judge.trusted import ours
+from ncu_server.judge.trusted import exhausted, ours
 from ncu_server.rules import comparison
 from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.sandbox.shared_memory import Shared, Spec
@@ -175,7 +175,7 @@ class _Looks:
         timeout_s, other = self.attempt.request.timeout_s, self.input_set.unseen[0]
         await open_another(self.attempt, child)
         async with self.attempt.prepared.lent(other) as lent:
-            await child.ask(verbs.Stage(lent.spec, self.input_set.effects), [lent], timeout_s)
+            await self.attempt.prepared.stage(child, lent, self.input_set.effects, timeout_s)
         await child.ask(verbs.Block(secrets.randbits(48), WARM_UPS), timeout_s=timeout_s)
 
     async def _visits(self, child: Child, draws: list[Shared]) -> dict[str, list[float]]:
@@ -249,9 +249,12 @@ async def _reconsidered(attempt: Attempt, input_set: InputSet, got: Shared, spec
 async def _both(
     attempt: Attempt, eager: Child, verb: Verb[T], memories: Sequence[Shared], of_candidate: Sequence[Shared]
 ) -> tuple[T, T]:
-    """What the reference and the candidate answer, asked at the same time; raises what either raises once both have
-    answered."""
+    """What the reference and the candidate answer, asked at the same time, or one after the other where they give
+    gigabytes; raises what either raises once both have answered."""
     timeout_s = attempt.request.timeout_s
+    if attempt.prepared.is_giant:
+        theirs = await attempt.child.ask(verb, of_candidate, timeout_s)
+        return await eager.ask(verb, memories, timeout_s), theirs
     asked = [eager.ask(verb, memories, timeout_s), attempt.child.ask(verb, of_candidate, timeout_s)]
     answers = []
     for answer in await asyncio.gather(*asked, return_exceptions=True):

@@ -11,7 +11,7 @@ from ncu_server.compiler.builds import Build
 from ncu_server.judge import replies
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.problem import PreparedProblem
-from ncu_server.judge.trusted import ours
+from ncu_server.judge.trusted import exhausted, ours
 from ncu_server.rules import comparison
 from ncu_server.rules.precision import Exactness, Precision, joined, worthy
 from ncu_server.sandbox.child import Child, ChildError, ChildFault, ChildTimeout
@@ -79,11 +79,6 @@ class Attempt:
         """Ask beside inputs, of which the candidate has its own for that time."""
         async with self.prepared.lent(inputs) as lent:
             return await (child or self.child).ask(verb, [lent, *more], self.request.timeout_s)
-
-
-def exhausted(error: ChildError) -> bool:
-    """Whether a process found no room on the device: torch's exception, by its class."""
-    return isinstance(error, ChildFault) and error.kind == "OutOfMemoryError"
 
 
 @contextlib.contextmanager

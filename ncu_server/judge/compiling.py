@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ncu_server.judge.candidate import exhausted
 from ncu_server.judge.interleave import Rotation
 from ncu_server.judge.problem import BASELINES, COMPILE_TIMEOUT_S, PreparedProblem
+from ncu_server.judge.trusted import exhausted
 from ncu_server.machine.lease import Progress
 from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.worker import verbs

@@ -24,8 +24,10 @@ from ncu_server.judge.checking import check
 from ncu_server.judge.compiling import compile_ahead
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Samples, combine
+from ncu_server.judge.memory_plan import plan_name, plan_notes
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop
+from ncu_server.judge.room import patiently, plan_again
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
 from ncu_server.rules import authorship, elf, lint, triton_cache
@@ -55,9 +57,9 @@ async def evaluate(workshop: Workshop, request: EvaluateRequest, progress: Progr
         return evaluation.EvaluateResult(status=fault.status, log=fault.log)
     await workshop.machine.require_room()
     try:
-        result = await _judged(judging)
+        result = await patiently(lambda: _judged(judging))
     except Lost:
-        result = await _judged(judging)
+        result = await patiently(lambda: _judged(judging))
     warnings = [*lint.read(request.candidate).warnings, *memory.warnings(result.memory)]
     return result.model_copy(update={"warnings": warnings, "leads": warnings})
 
@@ -97,7 +99,8 @@ async def _judge(judging: Judging) -> evaluation.EvaluateResult:
             diagnostics=list(objection.diagnostics),
             stages=stages,
         )
-    return result.model_copy(update={"notes": [*prepared.notes, *judging.device.lease.notes, *result.notes]})
+    notes = [*prepared.notes, *plan_notes(prepared.plan), *judging.device.lease.notes, *result.notes]
+    return result.model_copy(update={"notes": notes, "memory_plan": plan_name(prepared.plan)})
 
 
 async def _ready(
@@ -152,11 +155,13 @@ async def _tried(
         with _clocked(stages, "queue_s"):
             await stack.enter_async_context(judging.device.lease.alone(judging.progress))
         with _clocked(stages, "held_s"):
+            await plan_again(prepared, len({"eager", *judging.request.baselines}))
             child = await prepared.candidate(built.directory)
             try:
                 yield Attempt(prepared, child, judging.request, built, stages)
             finally:
                 child.close()
+                await prepared.clear()
 
 
 async def _run(attempt: Attempt, progress: Progress) -> evaluation.EvaluateResult:

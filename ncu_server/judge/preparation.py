@@ -16,7 +16,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.judge.input_set import InputSet, Recipe, same_effects
 from ncu_server.judge.plain_values import Kept, Plain, Value, change, kept_note, others, plain_values, replaced
 from ncu_server.judge.problem import PreparedProblem
-from ncu_server.judge.room import require_memory
+from ncu_server.judge.room import plan_memory
 from ncu_server.judge.trusted import trusted
 from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.sandbox.shared_memory import Shared, Spec
@@ -40,25 +40,18 @@ async def prepare(prepared: PreparedProblem) -> None:
 async def _prepare(prepared: PreparedProblem, variant: str) -> None:
     drawn = prepared.add(variant, "as drawn")
     drawn.made = await prepared.draw(drawn.inputs, variant)
+    await plan_memory(prepared, drawn)
     first = await prepared.expect(drawn)
-    await require_memory(prepared, drawn)
     await _require_the_same(prepared, drawn)
-    _forget(prepared, drawn)
+    if not prepared.remakes:
+        await plan_memory(prepared, drawn)
+    prepared.forget(drawn)
     _require_elements(prepared, drawn)
     drawn.effects["still"] = await _still(prepared, drawn)
     second = await _sharper(prepared, drawn, first)
     async with prepared.present(drawn):
         await _make_more(prepared, drawn, first, second)
-    for input_set in prepared.input_sets:
-        _forget(prepared, input_set)
-
-
-def _forget(prepared: PreparedProblem, input_set: InputSet) -> None:
-    """Let go of gigabytes that are made anew when they are needed."""
-    if prepared.forgets(input_set):
-        input_set.expected.close()
-        if not input_set.users:
-            input_set.inputs.close()
+    prepared.forget_all()
 
 
 async def _still(prepared: PreparedProblem, drawn: InputSet) -> list[int]:
@@ -108,7 +101,7 @@ async def _sharper(prepared: PreparedProblem, drawn: InputSet, first: Expected) 
     sharp.how = await prepared.make(sharp.made, sharp.inputs)
     async with prepared.present(sharp):
         second = await _usable(prepared, sharp, first)
-        _forget(prepared, sharp)
+        prepared.forget(sharp)
     if not second:
         prepared.note("checked on inputs as drawn only: on sharper ones the reference gives no numbers")
     return second
@@ -173,9 +166,9 @@ async def _apart(prepared: PreparedProblem, work: Callable[[Child], Awaitable[T]
     return None
 
 
-async def _expected(child: Child, input_set: InputSet) -> Expected:
-    fds = [input_set.inputs, input_set.expected]
-    return input_set.keep(await child.ask(verbs.Expect(input_set.inputs.spec), fds, FAR_S))
+async def _expected(child: Child, input_set: InputSet, frugal: bool = False) -> Expected:
+    fds, asked = [input_set.inputs, input_set.expected], verbs.Expect(input_set.inputs.spec, frugal=frugal)
+    return input_set.keep(await child.ask(asked, fds, FAR_S))
 
 
 async def _draw_far(prepared: PreparedProblem, first: InputSet, told: Expected) -> None:
@@ -255,9 +248,9 @@ async def _with_plain_values(
     if first.made:
         input_set.made = replace(first.made, structure=structure)
     async with prepared.present(input_set):
-        found = await _apart(prepared, functools.partial(_expected, input_set=input_set))
+        found = await _apart(prepared, functools.partial(_expected, input_set=input_set, frugal=prepared.lean))
         if found:
-            _forget(prepared, input_set)
+            prepared.forget(input_set)
     usable = found and (found["finite"] or not told["finite"]) and same_effects(found["effects"], told["effects"])
     if not usable:
         prepared.drop(input_set)

@@ -12,6 +12,7 @@ from typing import Any
 from ncu_server.judge.facts import Facts
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Rotation
+from ncu_server.judge.memory_plan import Demand
 from ncu_server.judge.secret_inputs import SecretInputs, is_giant_set
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
 from ncu_server.machine.device import Device
@@ -65,6 +66,7 @@ class PreparedProblem(SecretInputs):
         self.notes: list[str] = []
         self.kept: dict[str, list[int]] = {}  # numbers of the plain values that no check varies, by variant
         self.facts: Facts | None = None  # once it was described
+        self.demands: dict[str, Demand] = {}  # of one call, by variant, where the device's memory is planned
         self.compiling = asyncio.Lock()  # held by whoever compiles; never waited for with the device held
         self.uncompilable: dict[str, ChildError] = {}
         self.users = self._held_bytes = 0
@@ -116,7 +118,25 @@ class PreparedProblem(SecretInputs):
     @property
     def is_giant(self) -> bool:
         """Whether inputs and outputs are gigabytes, of which no more than needed may be held at once."""
-        return any(map(is_giant_set, self.timed))
+        return self.lean or any(map(is_giant_set, self.timed))
+
+    @property
+    def held_rooms(self) -> int:
+        """Bytes of the device that input sets, and what is expected, take now."""
+        memories = [m for one in self.input_sets for m in (one.inputs, one.expected, one.holed, *one.unseen) if m]
+        return sum(memory.room for memory in memories if memory.fd >= 0)
+
+    def forget(self, input_set: InputSet) -> None:
+        """Let go of what is made anew when it is needed."""
+        if self.forgets(input_set):
+            input_set.expected.close()
+            if not input_set.users:
+                input_set.inputs.close()
+
+    def forget_all(self) -> None:
+        """The same of all input sets."""
+        for input_set in self.input_sets:
+            self.forget(input_set)
 
     async def release(self) -> None:
         """Let baselines go of what they hold for timing a problem of gigabytes: candidates need the room."""
@@ -127,6 +147,14 @@ class PreparedProblem(SecretInputs):
         """Let a baseline go of what it holds for timing. ChildError passes through."""
         if self._stages.pop(name, None):
             await self._baselines[name].ask(verbs.Unstage(), timeout_s=PREPARE_TIMEOUT_S)
+
+    async def clear(self) -> None:
+        """Leave the device to whoever is next: nothing of gigabytes lies there once the lease is given up."""
+        if self.is_giant:
+            with contextlib.suppress(ChildError):  # one that has ended holds nothing either
+                await self.release()
+            self.forget_all()
+            await self.device.fork_server.cleared()
 
     def opening(self, mode: str | None) -> verbs.OpenReference:
         """What a reference's process is opened with; `mode` is torch.compile's."""
@@ -150,7 +178,9 @@ class PreparedProblem(SecretInputs):
     async def expect(self, input_set: InputSet, effects: answers.Effects | None = None) -> answers.Expected:
         """What the reference gives for a case. Raises Refusal BAD_PROBLEM where it fails."""
         memories = [input_set.inputs, input_set.expected]
-        answer = input_set.keep(await trusted(self.eager, verbs.Expect(input_set.inputs.spec, effects), memories))
+        answer = input_set.keep(
+            await trusted(self.eager, verbs.Expect(input_set.inputs.spec, effects, self.lean), memories)
+        )
         if answer["note"]:
             self.note(answer["note"])
         if answer["training"] != self.training:
@@ -230,7 +260,7 @@ class PreparedProblem(SecretInputs):
 
     async def stage(self, child: Child, inputs: Shared, effects: answers.Effects, timeout_s: float) -> answers.Staged:
         """Let a child set up a case's inputs for timing."""
-        return await child.ask(verbs.Stage(inputs.spec, effects), [inputs], timeout_s)
+        return await child.ask(verbs.Stage(inputs.spec, effects, self.lean), [inputs], timeout_s)
 
     @property
     def broken(self) -> bool:

@@ -22,8 +22,16 @@ STEPS: dict[type[Verb[Any]], str] = {
     verbs.Still: "Model.forward",
     verbs.KeptInputs: "get_inputs",
     verbs.Expect: "Model.forward",
+    verbs.ExpectAgain: "Model.forward",
+    verbs.MeasureCall: "Model.forward",
+    verbs.Free: "asking for the device's memory",
 }
 UNJUDGEABLE = "Unjudgeable"  # the class in worker.tensors, whose words are a whole sentence
+
+
+def exhausted(error: BaseException | None) -> bool:
+    """Whether a process found no room on the device: torch's exception, by its class."""
+    return isinstance(error, ChildFault) and error.kind == "OutOfMemoryError"
 
 
 async def trusted(child: Child, verb: Verb[T], memories: Sequence[Shared]) -> T:
@@ -31,7 +39,7 @@ async def trusted(child: Child, verb: Verb[T], memories: Sequence[Shared]) -> T:
     try:
         return await child.ask(verb, memories, PREPARE_TIMEOUT_S)
     except ChildFault as fault:
-        if fault.kind == "OutOfMemoryError":
+        if exhausted(fault):
             words = f"the device has too little memory for the problem's own code in {_step(verb)}"
             raise Refusal(Code.NO_ROOM, f"{words}: {fault.text.split('.')[0]}", "give smaller inputs") from fault
         raise Refusal(Code.BAD_PROBLEM, _sentence(fault, f"in {_step(verb)}")) from fault

@@ -177,15 +177,19 @@ class Candidate(TimedSide):
         self._device.settle()
         return True
 
-    def stage(self, fds: list[int], inputs: Spec, effects: Effects) -> Staged:
+    def stage(self, fds: list[int], inputs: Spec, effects: Effects, frugal: bool = False) -> Staged:
         """Set up the rotating inputs for timing; `effects` are the reference's."""
-        self._held, self._last, self._layout = [], [], []
-        vars(self).pop("_stage", None)  # not two at once
-        self._device.release()
+        self._let_go()
         changing = state(self._model, self._buffers, effects)
         base, still = read(fds[0], inputs), effects["still"]
-        self._stage = Stage(self._model, self._device, base, inputs, changing, still, self._intact.check)
+        self._stage = Stage(self._model, self._device, base, inputs, changing, still, self._intact.check, frugal)
         return self._stage.rotation
+
+    def _let_go(self) -> None:
+        """Of inputs and outputs of earlier checks and of timing."""
+        self._held, self._last, self._layout = [], [], []
+        vars(self).pop("_stage", None)
+        self._device.release()
 
     def profile(self, fds: list[int], inputs: Spec, effects: Effects) -> Profiled:
         """Whose code spends the time of a call, and what it has opened by ctypes; see authorship.profile and
@@ -194,6 +198,7 @@ class Candidate(TimedSide):
         Profiled once before its functions are wrapped as well, since a candidate can tell that they are.
         """
         cuda = self._device.torch_device == "cuda"
+        self._let_go()
         call, ready = self._profilable(fds[0], inputs, effects)
         unaware = profile_calls(call, self._device.settle, Watch(), cuda, ready)
         self._watch = Watch()

@@ -15,6 +15,7 @@ from ncu_server.worker.answers import (
     CallContract,
     Memory,
     Opened,
+    Room,
     Traced,
     Work,
 )
@@ -130,10 +131,11 @@ class ProblemModel:
         """What the device is, in words."""
         return self._device.features()
 
-    def free(self, fds: list[int]) -> int:
-        """Bytes of the device's memory that are free or hold the model; 0 where that is the host's."""
+    def free(self, fds: list[int]) -> Room:
+        """Bytes of the device's memory; what torch holds here counts as free."""
         self._device.release()
-        return self._device.free_bytes()
+        free, total = self._device.memory()
+        return {"free": free, "total": total}
 
     @trimmed
     def peaks(self, fds: list[int]) -> dict[str, float | None]:

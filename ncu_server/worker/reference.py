@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -17,7 +17,9 @@ from ncu_server.worker.answers import (
     Difference,
     Effects,
     Expected,
+    Measured,
     Seen,
+    Slices,
     Staged,
     Units,
 )
@@ -47,8 +49,10 @@ from ncu_server.worker.timing.devices import GIANT
 from ncu_server.worker.timing.side import TimedSide
 from ncu_server.worker.timing.stage import Stage
 
+T = TypeVar("T")
 IN_ONE_BYTES = 1 << 30
 """Inputs and outputs up to this size are computed in float64 in one call."""
+OUTPUT = ("Model.forward", "output", "return dense ones (such as its values and indices)")
 UNLIKE = (
     "two calls on the same inputs differ; make the model deterministic (no random numbers, and none that lie in memory "
     "which is never written)"
@@ -64,12 +68,22 @@ class Truth:
 
 
 @dataclass(frozen=True, slots=True)
+class Watched:
+    """What is known of a call when its exact values are asked for, and whether memory is short."""
+
+    effects: Effects
+    watch: Watch
+    frugal: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
-    """What is expected of each tensor, the error budgets, and what to note."""
+    """What is expected of each tensor, the error budgets, what to note, and the cut of the exact values."""
 
     expected: list[torch.Tensor]
     budgets: list[tuple[Units, Precision] | None]
     note: str | None
+    cut: Cut | None
 
     @property
     def allowed(self) -> list[Units | None]:
@@ -82,9 +96,29 @@ class Reference(InputMaker, TimedSide):
 
     _write = staticmethod(give)
     _repeated = False  # whether two calls have agreed in the model's mode
+    _whole = 0  # bytes that a call takes beside its inputs
 
     @trimmed
-    def expect(self, fds: list[int], inputs: Spec, effects: Effects | None = None) -> Expected:
+    def measure_call(self, fds: list[int], inputs: Spec) -> Measured:
+        """What one call takes of the device, and whether it can be computed in slices."""
+        restore(self._model, self._buffers, self._buffers)
+        before, arguments = unflatten(inputs["structure"], read(fds[0], inputs)), self._arguments(fds[0], inputs)
+        out, model = self._run(self._model, arguments)
+        memory = self._memory()
+        with named(*OUTPUT):
+            outputs = flatten(out)[1]
+        effects = self._effects(before, arguments, model)
+        del arguments, model
+        cut = self._cut(fds[0], inputs, effects, outputs, least=0)
+        return {
+            "memory": memory,
+            "outputs": sum(t.nbytes for t in outputs),
+            "parameters": held_bytes(self._model),
+            "slices": cut.slices if cut else None,
+        }
+
+    @trimmed
+    def expect(self, fds: list[int], inputs: Spec, effects: Effects | None = None, frugal: bool = False) -> Expected:
         """Write what should be seen (in float64 where the model runs in it) and the error budget of each tensor.
 
         The error budget is tolerance.budget's. What a call changes is found out, unless it is known from other inputs.
@@ -95,16 +129,16 @@ class Reference(InputMaker, TimedSide):
         out, model = self._run(self._model, arguments)
         if self._model.training and stood != generators():  # a rare draw may change no result this time
             del before, arguments, out, model
-            return self._expect_in_eval(fds, inputs, effects)
+            return self._expect_in_eval(fds, inputs, effects, frugal)
         memory = self._memory()
-        with named("Model.forward", "output", "return dense ones (such as its values and indices)"):
+        with named(*OUTPUT):
             if not flatten(out)[1]:
                 raise TypeError("the reference returns no tensor")
         if (watch := self._repeats(out, fds[0], inputs)) is None:
             if self._repeated or not self._model.training:
                 raise ValueError(UNLIKE)
             del before, arguments, out, model
-            return self._expect_in_eval(fds, inputs, effects)
+            return self._expect_in_eval(fds, inputs, effects, frugal)
         self._repeated = True
         effects = effects or self._effects(before, arguments, model)
         self._constant = self._constant or self._keeps_parameters(model)
@@ -112,7 +146,8 @@ class Reference(InputMaker, TimedSide):
         outputs, numbers = len(flatten(out)[1]), all_finite(tensors)
         fresh, finite = not _is_state(out, model), numbers or not all_finite(before)
         del before, arguments, out, model  # what is seen of them is all that is needed from here on
-        told = self._judged(fds[0], inputs, effects, tensors[:outputs], list(map(real, tensors)), watch)
+        watched = Watched(effects, watch, frugal)
+        told = self._judged(fds[0], inputs, watched, tensors[:outputs], list(map(real, tensors)))
         described = _described(tensors, outputs, effects)
         del tensors
         return {
@@ -128,41 +163,68 @@ class Reference(InputMaker, TimedSide):
             "degenerate": degenerate(told.expected, told.allowed),
             "memory": memory,
             "training": self._model.training,
+            "slices": told.cut.slices if told.cut else None,
         }
 
-    def _expect_in_eval(self, fds: list[int], inputs: Spec, effects: Effects | None) -> Expected:
+    @trimmed
+    def expect_again(
+        self, fds: list[int], inputs: Spec, effects: Effects, slices: Slices | None, frugal: bool = False
+    ) -> Spec:
+        """Write what `expect` has written for the same inputs, without the error budgets, which are known."""
+        restore(self._model, self._buffers, self._buffers)
+        structure, tensors = self._seen_again(fds[0], inputs, effects, Cut.along(slices) if slices else None, frugal)
+        return self._given(fds[1], structure, tensors)
+
+    def _seen_again(
+        self, fd: int, inputs: Spec, effects: Effects, cut: Cut | None, frugal: bool
+    ) -> tuple[Any, list[torch.Tensor]]:
+        if cut:
+            return self._in_double(lambda *how: self._kept_in_slices(cut, fd, inputs, frugal, *how))[0]
+        arguments = self._arguments(fd, inputs)
+        out, own = self._run(self._model, arguments)
+        structure, tensors = flatten(visible(out, arguments, own, effects["inputs"], effects["buffers"]))
+        del arguments, out, own
+        self._device.trim()
+        truths, _ = self._in_double(functools.partial(self._seen, fd, inputs, effects))
+        kept = []
+        while tensors:
+            got = real(tensors.pop(0))
+            kept.append(Run(got, truth(got, truths.pop(0).values)).stored(frugal))
+        return structure, kept
+
+    def _expect_in_eval(self, fds: list[int], inputs: Spec, effects: Effects | None, frugal: bool) -> Expected:
         self._model.eval()
-        told: Expected = self.expect(fds, inputs, effects)
+        told: Expected = self.expect(fds, inputs, effects, frugal)
         return told
 
     def _judged(
-        self,
-        fd: int,
-        inputs: Spec,
-        effects: Effects,
-        outputs: list[torch.Tensor],
-        tensors: list[torch.Tensor],
-        watch: Watch,
+        self, fd: int, inputs: Spec, watched: Watched, outputs: list[torch.Tensor], tensors: list[torch.Tensor]
     ) -> Judged:
         """What is expected of what was seen, which is used up, and the error budgets."""
         self._device.trim()
-        full = self._full(fd, inputs, effects) if watch.narrow else []
+        full = self._full(fd, inputs, watched.effects) if watched.watch.narrow else []
         self._device.trim()
-        truths, note = self._exact(fd, inputs, effects, outputs)
+        least = 0 if watched.frugal else IN_ONE_BYTES
+        cut = self._cut(fd, inputs, watched.effects, outputs, least)
+        seen = functools.partial(self._seen, fd, inputs, watched.effects)
+        if cut:
+            seen = functools.partial(self._seen_in_slices, cut, fd, inputs, outputs, watched.frugal)
+        truths, note = self._in_double(seen)
+        del seen
         outputs.clear()
         self._device.trim()
-        told = Judged([], [], note)
+        told = Judged([], [], note, cut)
         while tensors:
-            self._settle(told, tensors.pop(0), truths.pop(0), full, watch)
+            self._settle(told, tensors.pop(0), truths.pop(0), full, watched)
         return told
 
-    def _settle(self, told: Judged, got: torch.Tensor, true: Truth, full: list[torch.Tensor], watch: Watch) -> None:
+    def _settle(self, told: Judged, got: torch.Tensor, true: Truth, full: list[torch.Tensor], watched: Watched) -> None:
         """Add one tensor's."""
-        right = true.values if true.apart else truth(got, true.values)
+        watch, right = watched.watch, true.values if true.apart else truth(got, true.values)
         fuller = (full.pop(0) if full else right) if watch.narrow else None
         run = Run(got, right, fuller, watch.length, watch.mixed, watch.narrow, true.apart)
         told.budgets.append(budget(run))
-        told.expected.append(run.stored())
+        told.expected.append(run.stored(watched.frugal))
 
     def _keeps_parameters(self, called: torch.nn.Module) -> bool:
         """Whether a call has left parameters of gigabytes alone, so that further copies may share them."""
@@ -196,12 +258,14 @@ class Reference(InputMaker, TimedSide):
         finally:
             self._model, self._buffers = own, kept
 
-    def stage(self, fds: list[int], inputs: Spec, effects: Effects) -> Staged:
+    def stage(self, fds: list[int], inputs: Spec, effects: Effects, frugal: bool = False) -> Staged:
         """Set up the rotating inputs for timing, and say how they rotate; `effects` are those of `expect`."""
         vars(self).pop("_stage", None)  # not two at once
         self._device.release()
         changing = state(self._model, self._buffers, effects)
-        self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, changing, effects["still"])
+        self._stage = Stage(
+            self._call, self._device, read(fds[0], inputs), inputs, changing, effects["still"], None, frugal
+        )
         return self._stage.rotation
 
     def kept_inputs(self, fds: list[int]) -> Spec:
@@ -239,14 +303,10 @@ class Reference(InputMaker, TimedSide):
         inputs = changed(flatten(before)[1], flatten(after)[1])
         return {"inputs": inputs, "buffers": buffers, "state": list(old), "still": []}
 
-    def _exact(
-        self, fd: int, inputs: Spec, effects: Effects, outputs: list[torch.Tensor]
-    ) -> tuple[list[Truth], str | None]:
-        """What should be seen, in float64 throughout, or as far as the model runs in it; a note where it does not. What
-        is gigabytes is computed in slices, where the model treats the indices of a dimension by themselves."""
-        seen = functools.partial(self._seen, fd, inputs, effects)
-        if cut := self._cut(fd, inputs, effects, outputs):
-            seen = functools.partial(self._seen_in_slices, cut, fd, inputs, outputs)
+    def _in_double(
+        self, seen: Callable[[Callable[[torch.Tensor], torch.Tensor], Mapping[Any, Any]], T]
+    ) -> tuple[T, str | None]:
+        """What is `seen` in float64 throughout, or as far as the model runs in it; a note where it does not."""
         note = None
         for answers in (SINGLE_TO_DOUBLE, {}):
             try:
@@ -255,9 +315,10 @@ class Reference(InputMaker, TimedSide):
                 note = f"compared with the reference's own precision: it does not run in float64 ({fault})"
         return seen(lambda tensor: tensor, {}), note
 
-    def _cut(self, fd: int, inputs: Spec, effects: Effects, outputs: list[torch.Tensor]) -> Cut | None:
-        """A dimension along which a call for one index gives what the whole call gave there."""
-        if effects["inputs"] or effects["buffers"] or inputs["bytes"] + sum(t.nbytes for t in outputs) <= IN_ONE_BYTES:
+    def _cut(self, fd: int, inputs: Spec, effects: Effects, outputs: list[torch.Tensor], least: int) -> Cut | None:
+        """A dimension along which a call for one index gives what the whole call gave there, of more than `least`
+        bytes."""
+        if effects["inputs"] or effects["buffers"] or inputs["bytes"] + sum(t.nbytes for t in outputs) <= least:
             return None
         tensors = read(fd, inputs)
 
@@ -283,25 +344,69 @@ class Reference(InputMaker, TimedSide):
         fd: int,
         inputs: Spec,
         outputs: list[torch.Tensor],
+        frugal: bool,
         change: Callable[[torch.Tensor], torch.Tensor],
         answers: Mapping[Any, Any],
     ) -> list[Truth]:
         """As `_seen`, of a call that changes nothing, beside what it gave."""
-        took, model, tensors = self._took["device_bytes"], self._changed_copy(change), read(fd, inputs)
-        held = [*tensors, *self._model.parameters(), *self._model.buffers()]
-        cutting = sum(tensors[place].nbytes for place in cut.inputs)
-        length = cut.length(max(took, sum(t.nbytes for t in outputs)) + cutting)
-        whole = {i: change(t.to(self._device.torch_device)) for i, t in enumerate(tensors) if i not in cut.inputs}
+        whole = max(self._took["device_bytes"], sum(t.nbytes for t in outputs))
         apart = [_blank(real(t)) for t in outputs]
-        for start in range(0, cut.size, length):
-            some = cut.of(tensors, start, min(length, cut.size - start))
-            given = [whole[i] if i in whole else change(t) for i, t in enumerate(some)]
-            with Recast(answers, held) if answers else contextlib.nullcontext():
-                parts = flatten(self._run(model, unflatten(inputs["structure"], given))[0])[1]
-            for one, got, part in zip(apart, outputs, parts, strict=True):
+        for start, _, tree in self._slices(cut, fd, inputs, whole, frugal, change, answers):
+            for one, got, part in zip(apart, outputs, flatten(tree)[1], strict=True):
                 _note(one, real(got), real(wide(part)), cut.dimension, start)
         pairs = zip(apart, outputs, strict=True)
         return [Truth(real(got)) if one is None else Truth(one, apart=True) for one, got in pairs]
+
+    def _kept_in_slices(
+        self,
+        cut: Cut,
+        fd: int,
+        inputs: Spec,
+        frugal: bool,
+        change: Callable[[torch.Tensor], torch.Tensor],
+        answers: Mapping[Any, Any],
+    ) -> tuple[Any, list[torch.Tensor]]:
+        """What is stored of a call that changes nothing, of which the reference's own values are computed in slices,
+        too."""
+        kept: list[torch.Tensor] = []
+        structure = None
+        for start, some, tree in self._slices(cut, fd, inputs, 0, frugal, change, answers):
+            out, _ = self._run(self._model, copied(some, self._device.torch_device))
+            structure, gots = flatten(out)
+            for place, (got, part) in enumerate(zip(map(real, gots), flatten(tree)[1], strict=True)):
+                if place == len(kept):
+                    shape = [*got.shape]
+                    shape[cut.dimension] = cut.size
+                    kept.append(Run(got, real(wide(part))).room(shape, frugal))
+                right = truth(got, real(wide(part)))
+                kept[place].narrow(cut.dimension, start, got.shape[cut.dimension]).copy_(right)
+        return structure, kept
+
+    def _slices(
+        self,
+        cut: Cut,
+        fd: int,
+        inputs: Spec,
+        whole: int,
+        frugal: bool,
+        change: Callable[[torch.Tensor], torch.Tensor],
+        answers: Mapping[Any, Any],
+    ) -> Iterator[tuple[int, Call, Any]]:
+        """Where each slice starts, its inputs, and what a changed model gives for them changed; a call takes `whole`
+        bytes beside the inputs."""
+        model, tensors, device = self._changed_copy(change), read(fd, inputs), self._device.torch_device
+        held = [*tensors, *self._model.parameters(), *self._model.buffers()]
+        cutting = sum(tensors[place].nbytes for place in cut.inputs)
+        length = cut.length((whole or self._whole) + cutting, frugal)
+        self._whole = whole or self._whole
+        uncut = {i: change(t.to(device)) for i, t in enumerate(tensors) if i not in cut.inputs}
+        for start in range(0, cut.size, length):
+            some = cut.of(tensors, start, min(length, cut.size - start))
+            given = [uncut[i] if i in uncut else change(t.to(device)) for i, t in enumerate(some)]
+            with Recast(answers, held) if answers else contextlib.nullcontext():
+                out = self._run(model, unflatten(inputs["structure"], given))[0]
+            yield start, unflatten(inputs["structure"], some), out
+            del out, given
 
     def _seen(
         self,

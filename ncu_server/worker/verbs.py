@@ -24,9 +24,12 @@ from ncu_server.worker.answers import (
     Expected,
     Inputs,
     Library,
+    Measured,
     Opened,
     Profiled,
+    Room,
     Sharpened,
+    Slices,
     Staged,
     Traced,
     Units,
@@ -146,8 +149,8 @@ class Features(Verb[list[str]]):
 
 
 @dataclass(frozen=True)
-class Free(Verb[int]):
-    """Bytes of the device's memory that are free or hold the model; 0 where that is the host's."""
+class Free(Verb[Room]):
+    """How much of the device's memory is free."""
 
 
 @dataclass(frozen=True)
@@ -157,11 +160,30 @@ class Peaks(Verb[dict[str, float | None]]):
 
 @dataclass(frozen=True)
 class Expect(Verb[Expected]):
-    """What the reference gives; `effects` where they are known from other inputs. Memory: the inputs, what is
-    expected."""
+    """What the reference gives; `effects` where they are known from other inputs; `frugal` where memory is short.
+    Memory: the inputs, what is expected."""
 
     inputs: Spec
     effects: Effects | None = None
+    frugal: bool = False
+
+
+@dataclass(frozen=True)
+class ExpectAgain(Verb[Spec]):
+    """What Expect has given before for the same inputs, computed along the same `slices`. Memory: the inputs, what is
+    expected."""
+
+    inputs: Spec
+    effects: Effects
+    slices: Slices | None
+    frugal: bool = False
+
+
+@dataclass(frozen=True)
+class MeasureCall(Verb[Measured]):
+    """What one call takes of the memory. Memory: the inputs."""
+
+    inputs: Spec
 
 
 @dataclass(frozen=True)
@@ -205,10 +227,11 @@ class KeptInputs(Verb[Spec]):
 
 @dataclass(frozen=True)
 class Stage(Verb[Staged]):
-    """Set up rotating inputs for timing. Memory: the inputs."""
+    """Set up rotating inputs for timing; `frugal` where memory is short. Memory: the inputs."""
 
     inputs: Spec
     effects: Effects
+    frugal: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ncu_server.worker.answers import Slices
 from ncu_server.worker.tensors import real
 
 SLICE_BYTES, SLICES = 256 << 20, 8  # what a slice may take, or that part of what the whole call does
@@ -31,9 +32,19 @@ class Cut:
             t.narrow(self.dimension, start, length) if place in self.inputs else t for place, t in enumerate(tensors)
         ]
 
-    def length(self, whole: int) -> int:
+    @classmethod
+    def along(cls, slices: Slices) -> Cut:
+        """That of an answer."""
+        return cls(slices["dimension"], slices["size"], tuple(slices["inputs"]))
+
+    @property
+    def slices(self) -> Slices:
+        """As an answer tells it."""
+        return {"dimension": self.dimension, "size": self.size, "inputs": list(self.inputs)}
+
+    def length(self, whole: int, frugal: bool = False) -> int:
         """Indices of a slice, at least one; the whole call takes so many bytes, and twice as many in double."""
-        room = max(SLICE_BYTES, whole // SLICES)
+        room = SLICE_BYTES if frugal else max(SLICE_BYTES, whole // SLICES)
         return max(1, min(self.size, self.size * room // max(2 * whole, 1)))
 
     def starts(self) -> list[int]:

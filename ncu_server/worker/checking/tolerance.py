@@ -108,8 +108,7 @@ class Run:
     def stored(self, frugal: bool = False) -> torch.Tensor:
         """What is kept of the exact values; `exact` is used up. Where that is large, or `frugal`, they are rounded to
         float32, which moves them by less than a unit."""
-        double = 8 * self.exact.numel() if self.exact.is_floating_point() else 0
-        rounds = self.got.dtype is not torch.float64 and double > (0 if frugal else FRUGAL_BYTES)
+        rounds = self._rounds(self.exact.numel(), frugal)
         if not self.apart:
             return self.exact.float() if rounds else self.exact
         fits = rounds or self.exact.dtype is torch.float64
@@ -117,6 +116,16 @@ class Run:
         for mine, right, to in _pieces(self.got, self.exact, kept):
             to.copy_(self._values(mine, right))
         return kept
+
+    def room(self, shape: list[int], frugal: bool = False) -> torch.Tensor:
+        """Memory for what is kept of a tensor of that shape, of which this is a part."""
+        floats = torch.float32 if self._rounds(math.prod(shape), frugal) else torch.float64
+        dtype = floats if self.got.is_floating_point() else self.got.dtype
+        return torch.empty(shape, dtype=dtype, device=self.got.device)
+
+    def _rounds(self, count: int, frugal: bool) -> bool:
+        narrower = self.got.is_floating_point() and self.got.dtype is not torch.float64
+        return narrower and 8 * count > (0 if frugal else FRUGAL_BYTES)
 
     def _values(self, mine: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         return mine.double().sub_(right) if self.apart else right.double()
