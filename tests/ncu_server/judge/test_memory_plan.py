@@ -50,7 +50,7 @@ def test_free_bytes_decide_how_a_problem_is_judged(demand: Demand, free: int, mo
     assert (free >= found.needed) is (mode != "refused")
 
 
-def test_a_lean_plan_takes_two_and_a_half_calls_where_inputs_and_outputs_are_alike() -> None:
+def test_a_lean_plan_takes_two_and_a_half_calls_of_a_pointwise_problem() -> None:
     assert GELU.lean - CONTEXTS - memory_plan.SLACK_BYTES == 5 * GELU.working // 2
 
 
