@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ncu_server.compiler.builds import Build
+from ncu_server.errors import Refusal
 from ncu_server.judge import replies
 from ncu_server.judge.input_set import InputSet
+from ncu_server.judge.memory_plan import PROCESS_BYTES, Exhaustion, is_candidates
 from ncu_server.judge.problem import PreparedProblem
+from ncu_server.judge.room import NoRoom, free_bytes, others_hold
 from ncu_server.judge.trusted import exhausted, ours
 from ncu_server.rules import comparison
 from ncu_server.rules.precision import Exactness, Precision, joined, worthy
@@ -22,6 +25,7 @@ from ncu_server.wire.compilation import Diagnostic
 from ncu_server.worker import verbs
 
 T = TypeVar("T")
+CONTEXTS = 2  # of processes that come with a candidate: its own, and the comparison's
 NOT_BUILT = "NotBuilt"  # the class in worker.building.load_inline
 
 
@@ -69,6 +73,8 @@ class Attempt:
     stages: evaluation.Stages
     notes: list[str] = field(default_factory=list)
     memory: evaluation.Memory | None = None
+    free: int = 0
+    """Bytes of the device before the candidate came."""
 
     async def ask(self, verb: Verb[T], memories: Sequence[Shared]) -> T:
         return await self.child.ask(verb, memories, self.request.timeout_s)
@@ -81,16 +87,20 @@ class Attempt:
             return await (child or self.child).ask(verb, [lent, *more], self.request.timeout_s)
 
 
-@contextlib.contextmanager
-def blamed(attempt: Attempt, where: str) -> Iterator[None]:
-    """Inside, what the candidate's child does wrong is an objection; the same of a process of ours is not."""
+@contextlib.asynccontextmanager
+async def blamed(attempt: Attempt, where: str, alone: bool = False) -> AsyncIterator[None]:
+    """Inside, what the candidate's child does wrong is an objection; the same of a process of ours is not. Memory that
+    runs out is either's, whoever met it; `alone`: nothing of ours lies beside the candidate. Raises NoRoom too."""
     try:
         yield
+    except Refusal as refusal:
+        if isinstance(cause := refusal.__cause__, ChildError) and exhausted(cause) and attempt.prepared.plan:
+            await _object_if_hog(attempt, cause, where, alone)
+        raise
     except ChildError as error:
+        if exhausted(error) and attempt.prepared.plan:
+            await _object_if_hog(attempt, error, where, alone)
         if error.child is not attempt.child:
-            if exhausted(error):
-                words = f"the reference had enough memory before the candidate came, and not beside it: {error}"
-                raise Objection("run_error", f"{where}: {words}") from error
             raise ours(error) from error
         if isinstance(error, ChildTimeout):
             raise Objection("timeout", f"{where}: {error}") from error
@@ -102,13 +112,56 @@ def blamed(attempt: Attempt, where: str) -> Iterator[None]:
         raise Objection("run_error", f"{where}: {error}{trace}") from error
 
 
+async def _object_if_hog(attempt: Attempt, error: ChildError, where: str, alone: bool) -> None:
+    """Object where it is the candidate that takes the memory. Raises NoRoom where it is not."""
+    prepared = attempt.prepared
+    found = await _exhaustion(attempt, error, alone)
+    if is_candidates(found):
+        whose = "the candidate" if error.child is attempt.child else "the reference, beside the candidate,"
+        raise Objection("run_error", f"{where}: {whose} runs out of memory: {found.sentence}: {error}") from error
+    held = await others_hold(prepared)
+    words = f"memory ran out {where}, and not by the candidate: {found.sentence}"
+    raise NoRoom(f"{words}; others hold memory of the device" if held else words) from error
+
+
+async def _exhaustion(attempt: Attempt, error: ChildError, alone: bool) -> Exhaustion:
+    """What the candidate takes, once nothing of ours lies beside it."""
+    prepared, plan = attempt.prepared, attempt.prepared.plan
+    with contextlib.suppress(ChildError):
+        await prepared.release()
+    now = await free_bytes(prepared)
+    taken = max(0, attempt.free - now - CONTEXTS * PROCESS_BYTES)
+    found = Exhaustion(
+        taken=taken,
+        room=now + taken,
+        fits=not alone,
+        reference=max(one.working for one in prepared.demands.values()),
+        allowed=plan.allowed if plan else 0,
+    )
+    if alone or error.child is not attempt.child or is_candidates(found):
+        return found
+    return await _tried_alone(attempt, found)
+
+
+async def _tried_alone(attempt: Attempt, found: Exhaustion) -> Exhaustion:
+    """What a call takes that has the device to itself."""
+    prepared, drawn = attempt.prepared, attempt.prepared.drawn
+    try:
+        async with prepared.slot(drawn.room) as got:
+            asked = verbs.Check(drawn.inputs.spec, drawn.effects)
+            ran = await attempt.ask_beside(asked, drawn, got)
+    except ChildError as again:
+        return replace(found, fits=not exhausted(again))
+    return replace(found, taken=max(found.taken, ran["memory"]["device_bytes"]))
+
+
 async def open_candidate(attempt: Attempt) -> None:
     """Load the candidate in its child, build `ModelNew`, and where a first call compiles let it
     make that call."""
     child = attempt.child
-    with blamed(attempt, "in the constructor"):
+    async with blamed(attempt, "in the constructor", alone=True):
         await _construct(attempt, child)
-    with blamed(attempt, "in a first call"):
+    async with blamed(attempt, "in a first call", alone=True):
         await _practise(attempt, child)
 
 

@@ -63,7 +63,7 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> Exactness | None
 async def _blamed_slot(attempt: Attempt, input_set: InputSet) -> AsyncIterator[Shared]:
     """Room for what the candidate gives. What is expected lies beside it while it runs, unless memory is short."""
     prepared = attempt.prepared
-    with blamed(attempt, input_set.where):
+    async with blamed(attempt, input_set.where):
         known = contextlib.nullcontext() if prepared.lean else prepared.known(input_set)
         async with known, prepared.slot(input_set.room) as got:
             yield got

@@ -27,7 +27,7 @@ from ncu_server.judge.interleave import Samples, combine
 from ncu_server.judge.memory_plan import plan_name, plan_notes
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop
-from ncu_server.judge.room import patiently, plan_again
+from ncu_server.judge.room import free_bytes, patiently, plan_again
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
 from ncu_server.rules import authorship, elf, lint, triton_cache
@@ -156,9 +156,10 @@ async def _tried(
             await stack.enter_async_context(judging.device.lease.alone(judging.progress))
         with _clocked(stages, "held_s"):
             await plan_again(prepared, len({"eager", *judging.request.baselines}))
+            free = await free_bytes(prepared)
             child = await prepared.candidate(built.directory)
             try:
-                yield Attempt(prepared, child, judging.request, built, stages)
+                yield Attempt(prepared, child, judging.request, built, stages, free=free)
             finally:
                 child.close()
                 await prepared.clear()
@@ -237,7 +238,7 @@ def _clocked(stages: evaluation.Stages, name: str) -> Iterator[None]:
 async def _attribute(attempt: Attempt) -> Authorship:
     """Who does the work: the last thing that the candidate's child is asked, since profiling changes its timing."""
     drawn = attempt.prepared.drawn
-    with blamed(attempt, "in a profiled call"):
+    async with blamed(attempt, "in a profiled call"):
         try:
             seen = await attempt.ask_beside(verbs.Profile(drawn.inputs.spec, drawn.effects), drawn)
         except ChildFault as fault:
@@ -256,7 +257,7 @@ async def _attribute(attempt: Attempt) -> Authorship:
 
 async def _seen_anew(attempt: Attempt, drawn: InputSet) -> answers.Profiled | None:
     """The profile of a model made anew; None where it cannot be made, or calls nothing of its own either."""
-    with blamed(attempt, "in a profiled call of a model made anew"):
+    async with blamed(attempt, "in a profiled call of a model made anew"):
         try:
             seen = await attempt.ask_beside(verbs.ProfileAnew(drawn.inputs.spec, drawn.effects), drawn)
         except ChildFault:
@@ -269,7 +270,7 @@ async def _silenced(attempt: Attempt, doubtful: Authorship, operators: bool) -> 
     anew, and one that answers otherwise because it is not the first gains nothing. `operators` of its own, which cannot
     be silenced, may be all that it has."""
     drawn, inputs = attempt.prepared.drawn, attempt.prepared.drawn.inputs
-    with blamed(attempt, "in a call of a model made anew"):
+    async with blamed(attempt, "in a call of a model made anew"):
         try:
             started = await attempt.ask_beside(verbs.Remake(inputs.spec), drawn)
         except ChildFault as fault:

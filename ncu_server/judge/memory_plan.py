@@ -12,6 +12,7 @@ PROCESS_BYTES = 700 << 20  # of a context, with its libraries; an H200 took 520 
 PROCESSES = 3  # the reference, the comparison, the candidate
 SLACK_BYTES = 512 << 20  # a slice in double, and on both sides the values that every timed call's are made of
 GIANT_BYTES = 1 << 30  # of inputs and what is compared: more is made anew when it is needed
+HOG = 2  # times what the reference takes: more is the candidate's fault where memory runs out
 SETS = 2  # input sets that lie there all the time where they are smaller
 
 Mode = Literal["full", "lean", "refused"]
@@ -81,6 +82,36 @@ def plan(free: int, demand: Demand) -> MemoryPlan:
     if demand.sliceable and demand.remade and demand.lean < needed:
         needed, allowed = demand.lean, demand.working + demand.outputs
     return MemoryPlan("lean" if free >= needed else "refused", needed, allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Exhaustion:
+    """How memory ran out, in bytes: what the candidate takes; what it has at most where nothing of ours lies beside it
+    (`room`), and whether it comes to its end there (`fits`); what the reference takes at its height; what the plan
+    allows the candidate."""
+
+    taken: int
+    room: int
+    fits: bool
+    reference: int
+    allowed: int
+
+    @property
+    def sentence(self) -> str:
+        """In words."""
+        of = f"of {self.room / GIB:.1f} GiB that it has by itself, where the plan gives {self.allowed / GIB:.1f} GiB"
+        beside = f"the reference takes {self.reference / GIB:.1f} GiB"
+        if not self.fits:
+            return f"it does not come to its end in {self.room / GIB:.1f} GiB, and {beside}"
+        return f"it takes {self.taken / GIB:.1f} GiB {of}, and {beside}"
+
+
+def is_candidates(ran: Exhaustion) -> bool:
+    """Whether the candidate is to blame: it does not fit with the device to itself, or takes more than twice what the
+    reference does and more than the plan allows."""
+    if not ran.fits:
+        return ran.room >= ran.allowed
+    return ran.taken > max(HOG * ran.reference, ran.allowed)
 
 
 def plan_name(plan: MemoryPlan | None) -> Literal["full", "lean"] | None:

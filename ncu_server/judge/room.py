@@ -69,6 +69,11 @@ async def plan_again(prepared: PreparedProblem, baselines: int) -> None:
         await _decide(prepared, demands)
 
 
+async def free_bytes(prepared: PreparedProblem) -> int:
+    """Bytes of the device that nobody holds but the problem itself; 0 where they are not planned."""
+    return (await _room(prepared))["free"] + prepared.held_rooms if prepared.plan else 0
+
+
 async def _decide(prepared: PreparedProblem, demands: list[Demand]) -> None:
     room = await _room(prepared)
     free = room["free"] + prepared.held_rooms

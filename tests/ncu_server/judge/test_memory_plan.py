@@ -10,7 +10,17 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.judge import memory_plan, room
 from ncu_server.judge.candidate import EvaluateRequest
 from ncu_server.judge.evaluate import evaluate
-from ncu_server.judge.memory_plan import GIB, PROCESS_BYTES, Demand, MemoryPlan, plan, plan_notes, tightest
+from ncu_server.judge.memory_plan import (
+    GIB,
+    PROCESS_BYTES,
+    Demand,
+    Exhaustion,
+    MemoryPlan,
+    is_candidates,
+    plan,
+    plan_notes,
+    tightest,
+)
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.problems import Workshop
 from ncu_server.judge.room import NoRoom, patiently
@@ -75,6 +85,30 @@ def test_what_a_lean_plan_leaves_out_is_said() -> None:
     assert not plan_notes(None) and not plan_notes(MemoryPlan("full", 1, 1))
     (said,) = plan_notes(MemoryPlan("lean", 3 * GIB, 1))
     assert said.startswith("memory plan: lean, of 3.0 GiB")
+
+
+@pytest.mark.parametrize(
+    ("taken", "room", "fits", "candidates"),
+    [
+        (25, 60, True, True),  # a hog that starves the reference
+        (25, 60, False, True),
+        (24, 60, True, False),  # twice the reference's, and no more
+        (13, 60, True, False),  # an honest kernel with a little scratch
+        (0, 60, True, False),  # somebody else took what was free
+        (0, 17, False, False),  # it had less than the plan gives, by others' doing
+        (0, 18, False, True),  # it does not fit, with all that the plan gives and more
+    ],
+)
+@pytest.mark.parametrize("allowed", [18, 24])
+def test_memory_that_runs_out_is_the_candidates_or_ours(
+    taken: int, room: int, fits: bool, candidates: bool, allowed: int
+) -> None:
+    ran = Exhaustion(taken=taken, room=room, fits=fits, reference=12, allowed=allowed)
+    assert is_candidates(ran) is (candidates and (fits or room >= allowed))
+
+
+def test_more_than_twice_the_reference_is_ours_where_the_plan_allows_it() -> None:
+    assert not is_candidates(Exhaustion(taken=25, room=60, fits=True, reference=12, allowed=26))
 
 
 @pytest.fixture
@@ -177,3 +211,37 @@ async def test_memory_that_others_give_back_is_waited_for(
     async with workshop.problems.prepared(SCALE_ADD, workshop.machine.device("cpu")) as prepared:
         assert prepared.plan and prepared.plan.mode == "full"
     assert tries == [1, 2]
+
+
+RUNS_OUT = """
+class OutOfMemoryError(RuntimeError):  # as torch's, by its name
+    pass
+
+
+calls = []
+"""
+FIRST = (
+    "calls.append(1)\n        if len(calls) == 1:\n            raise OutOfMemoryError('no room')\n        return out"
+)
+ALWAYS = "raise OutOfMemoryError('no room')"
+
+
+@pytest.mark.asyncio
+async def test_what_runs_out_of_memory_by_itself_is_to_blame(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Played(monkeypatch, 1 << 40, 1 << 30)
+    candidate = edit(edit(QUICK, "return out", ALWAYS), "class ModelNew", f"{RUNS_OUT}\nclass ModelNew")
+    result = await evaluate(workshop, EvaluateRequest(candidate, SCALE_ADD, "cpu", (), False, 120.0), quiet)
+    assert (result.status, "does not come to its end" in result.log) == ("run_error", True), result.log
+
+
+@pytest.mark.asyncio
+async def test_what_has_room_once_it_is_alone_is_not_to_blame(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Played(monkeypatch, 1 << 40, 1 << 30)
+    candidate = edit(edit(QUICK, "return out", FIRST), "class ModelNew", f"{RUNS_OUT}\nclass ModelNew")
+    with pytest.raises(Refusal, match="not by the candidate") as refused:
+        await evaluate(workshop, EvaluateRequest(candidate, SCALE_ADD, "cpu", (), False, 120.0), quiet)
+    assert refused.value.code is Code.NO_ROOM
