@@ -200,6 +200,14 @@ def read(fd: int, spec: Spec) -> list[torch.Tensor]:
     return [_typed(room, place) for place in spec["tensors"]]
 
 
+def read_and_close(descriptors: list[int], place: int, spec: Spec) -> list[torch.Tensor]:
+    """As `read`, of one of several descriptors, which is closed once it is mapped: code that runs later has none."""
+    tensors = read(descriptors[place], spec)
+    os.close(descriptors[place])
+    descriptors[place] = -1
+    return tensors
+
+
 def _raw(room: torch.Tensor, place: TensorLayout) -> torch.Tensor:
     return room[place["offset"] : place["offset"] + place["bytes"]]
 
