@@ -32,6 +32,7 @@ BASELINES: dict[str, str | None] = {
 }
 COMMON = ("leaves", "form", "returns", "is_plain", "parameters", "made", "mode")  # of what all calls of a problem share
 OF_A_CALL = ("takes", "gives", "held", "leaves", "form")
+GRAPHED = "max-autotune"  # the mode that keeps CUDA graphs, with memory of their own
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
 NARROW = ("tf32", "fp16", "bf16")  # of a reference, which a kernel may answer with float16 operands at least
@@ -73,6 +74,7 @@ class PreparedProblem(SecretInputs):
         self._children: list[Child] = []
         self._baselines: dict[str, Child] = {}
         self._compiled: set[tuple[str, str]] = set()
+        self._ahead: set[str] = set()  # compiled for each shape by a process that has ended
         self._stages: dict[str, tuple[str, Rotation]] = {}  # what each baseline was last staged on
 
     async def open(self) -> list[str]:
@@ -139,9 +141,17 @@ class PreparedProblem(SecretInputs):
             self.forget(input_set)
 
     async def release(self) -> None:
-        """Let baselines go of what they hold for timing a problem of gigabytes: candidates need the room."""
+        """Let baselines go of what they hold for timing a problem of gigabytes: candidates need the room.
+
+        One that keeps CUDA graphs ends, since their memory goes with its process alone."""
         for name in list(self._stages) if self.is_giant else ():
-            await self.unstage(name)
+            if self._keeps_graphs(name):
+                self.end_baseline(name)
+            else:
+                await self.unstage(name)
+
+    def _keeps_graphs(self, name: str) -> bool:
+        return self.is_giant and BASELINES[name] == GRAPHED
 
     async def unstage(self, name: str) -> None:
         """Let a baseline go of what it holds for timing. ChildError passes through."""
@@ -312,7 +322,7 @@ class PreparedProblem(SecretInputs):
     def has_compiled(self, name: str) -> bool:
         """Whether a baseline of torch.compile has compiled for each input shape, or cannot."""
         shapes = {(name, input_set.variant) for input_set in self.timed}
-        return name in self.uncompilable or (name in self._baselines and shapes <= self._compiled)
+        return name in {*self.uncompilable, *self._ahead} or (name in self._baselines and shapes <= self._compiled)
 
     async def compiled_child(self, name: str) -> Child:
         """A child of a baseline that is still to compile; the caller closes it or has it adopted. Raises Refusal."""
@@ -325,14 +335,18 @@ class PreparedProblem(SecretInputs):
             raise
         return child
 
-    def adopt(self, name: str, child: Child, rotation: Rotation) -> None:
-        """Take a child that has compiled for each input shape and is staged on the last, unless there is one by now."""
-        if name in self._baselines:
+    def adopt(self, name: str, child: Child, rotation: Rotation | None) -> None:
+        """Take a child that has compiled for each input shape, unless there is one by now; where it has a rotation, it
+        is staged on the last. Of one that would keep CUDA graphs only the caches stay, where the next finds its code.
+        """
+        if name in self._baselines or self._keeps_graphs(name):
             child.close()
+            self._ahead.add(name)
             return
         self._children.append(child)
         self._baselines[name] = child
-        self._stages[name] = self.timed[-1].variant, rotation
+        if rotation:
+            self._stages[name] = self.timed[-1].variant, rotation
         self._compiled |= {(name, input_set.variant) for input_set in self.timed}
 
     async def judge(self) -> Child:

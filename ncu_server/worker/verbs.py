@@ -240,6 +240,11 @@ class Unstage(Verb[None]):
 
 
 @dataclass(frozen=True)
+class Hollow(Verb[None]):
+    """Keep of what was set up for timing no more than CompileAhead asks for, which holds no memory."""
+
+
+@dataclass(frozen=True)
 class Block(Verb[list[float]]):
     """Microseconds of a call in each of `count` groups of `group` calls."""
 

@@ -127,6 +127,13 @@ class Stage:
             "changes": self.changes,
         }
 
+    def hollow(self) -> None:
+        """Let go of all values; the example keeps its shapes, strides and dtypes, and holds no memory."""
+        for tensor in flatten(self._arguments)[1]:
+            tensor.untyped_storage().resize_(0)
+        self._held, self._unseen, self._kept = self._held[:1], [], None
+        del self._draw, self._given
+
     def take_unseen(self, given: list[list[torch.Tensor]], spec: Spec) -> None:
         """Take draws that no call has seen, for one block."""
         self._unseen = [self._drawn(one, spec) for one in given]
