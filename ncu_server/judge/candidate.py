@@ -148,7 +148,7 @@ async def _tried_alone(attempt: Attempt, found: Exhaustion) -> Exhaustion:
     prepared, drawn = attempt.prepared, attempt.prepared.drawn
     try:
         async with prepared.slot(drawn.room) as got:
-            asked = verbs.Check(drawn.inputs.spec, drawn.effects)
+            asked = verbs.Check(drawn.inputs.spec, drawn.effects, drawn.room)
             ran = await attempt.ask_beside(asked, drawn, got)
     except ChildError as again:
         return replace(found, fits=not exhausted(again))

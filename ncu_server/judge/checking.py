@@ -74,7 +74,7 @@ async def _check(
 ) -> answers.Checked:
     """`inputs` are the set's, or others of the same form."""
     spec = inputs.inputs.spec if isinstance(inputs, InputSet) else inputs.spec
-    return await attempt.ask_beside(verbs.Check(spec, input_set.effects), inputs, got, child=child)
+    return await attempt.ask_beside(verbs.Check(spec, input_set.effects, input_set.room), inputs, got, child=child)
 
 
 async def _reads(attempt: Attempt, input_set: InputSet, holed: Shared) -> None:

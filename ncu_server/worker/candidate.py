@@ -35,7 +35,7 @@ from ncu_server.worker.tensors import (
     unflatten,
     write,
 )
-from ncu_server.worker.timing.devices import DEVICES, Device
+from ncu_server.worker.timing.devices import DEVICES, GIANT, Device
 from ncu_server.worker.timing.side import TimedSide
 from ncu_server.worker.timing.stage import Stage
 
@@ -111,7 +111,7 @@ class Candidate(TimedSide):
         self._holds = together(self._holds, watch.held)
         self._device.release()  # else the next outputs might lie where these lay, out of the poison's way
 
-    def check(self, fds: list[int], inputs: Spec, effects: Effects) -> Checked:
+    def check(self, fds: list[int], inputs: Spec, effects: Effects, room: int) -> Checked:
         """Run once on poisoned memory from the first state, write what is seen, say whether the call keeps to itself.
 
         `effects` are the reference's: what it changes, and all buffers that it has. `kept`: inputs that the reference
@@ -122,7 +122,8 @@ class Candidate(TimedSide):
         arguments = unflatten(inputs["structure"], moved)
         ready = self._readier(moved, effects)
         ready()
-        self._device.poison(True, inputs["bytes"])
+        giant = max(inputs["bytes"], room) > GIANT  # of which no more than an output's room is to be had
+        self._device.poison(True, room if giant else inputs["bytes"])
         try:
             with MemoryWatch(self._device.torch_device) as watch, torch.no_grad():
                 out = called(self._model, arguments)

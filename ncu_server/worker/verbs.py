@@ -293,10 +293,11 @@ class Practise(Verb[None]):
 
 @dataclass(frozen=True)
 class Check(Verb[Checked]):
-    """Call once on poisoned memory. Memory: the inputs, what is seen."""
+    """Call once on poisoned memory; `room` is what the reference's output takes. Memory: the inputs, what is seen."""
 
     inputs: Spec
     effects: Effects
+    room: int
 
 
 @dataclass(frozen=True)

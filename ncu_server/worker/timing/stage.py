@@ -214,6 +214,7 @@ class Stage:
         structure, tensors = self._kept
         if window is not None:
             return write(fd, structure, [_stretch(t, window) for t in tensors])
+        self._device.trim()  # what calls had is free, and lies beside what is written now
         spec = write(fd, structure, tensors)
         if last:
             del tensors
