@@ -143,7 +143,8 @@ async def judged(workshop: Workshop, target: str, text: str, found: Judged) -> N
                 attempt = Attempt(prepared, child, request, built, stages, free=free)
                 await open_candidate(attempt)
                 checking = time.monotonic()
-                found.error = await check(attempt)
+                exact = await check(attempt)
+                found.error = exact.error if exact else 0.0
                 timing = time.monotonic()
                 found.check_s = timing - checking
                 raced = await time_candidate(attempt)
