@@ -37,7 +37,7 @@ from ncu_server.judge.candidate import Attempt, EvaluateRequest, Objection, open
 from ncu_server.judge.checking import check
 from ncu_server.judge.describe import describe
 from ncu_server.judge.problems import Workshop
-from ncu_server.judge.room import free_bytes, plan_again, working_bytes
+from ncu_server.judge.room import plan_again, working_bytes
 from ncu_server.sandbox.child import ChildError
 from ncu_server.wire import evaluation
 
@@ -136,11 +136,10 @@ async def judged(workshop: Workshop, target: str, text: str, found: Judged) -> N
         with tempfile.TemporaryDirectory(dir=device.work) as nothing_built:
             await plan_again(prepared, baselines=1)
             found.plan = prepared.plan.mode if prepared.plan else ""
-            free = await free_bytes(prepared)
             child = await prepared.candidate(nothing_built)
             with contextlib.closing(child):
                 built, stages = Build([], nothing_built, 0.0), evaluation.Stages()
-                attempt = Attempt(prepared, child, request, built, stages, free=free)
+                attempt = Attempt(prepared, child, request, built, stages)
                 await open_candidate(attempt)
                 checking = time.monotonic()
                 exact = await check(attempt)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ncu_server.compiler.builds import Build
@@ -25,7 +25,6 @@ from ncu_server.wire.compilation import Diagnostic
 from ncu_server.worker import verbs
 
 T = TypeVar("T")
-CONTEXTS = 2  # of processes that come with a candidate: its own, and the comparison's
 NOT_BUILT = "NotBuilt"  # the class in worker.building.load_inline
 
 
@@ -73,8 +72,6 @@ class Attempt:
     stages: evaluation.Stages
     notes: list[str] = field(default_factory=list)
     memory: evaluation.Memory | None = None
-    free: int = 0
-    """Bytes of the device before the candidate came."""
 
     async def ask(self, verb: Verb[T], memories: Sequence[Shared]) -> T:
         return await self.child.ask(verb, memories, self.request.timeout_s)
@@ -125,34 +122,36 @@ async def _object_if_hog(attempt: Attempt, error: ChildError, where: str, alone:
 
 
 async def _exhaustion(attempt: Attempt, error: ChildError, alone: bool) -> Exhaustion:
-    """What the candidate takes, once nothing of ours lies beside it."""
+    """What the candidate takes once nothing of ours lies beside it; its process has ended then, which shows that."""
     prepared, plan = attempt.prepared, attempt.prepared.plan
     with contextlib.suppress(ChildError):
         await prepared.release()
-    now = await free_bytes(prepared)
-    taken = max(0, attempt.free - now - CONTEXTS * PROCESS_BYTES)
-    found = Exhaustion(
-        taken=taken,
-        room=now + taken,
-        fits=not alone,
+    fits, peak = not alone, 0
+    if error.child is attempt.child and not alone:
+        fits, peak = await _tried_alone(attempt)
+    beside = await free_bytes(prepared)
+    attempt.child.close()
+    await prepared.device.fork_server.cleared()
+    room = await free_bytes(prepared)
+    return Exhaustion(
+        taken=max(peak, room - beside - PROCESS_BYTES),
+        room=room,
+        fits=fits,
         reference=max(one.working for one in prepared.demands.values()),
         allowed=plan.allowed if plan else 0,
     )
-    if alone or error.child is not attempt.child or is_candidates(found):
-        return found
-    return await _tried_alone(attempt, found)
 
 
-async def _tried_alone(attempt: Attempt, found: Exhaustion) -> Exhaustion:
-    """What a call takes that has the device to itself."""
+async def _tried_alone(attempt: Attempt) -> tuple[bool, int]:
+    """Whether a call comes to its end that has the device to itself, and the bytes that it takes."""
     prepared, drawn = attempt.prepared, attempt.prepared.drawn
     try:
         async with prepared.slot(drawn.room) as got:
             asked = verbs.Check(drawn.inputs.spec, drawn.effects, drawn.room)
             ran = await attempt.ask_beside(asked, drawn, got)
-    except ChildError as again:
-        return replace(found, fits=not exhausted(again))
-    return replace(found, taken=max(found.taken, ran["memory"]["device_bytes"]))
+    except (ChildError, Refusal) as again:
+        return not exhausted(again.__cause__ if isinstance(again, Refusal) else again), 0
+    return True, ran["memory"]["device_bytes"]
 
 
 async def open_candidate(attempt: Attempt) -> None:

@@ -27,7 +27,7 @@ from ncu_server.judge.interleave import Samples, combine
 from ncu_server.judge.memory_plan import plan_name, plan_notes
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop
-from ncu_server.judge.room import free_bytes, patiently, plan_again
+from ncu_server.judge.room import patiently, plan_again
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
 from ncu_server.rules import authorship, elf, lint, triton_cache
@@ -156,10 +156,9 @@ async def _tried(
             await stack.enter_async_context(judging.device.lease.alone(judging.progress))
         with _clocked(stages, "held_s"):
             await plan_again(prepared, len({"eager", *judging.request.baselines}))
-            free = await free_bytes(prepared)
             child = await prepared.candidate(built.directory)
             try:
-                yield Attempt(prepared, child, judging.request, built, stages, free=free)
+                yield Attempt(prepared, child, judging.request, built, stages)
             finally:
                 child.close()
                 await prepared.clear()

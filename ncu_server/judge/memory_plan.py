@@ -86,9 +86,9 @@ def plan(free: int, demand: Demand) -> MemoryPlan:
 
 @dataclass(frozen=True, slots=True)
 class Exhaustion:
-    """How memory ran out, in bytes: what the candidate takes; what it has at most where nothing of ours lies beside it
-    (`room`), and whether it comes to its end there (`fits`); what the reference takes at its height; what the plan
-    allows the candidate."""
+    """How memory ran out, in bytes: what the candidate takes; what is free where neither it nor anything of ours lies
+    there (`room`), and whether it comes to its end in that (`fits`); what the reference takes at its height; what the
+    plan allows the candidate."""
 
     taken: int
     room: int
