@@ -27,7 +27,7 @@ from ncu_server.judge.interleave import Samples, combine
 from ncu_server.judge.memory_plan import plan_name, plan_notes
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop
-from ncu_server.judge.room import patiently, plan_again
+from ncu_server.judge.room import NoRoom, patiently, plan_again
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
 from ncu_server.rules import authorship, elf, lint, triton_cache
@@ -80,6 +80,9 @@ async def _judged(judging: Judging) -> evaluation.EvaluateResult:
         return await _judge(judging)
     except LateBuild:
         return await _judge(replace(judging, by_calls=True))
+    except NoRoom:
+        await judging.workshop.problems.make_room(judging.device)  # for the next try
+        raise
 
 
 async def _judge(judging: Judging) -> evaluation.EvaluateResult:

@@ -49,14 +49,14 @@ class Problems:
                     known.close()
             prepared = None if fresh else self._kept.get(key)
             if prepared is None:
-                await self._make_room(device)
+                await self.make_room(device)
                 prepared = await _prepared(problem, device)
                 if not fresh:
                     self._keep(key, prepared)
             prepared.users += 1
             return prepared
 
-    async def _make_room(self, device: Device) -> None:
+    async def make_room(self, device: Device) -> None:
         """Let go of problems that nobody uses and that hold gigabytes, parameters too; wait until these are free."""
         if idle := [key for key, kept in self._kept.items() if not kept.users and holds_gigabytes(kept)]:
             for key in idle:
