@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ncu_server.judge import peaks
-from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, exhausted, open_another
+from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, open_another
 from ncu_server.judge.first_sight import LONGER, times_longer
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import MAX_PAIRS, MIN_PAIRS, Samples, alternate, time_visits
@@ -71,8 +71,9 @@ async def _sides(attempt: Attempt, names: Sequence[str], input_set: InputSet) ->
     """The baselines beside the candidate, which cannot be rid of one by leaving it no memory."""
     with blamed(attempt, "in a timed call"):
         sides = await attempt.prepared.sides(names, input_set)
-        for fault in filter(exhausted, sides.failed.values()):
-            raise fault
+        for fault in sides.failed.values():
+            if fault.lacked_memory:
+                raise fault
     return sides
 
 

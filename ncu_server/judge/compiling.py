@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ncu_server.judge.candidate import exhausted
 from ncu_server.judge.interleave import Rotation
 from ncu_server.judge.problem import BASELINES, COMPILE_TIMEOUT_S, PreparedProblem
 from ncu_server.machine.lease import Progress
@@ -34,7 +33,7 @@ async def _compile(prepared: PreparedProblem, name: str, progress: Progress) -> 
         rotation = await _warmed(prepared, child, name, progress)
     except ChildError as fault:
         child.close()
-        if not exhausted(fault):  # there may be room when it is timed
+        if not fault.lacked_memory:  # there may be room when it is timed
             prepared.uncompilable[name] = fault
     except BaseException:
         child.close()

@@ -49,4 +49,5 @@ def serve(role: str, sock: socket.socket) -> None:
 
 def _fault(fault: BaseException) -> dict[str, str]:
     trace = "".join(traceback.format_exception(fault))
-    return {"kind": type(fault).__name__, "text": str(fault)[:TRACE_TAIL], "trace": trace[-TRACE_TAIL:]}
+    kind = MemoryError if isinstance(fault, MemoryError) else type(fault)  # libraries derive their own
+    return {"kind": kind.__name__, "text": str(fault)[:TRACE_TAIL], "trace": trace[-TRACE_TAIL:]}
