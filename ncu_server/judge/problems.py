@@ -77,7 +77,7 @@ async def _prepared(problem: str, device: Device) -> PreparedProblem:
             await prepare(prepared)
     except Refusal as refusal:
         prepared.close()
-        raise advised(refusal, problem, device.target.hardware.torch_device) from refusal.__cause__
+        raise advised(refusal, problem, device.target.hardware.is_host) from refusal.__cause__
     except BaseException:
         prepared.close()
         raise

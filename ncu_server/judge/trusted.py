@@ -53,10 +53,10 @@ def _no_room(error: ChildError, where: str) -> Refusal:
     )
 
 
-def advised(refusal: Refusal, problem: str, device: str) -> Refusal:
-    """The refusal with what to do about it where the problem names a cuda device and `device` is another."""
+def advised(refusal: Refusal, problem: str, on_host: bool) -> Refusal:
+    """The refusal with what to do about it where the problem names a cuda device and is judged on the host."""
     fault = refusal.__cause__
-    lacks = device != "cuda" and isinstance(fault, ChildFault) and fault.kind in ("AssertionError", "RuntimeError")
+    lacks = on_host and isinstance(fault, ChildFault) and fault.kind in ("AssertionError", "RuntimeError")
     if not lacks or not demands_cuda(problem):
         return refusal
     advice = "it names a cuda device, which the cpu target lacks: name none, model and inputs are moved to the target"
