@@ -89,7 +89,7 @@ def problem_id(problem: str, target: str) -> str:
 
 
 class Workshop:
-    """What verbs work with: the machine, what was built on it, and the problems that are prepared there.
+    """What tools work with: the machine, what was built on it, and the problems that are prepared there.
 
     Raises Refusal NO_ROOM where no folder can be used.
     """
