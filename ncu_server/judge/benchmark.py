@@ -72,7 +72,7 @@ async def _sides(attempt: Attempt, names: Sequence[str], input_set: InputSet) ->
     with blamed(attempt, "in a timed call"):
         sides = await attempt.prepared.sides(names, input_set)
         for fault in sides.failed.values():
-            if fault.lacked_memory:
+            if fault.lacked == "device":
                 raise fault
     return sides
 

@@ -91,7 +91,7 @@ def blamed(attempt: Attempt, where: str) -> Iterator[None]:
         yield
     except ChildError as error:
         if error.child is not attempt.child:
-            if error.lacked_memory and not attempt.prepared.target.hardware.is_host:
+            if error.lacked == "device":
                 words = f"the reference had enough memory before the candidate came, and not beside it: {error}"
                 raise Objection("run_error", f"{where}: {words}") from error
             raise ours(error) from error
@@ -104,7 +104,7 @@ def blamed(attempt: Attempt, where: str) -> Iterator[None]:
         if isinstance(error, ChildStarved):
             raise starved(attempt, error, where) from error
         trace = f"\n{error.trace}" if isinstance(error, ChildFault) else ""
-        bound = f"; {limits.bound()}" if error.lacked_memory else ""
+        bound = f"; {limits.bound()}" if error.lacked == "host" else ""
         raise Objection("run_error", f"{where}: {error}{bound}{trace}") from error
 
 

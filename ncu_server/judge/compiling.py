@@ -33,7 +33,7 @@ async def _compile(prepared: PreparedProblem, name: str, progress: Progress) -> 
         rotation = await _warmed(prepared, child, name, progress)
     except ChildError as fault:
         child.close()
-        if not fault.lacked_memory:  # there may be room when it is timed
+        if fault.lacked != "device":  # there may be room when it is timed
             prepared.uncompilable[name] = fault
     except BaseException:
         child.close()

@@ -32,7 +32,7 @@ async def trusted(child: Child, verb: Verb[T], memories: Sequence[Shared]) -> T:
     try:
         return await child.ask(verb, memories, PREPARE_TIMEOUT_S)
     except ChildFault as fault:
-        if fault.lacked_memory:
+        if fault.lacked:
             raise _no_room(fault, f"in {_step(verb)}") from fault
         raise Refusal(Code.BAD_PROBLEM, _sentence(fault, f"in {_step(verb)}")) from fault
     except ChildTimeout:
@@ -46,9 +46,10 @@ async def trusted(child: Child, verb: Verb[T], memories: Sequence[Shared]) -> T:
 
 def _no_room(error: ChildError, where: str) -> Refusal:
     words = " ".join(str(error).split("\n", 1)[0].split(". ", 1)[0].split())
+    words += f"; {limits.bound()}" if error.lacked == "host" else ""
     return Refusal(
         Code.NO_ROOM,
-        f"there is too little memory for the problem's own code {where} ({words}; {limits.bound()})",
+        f"the {error.lacked} has too little memory for the problem's own code {where} ({words})",
         "give smaller inputs, or a machine with more memory",
     )
 
@@ -66,7 +67,7 @@ def advised(refusal: Refusal, problem: str, on_host: bool) -> Refusal:
 def ours(error: ChildError) -> Refusal:
     """What a fault in a process of ours is: want of memory, the problem's where its code raised, else a loss worth a
     retry."""
-    if error.lacked_memory:
+    if error.lacked:
         return _no_room(error, "in a timed call")
     if isinstance(error, ChildFault):
         return Refusal(Code.BAD_PROBLEM, _sentence(error, "in a timed call"))

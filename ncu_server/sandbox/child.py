@@ -11,7 +11,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -24,7 +24,8 @@ from ncu_server.sandbox.verb import Verb
 
 LOG_TAIL = 4000
 STACK_TAIL = 4 * LOG_TAIL  # a native stack, of which little is told, is long
-REFUSED_MEMORY = {"OutOfMemoryError", "MemoryError"}  # torch's exception and Python's
+REFUSED_MEMORY: dict[str, Literal["host", "device"]] = {"OutOfMemoryError": "device", "MemoryError": "host"}
+"""By the class of what a child raised; see ncu_server.worker.roles."""
 T = TypeVar("T")
 
 
@@ -39,7 +40,7 @@ class Owner(Protocol):
 class ChildError(Exception):
     """A child did not answer as asked. `child` says which, and so whose fault it is."""
 
-    lacked_memory = False  # the device's or the host's
+    lacked: Literal["host", "device"] | None = None  # whose memory ran out
 
     def __init__(self, child: Child, words: str) -> None:
         super().__init__(_printable(words))
@@ -52,7 +53,7 @@ class ChildFault(ChildError):  # noqa: N818
     def __init__(self, child: Child, kind: str, text: str, trace: str) -> None:
         super().__init__(child, f"{kind}: {text}")
         self.kind, self.text, self.trace = _printable(kind), _printable(text), _printable(trace)
-        self.lacked_memory = self.kind in REFUSED_MEMORY
+        self.lacked = REFUSED_MEMORY.get(self.kind)
 
 
 class ChildDied(ChildError):  # noqa: N818
@@ -62,7 +63,7 @@ class ChildDied(ChildError):  # noqa: N818
 class ChildStarved(ChildDied):
     """A child was ended because memory ran out, that of its bound or the machine's; `memory_bytes` is what it had."""
 
-    lacked_memory = True
+    lacked = "host"
 
     def __init__(self, child: Child, words: str, memory_bytes: int) -> None:
         super().__init__(child, words)
