@@ -105,7 +105,7 @@ class Builds:
             except ChildFault as fault:
                 said = tuple(diagnostics(fault.text, source)[:MOST_DIAGNOSTICS]) if _is_compilers(fault) else ()
                 log = compiler_words(fault, directory)
-                if fault.lacked == "host":
+                if fault.lacked_memory:
                     log = f"{log}\n{limits.bound()}"
                 elif _is_compilers(fault) and limits.kernel_kills() > kills:
                     log = f"{STARVED}\n{log}"

@@ -16,7 +16,7 @@ from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import MAX_PAIRS, MIN_PAIRS, Samples, alternate, time_visits
 from ncu_server.judge.problem import Sides
 from ncu_server.judge.roofline import Limit, floor_us, limit
-from ncu_server.judge.trusted import ours
+from ncu_server.judge.trusted import exhausted, ours
 from ncu_server.rules import comparison
 from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.sandbox.shared_memory import Shared, Spec
@@ -71,9 +71,8 @@ async def _sides(attempt: Attempt, names: Sequence[str], input_set: InputSet) ->
     """The baselines beside the candidate, which cannot be rid of one by leaving it no memory."""
     with blamed(attempt, "in a timed call"):
         sides = await attempt.prepared.sides(names, input_set)
-        for fault in sides.failed.values():
-            if fault.lacked == "device":
-                raise fault
+        for fault in filter(exhausted, sides.failed.values()):
+            raise fault
     return sides
 
 

@@ -12,7 +12,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.judge import replies
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.problem import PreparedProblem
-from ncu_server.judge.trusted import ours
+from ncu_server.judge.trusted import exhausted, ours
 from ncu_server.rules import comparison
 from ncu_server.rules.precision import Exactness, Precision, joined, worthy
 from ncu_server.sandbox import limits
@@ -91,7 +91,7 @@ def blamed(attempt: Attempt, where: str) -> Iterator[None]:
         yield
     except ChildError as error:
         if error.child is not attempt.child:
-            if error.lacked == "device":
+            if exhausted(error):
                 words = f"the reference had enough memory before the candidate came, and not beside it: {error}"
                 raise Objection("run_error", f"{where}: {words}") from error
             raise ours(error) from error
@@ -104,7 +104,7 @@ def blamed(attempt: Attempt, where: str) -> Iterator[None]:
         if isinstance(error, ChildStarved):
             raise starved(attempt, error, where) from error
         trace = f"\n{error.trace}" if isinstance(error, ChildFault) else ""
-        bound = f"; {limits.bound()}" if error.lacked == "host" else ""
+        bound = f"; {limits.bound()}" if error.lacked_memory else ""
         raise Objection("run_error", f"{where}: {error}{bound}{trace}") from error
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ncu_server.judge.interleave import Rotation
 from ncu_server.judge.problem import BASELINES, COMPILE_TIMEOUT_S, PreparedProblem
+from ncu_server.judge.trusted import exhausted
 from ncu_server.machine.lease import Progress
 from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.worker import verbs
@@ -33,7 +34,7 @@ async def _compile(prepared: PreparedProblem, name: str, progress: Progress) -> 
         rotation = await _warmed(prepared, child, name, progress)
     except ChildError as fault:
         child.close()
-        if fault.lacked != "device":  # there may be room when it is timed
+        if not exhausted(fault):  # there may be room when it is timed
             prepared.uncompilable[name] = fault
     except BaseException:
         child.close()

@@ -27,12 +27,20 @@ STEPS: dict[type[Verb[Any]], str] = {
 UNJUDGEABLE = "Unjudgeable"  # the class in worker.tensors, whose words are a whole sentence
 
 
+def exhausted(error: BaseException | None) -> bool:
+    """Whether a process found no room on the device: torch's exception, by its class."""
+    return isinstance(error, ChildFault) and error.kind == "OutOfMemoryError"
+
+
 async def trusted(child: Child, verb: Verb[T], memories: Sequence[Shared]) -> T:
     """The answer. Raises Refusal BAD_PROBLEM where the problem's code fails, takes too long or ends the process."""
     try:
         return await child.ask(verb, memories, PREPARE_TIMEOUT_S)
     except ChildFault as fault:
-        if fault.lacked:
+        if exhausted(fault):
+            words = f"the device has too little memory for the problem's own code in {_step(verb)}"
+            raise Refusal(Code.NO_ROOM, f"{words}: {fault.text.split('.')[0]}", "give smaller inputs") from fault
+        if fault.lacked_memory:
             raise _no_room(fault, f"in {_step(verb)}") from fault
         raise Refusal(Code.BAD_PROBLEM, _sentence(fault, f"in {_step(verb)}")) from fault
     except ChildTimeout:
@@ -45,11 +53,10 @@ async def trusted(child: Child, verb: Verb[T], memories: Sequence[Shared]) -> T:
 
 
 def _no_room(error: ChildError, where: str) -> Refusal:
-    words = " ".join(str(error).split("\n", 1)[0].split(". ", 1)[0].split())
-    words += f"; {limits.bound()}" if error.lacked == "host" else ""
+    words = " ".join(str(error).split("\n", 1)[0].split())
     return Refusal(
         Code.NO_ROOM,
-        f"the {error.lacked} has too little memory for the problem's own code {where} ({words})",
+        f"the host has too little memory for the problem's own code {where} ({words}; {limits.bound()})",
         "give smaller inputs, or a machine with more memory",
     )
 
@@ -67,7 +74,7 @@ def advised(refusal: Refusal, problem: str, on_host: bool) -> Refusal:
 def ours(error: ChildError) -> Refusal:
     """What a fault in a process of ours is: want of memory, the problem's where its code raised, else a loss worth a
     retry."""
-    if error.lacked:
+    if error.lacked_memory:
         return _no_room(error, "in a timed call")
     if isinstance(error, ChildFault):
         return Refusal(Code.BAD_PROBLEM, _sentence(error, "in a timed call"))

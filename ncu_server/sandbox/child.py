@@ -11,7 +11,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -24,8 +24,7 @@ from ncu_server.sandbox.verb import Verb
 
 LOG_TAIL = 4000
 STACK_TAIL = 4 * LOG_TAIL  # a native stack, of which little is told, is long
-REFUSED_MEMORY: dict[str, Literal["host", "device"]] = {"OutOfMemoryError": "device", "MemoryError": "host"}
-"""By the class of what a child raised; see ncu_server.worker.roles."""
+REFUSED_MEMORY = "MemoryError"  # what ncu_server.worker.roles calls it, whoever was refused
 T = TypeVar("T")
 
 
@@ -40,7 +39,7 @@ class Owner(Protocol):
 class ChildError(Exception):
     """A child did not answer as asked. `child` says which, and so whose fault it is."""
 
-    lacked: Literal["host", "device"] | None = None  # whose memory ran out
+    lacked_memory = False  # the host's
 
     def __init__(self, child: Child, words: str) -> None:
         super().__init__(_printable(words))
@@ -53,7 +52,7 @@ class ChildFault(ChildError):  # noqa: N818
     def __init__(self, child: Child, kind: str, text: str, trace: str) -> None:
         super().__init__(child, f"{kind}: {text}")
         self.kind, self.text, self.trace = _printable(kind), _printable(text), _printable(trace)
-        self.lacked = REFUSED_MEMORY.get(self.kind)
+        self.lacked_memory = self.kind == REFUSED_MEMORY
 
 
 class ChildDied(ChildError):  # noqa: N818
@@ -63,7 +62,7 @@ class ChildDied(ChildError):  # noqa: N818
 class ChildStarved(ChildDied):
     """A child was ended because memory ran out, that of its bound or the machine's; `memory_bytes` is what it had."""
 
-    lacked = "host"
+    lacked_memory = True
 
     def __init__(self, child: Child, words: str, memory_bytes: int) -> None:
         super().__init__(child, words)
