@@ -53,7 +53,7 @@ async def test_the_end_of_a_child_is_reported_though_it_comes_with_its_beginning
     message, (channel,) = asked
     number = message["fork"]
     send(theirs, {"forked": number, "pid": os.getpid(), "walls": ""})
-    send(theirs, {"ended": number, "code": 3, "why": None})
+    send(theirs, {"ended": number, "code": 3, "excess": None})
     child = await spawning
     async with asyncio.timeout(10):
         assert await child.ended == End(3)
