@@ -107,9 +107,14 @@ def install(python: Path, requirements: str, dry_run: bool) -> None:
     need_room(python.parent.parent, TAKEN_GB[torch.build])
     if torch.words:
         print(torch.words, flush=True)
-    for command in commands(python, torch, ROOT / requirements, uv, dry_run):
-        if subprocess.run(command, check=False).returncode != 0:
-            raise SetUpError(why(python))
+    by_uv, by_pip = (commands(python, torch, ROOT / requirements, program, dry_run) for program in (uv, None))
+    if not installed(by_uv) and (by_uv == by_pip or not installed(by_pip)):  # pip may look elsewhere than uv
+        raise SetUpError(why(python))
+
+
+def installed(commands: Sequence[Sequence[str]]) -> bool:
+    """Whether the installers' commands end well, one after the other."""
+    return all(subprocess.run(command, check=False).returncode == 0 for command in commands)
 
 
 def commands(python: Path, torch: Torch, requirements: Path, uv: str | None, dry_run: bool) -> list[list[str]]:

@@ -39,27 +39,35 @@ class Judge:
     """The server's tools as functions."""
 
     def __init__(self, client: Client, target: str) -> None:
-        self._client, self._target = client, target
+        self.client, self._target = client, target
+
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """The answer; a refusal is told under `refused`."""
+        answer = await self.client.call_tool(tool, arguments)
+        if answer.is_error or answer.structured_content is None:
+            return {"refused": " ".join(getattr(part, "text", "") for part in answer.content)}
+        return answer.structured_content
 
     async def judge(self, candidate: str, problem: str, **more: Any) -> Verdict:
         """Raises RuntimeError where the server refuses the call."""
         began = time.monotonic()
         given = {"candidate": candidate, "problem": problem, "target": self._target, "timeout_s": 600} | more
-        answer = await self._client.call_tool("evaluate_kernel", given)
-        if answer.is_error or answer.structured_content is None:
-            raise RuntimeError(f"the server refuses: {answer.content}")
-        return Verdict(answer.structured_content, began, time.monotonic())
+        answer = await self.call("evaluate_kernel", **given)
+        if "refused" in answer:
+            raise RuntimeError(f"the server refuses: {answer['refused']}")
+        return Verdict(answer, began, time.monotonic())
 
 
 @contextlib.asynccontextmanager
-async def served(target: str) -> AsyncIterator[Judge]:
-    """A server with an empty cache of its own."""
+async def served(target: str, *command: str) -> AsyncIterator[Judge]:
+    """A server with an empty cache of its own; `command` are Python's arguments where they are not the usual ones."""
     passed_on = {k: v for k, v in os.environ.items() if not k.endswith("_KEY")}
     path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH")) if p)
     with tempfile.TemporaryDirectory(prefix="judge-") as cache:
         env = passed_on | {"XDG_CACHE_HOME": cache, "PYTHONPATH": path}
-        command = StdioServerParameters(command=sys.executable, args=["-m", "ncu_server"], env=env, cwd=cache)
-        async with Client(command) as client:
+        arguments = list(command or ("-m", "ncu_server"))
+        given = StdioServerParameters(command=sys.executable, args=arguments, env=env, cwd=cache)
+        async with Client(given) as client:
             yield Judge(client, target)
 
 

@@ -163,3 +163,18 @@ def test_all_that_is_needed_resolves_from_the_public_index_alone(version: str, t
         pytest.skip("the package index cannot be reached")
     assert done.returncode == 0, done.stderr
     assert "torch comes in its CUDA build" in done.stdout or shutil.which("nvidia-smi")
+
+
+def test_what_uv_cannot_find_pip_installs(set_up: SetUp, offered: Path, tmp_path: Path) -> None:
+    uv = Path(sys.executable).parent / "uv"
+    if not uv.exists():
+        pytest.skip("needs uv, which requirements-dev.txt names")
+    (tmp_path / "bin" / "uv").symlink_to(uv)
+    (tmp_path / "uv.toml").write_text("offline = true\nno-index = true\n")
+    with (tmp_path / "requirements.txt").open("a") as requirements:
+        requirements.write("private_package\n")
+    wheel(offered, "private_package", "1.0")
+    done = set_up(str(tmp_path / "made"))
+    assert done.returncode == 0, done.stderr
+    assert "private-package" in done.stderr  # by uv, in vain
+    assert list((tmp_path / "made").glob("lib/*/site-packages/private_package-1.0.dist-info"))

@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from kernel_agent.errors import UsageError
-from kernel_agent.problem.construct import constructed
+from kernel_agent.problem.construct import construct_module
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +41,4 @@ def _module(path: Path) -> Any:
     with patch.object(sys, "argv", [path.name]):  # this program's own arguments are not for it
         spec.loader.exec_module(source)
     kind = getattr(source, "ModelNew", None) or source.Model  # nothing beat the original
-    return constructed(kind, getattr(source, "get_init_inputs", lambda: None)())
+    return construct_module(kind, getattr(source, "get_init_inputs", lambda: None)())

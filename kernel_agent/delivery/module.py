@@ -49,6 +49,7 @@ def _constants(source: str, problem: Problem, description: Description, bind: st
         "ARCH": device.arch,
         "DEVICE": device.name,
         "DEVICE_TYPE": target_of(problem.target).device,
+        "ON_GPU": target_of(problem.target).on_gpu,
         "LEVEL": LEVELS.get(device.arch.partition("-")[2], ""),
         "GUARDED": _is_guarded(ast.parse(source)),
         "BUILD": _build(device, problem.target, bind),

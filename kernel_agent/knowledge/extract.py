@@ -53,7 +53,7 @@ def learnt(run: Run) -> tuple[Experience, ...]:
     return tuple(found.values())
 
 
-def fits(run: Run, known: Iterable[Experience]) -> tuple[Experience, ...]:
+def experiences_for_problem(run: Run, known: Iterable[Experience]) -> tuple[Experience, ...]:
     """What others have measured on this class of device with operators of these kinds."""
     own = run.recalled.run if run.recalled else None
     target, arch = run.problem.target, run.description.device.arch
@@ -62,7 +62,7 @@ def fits(run: Run, known: Iterable[Experience]) -> tuple[Experience, ...]:
     return tuple(one for one in alike if kinds & _kinds(one.families))
 
 
-def fitting(run: Run, brief: Brief) -> tuple[Experience, ...]:
+def experiences_for_brief(run: Run, brief: Brief) -> tuple[Experience, ...]:
     """What was recalled for kernels that are limited by what limits the brief's parent."""
     if run.recalled is None:
         return ()

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from kernel_agent.interfaces import OnNotice
-from kernel_agent.knowledge.extract import fits, learnt, question
+from kernel_agent.knowledge.extract import experiences_for_problem, learnt, question
 from kernel_agent.llm import cassette
 from kernel_agent.run.journal import Journal
 from kernel_agent.run.tree import Recalled, Run
@@ -67,7 +67,7 @@ def _recall(run: Run, library: Library, on_notice: OnNotice) -> tuple[Experience
         return ()
     if held.later or held.damaged:
         on_notice(f"of the experience {held.later} records are of a later version and {held.damaged} cannot be read")
-    known = fits(run, held.experiences)
+    known = experiences_for_problem(run, held.experiences)
     if not known:
         return ()
     found = library.recall(question(run), known)

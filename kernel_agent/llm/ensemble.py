@@ -64,7 +64,7 @@ def _words(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-def turn(run: Run, place: CallSite, seed: str) -> int:
+def round_robin_index(run: Run, place: CallSite, seed: str) -> int:
     """Whose turn it is while models are untried: the next one's at each list of ideas, idea and attempt at one.
 
     After a failure the seed decides, so that a kernel's repairs do not hang on which model wrote it.
@@ -108,7 +108,7 @@ class Ensemble:
             self._before[role] = place.round, run, tuple(pulls)
         _, run, known = self._before[role]
         seed = f"{run.problem.id} {role} {place!r}"
-        return choice(models, known, turn(run, place, seed), seed)
+        return choice(models, known, round_robin_index(run, place, seed), seed)
 
     async def close(self) -> None:
         for model in self._models.values():

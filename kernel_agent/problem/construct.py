@@ -9,7 +9,7 @@ from typing import Any
 from kernel_agent.errors import THEIRS
 
 
-def constructed(kind: Any, given: Any) -> Any:
+def construct_module(kind: Any, given: Any) -> Any:
     """The first of the calls that `given` may stand for in which the constructor comes to its end: `[[...], {...}]` are
     arguments by position and by keyword, else a list those by position, a dict those by keyword.
 

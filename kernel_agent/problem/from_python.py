@@ -20,7 +20,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from kernel_agent.errors import THEIRS, ProblemError, shown
-from kernel_agent.problem.construct import constructed
+from kernel_agent.problem.construct import construct_module
 from kernel_agent.problem.from_source import InitInputs
 from kernel_agent.problem.helpers import whole, with_helpers
 from kernel_agent.problem.python_source import used_names
@@ -147,7 +147,7 @@ def _of_instance(module: Any, name: str | None, init_inputs: InitInputs | None) 
     call = f"`{kind.__name__}{shown(arguments if isinstance(arguments, Mapping) else tuple(arguments))}`"
     try:
         with _same_random_numbers():
-            made = constructed(kind, arguments)
+            made = construct_module(kind, arguments)
         differs = _difference(module, made)
     except THEIRS as error:
         raise ProblemError(f"{call} fails ({shown(error)}): give init_inputs.") from None

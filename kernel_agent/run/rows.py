@@ -14,7 +14,6 @@ from pydantic import TypeAdapter
 
 from kernel_agent.run import older
 from kernel_agent.run.tree import (
-    Asked,
     Confirmation,
     Delivered,
     Diagnosis,
@@ -23,6 +22,7 @@ from kernel_agent.run.tree import (
     Recalled,
     Record,
     Run,
+    ShownBaselines,
     Unwritten,
 )
 from kernel_agent.run.types import Baseline, Trial
@@ -40,7 +40,7 @@ KINDS: Mapping[str, type[Record]] = {
     "diagnosis": Diagnosis,
     "recalled": Recalled,
     "baseline": Baseline,
-    "asked": Asked,
+    "asked": ShownBaselines,
 }
 OLDER: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"ideas": older.ideas}
 """What brings a row of an earlier version into today's form, by kind."""
@@ -61,7 +61,7 @@ def row_of(record: Record) -> tuple[str, str, str]:
             return kind, record.run, text_of(record)
         case Baseline():
             return kind, record.name, text_of(record)
-        case Asked():
+        case ShownBaselines():
             return kind, record.place, text_of(record)
         case EvaluationRecord() | Confirmation() | Delivered() | Diagnosis():
             return kind, record.source_id, text_of(record)

@@ -99,7 +99,7 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ShownBaselines:
     """Which modes of torch.compile were known when something was asked first, by its place in the tree. Written while
     some are still to come, so that it is asked in the same words when the run is resumed."""
 
@@ -108,7 +108,16 @@ class Asked:
 
 
 Record = (
-    Ideas | Trial | Unwritten | EvaluationRecord | Confirmation | Delivered | Diagnosis | Recalled | Baseline | Asked
+    Ideas
+    | Trial
+    | Unwritten
+    | EvaluationRecord
+    | Confirmation
+    | Delivered
+    | Diagnosis
+    | Recalled
+    | Baseline
+    | ShownBaselines
 )
 T = TypeVar("T")
 
@@ -132,7 +141,7 @@ class Run:
     unwritten: dict[str, Unwritten] = field(default_factory=dict)
     recalled: Recalled | None = None
     baselines: dict[str, Baseline] = field(default_factory=dict)
-    asked: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    shown_baselines: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _first: Description = field(init=False, repr=False, compare=False)
     chains: dict[tuple[str | None, int], list[Trial]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -171,8 +180,8 @@ class Run:
             case Baseline():
                 _add(self.baselines, record.name, record)
                 self.description = self.description.joined(record)
-            case Asked(place, known):
-                _add(self.asked, place, known)
+            case ShownBaselines(place, known):
+                _add(self.shown_baselines, place, known)
 
     @property
     def reference(self) -> Trial:
@@ -180,10 +189,10 @@ class Run:
 
     def described(self, place: str) -> Description:
         """The description as it was when this was first asked, where that was recorded; else as it is."""
-        if place not in self.asked:
+        if place not in self.shown_baselines:
             return self.description
         then = self._first
-        for name in self.asked[place]:
+        for name in self.shown_baselines[place]:
             then = then.joined(self.baselines[name])
         return then
 

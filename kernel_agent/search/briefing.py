@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernel_agent.interfaces import Library
-from kernel_agent.knowledge.extract import fitting
+from kernel_agent.knowledge.extract import experiences_for_brief
 from kernel_agent.knowledge.situation import operators_of, situation
 from kernel_agent.prompts.advice import chosen, rules
 from kernel_agent.run.brief import Brief, Outcome, SecondParent
-from kernel_agent.run.tree import SEEDING, Asked, Run, chain, lineage, reference, values
+from kernel_agent.run.tree import SEEDING, Run, ShownBaselines, chain, lineage, reference, values
 from kernel_agent.run.types import Evaluation, Idea, Profile, Status, Trial, digest
 from kernel_agent.search.selection import profiled
 from rag import Situation
@@ -105,7 +105,7 @@ class Briefs:
 
     run: Run
     library: Library | None = None
-    record: Callable[[Asked], None] | None = None
+    record: Callable[[ShownBaselines], None] | None = None
     _advice: tuple[str, ...] = field(init=False)
     _kept: dict[tuple[int, str, str | None], Brief] = field(default_factory=dict)
     _profiles: dict[int, dict[str, Profile]] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Briefs:
             served = tuple(dict.fromkeys(passage for one in before for passage in one.passages))
             brief = replace(brief, siblings=(*brief.siblings, *tried), served=served)
         brief = await self._with_passages(brief, situation(brief))
-        return replace(brief, experiences=fitting(self.run, brief))
+        return replace(brief, experiences=experiences_for_brief(self.run, brief))
 
     async def for_code(self, idea: Idea, attempt: int, log: str = "") -> Brief:
         """For an implementation of an idea; `log` is what the judge said of an earlier version."""
@@ -150,8 +150,8 @@ class Briefs:
     def _asked(self, brief: Brief, *place: object) -> Brief:
         """The brief with the description of when it was asked for first."""
         key = digest(*place)
-        if self.record and key not in self.run.asked and self.run.description.unmeasured:
-            self.record(Asked(key, tuple(self.run.baselines)))
+        if self.record and key not in self.run.shown_baselines and self.run.description.unmeasured:
+            self.record(ShownBaselines(key, tuple(self.run.baselines)))
         known = self.run.described(key)
         judged = brief.parent_evaluation if brief.parent_idea else reference(known)
         return replace(brief, description=known, parent_evaluation=judged)

@@ -19,6 +19,7 @@ from ncu_server.compiler.diagnostics import diagnostics, spoken
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Lease, Progress
 from ncu_server.rules import lint, triton_cache
+from ncu_server.sandbox import limits
 from ncu_server.sandbox.child import Child, ChildDied, ChildFault, ChildTimeout
 from ncu_server.sandbox.shared_memory import WarmUp
 from ncu_server.wire.compilation import Diagnostic
@@ -27,6 +28,7 @@ from ncu_server.worker import answers, verbs
 LOG_LENGTH = 6000
 MOST_DIAGNOSTICS = 14
 GONE_S = 5.0
+STARVED = "the machine ran out of memory while this was compiled, and the kernel ended a process"
 MOST_BYTES = 1 << 30  # of a library: it is read whole to see what it calls
 
 
@@ -93,7 +95,7 @@ class Builds:
             return replace(self._done[key], seconds=0.0)
         async with self._room(device, progress):
             await progress("building")
-            began = time.monotonic()
+            began, kills = time.monotonic(), limits.kernel_kills()
             directory = str(self._work / f"build-{next(self._numbers)}")  # never one that another may be clearing
             child = await device.fork_server.spawn("builder", writable=[directory])
             try:
@@ -102,7 +104,12 @@ class Builds:
                     libraries += await _warm_up(child, warm_up, device, timeout_s, progress)
             except ChildFault as fault:
                 said = tuple(diagnostics(fault.text, source)[:MOST_DIAGNOSTICS]) if _is_compilers(fault) else ()
-                return BuildFault(compiler_words(fault, directory), time.monotonic() - began, diagnostics=said)
+                log = compiler_words(fault, directory)
+                if fault.lacked_memory:
+                    log = f"{log}\n{limits.bound()}"
+                elif _is_compilers(fault) and limits.kernel_kills() > kills:
+                    log = f"{STARVED}\n{log}"
+                return BuildFault(log, time.monotonic() - began, diagnostics=said)
             except ChildTimeout:
                 return BuildFault(f"the build took longer than {timeout_s:.0f} s", timeout_s, "timeout")
             except ChildDied as died:

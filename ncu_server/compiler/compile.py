@@ -1,4 +1,4 @@
-"""One verb: compile CUDA for an architecture, with or without a GPU, and keep what was made under a build_id."""
+"""One tool: compile CUDA for an architecture, with or without a GPU, and keep what was made under a build_id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One verb: show the code of one kernel of a build, as the card runs it (SASS) or as the compiler wrote it (PTX)."""
+"""One tool: show the code of one kernel of a build, as the card runs it (SASS) or as the compiler wrote it (PTX)."""
 
 from __future__ import annotations
 

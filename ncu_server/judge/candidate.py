@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ncu_server.compiler.builds import Build
-from ncu_server.errors import Refusal
+from ncu_server.errors import Code, Refusal
 from ncu_server.judge import replies
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.memory_plan import PROCESS_BYTES, Exhaustion, is_candidates
@@ -17,7 +17,8 @@ from ncu_server.judge.room import NoRoom, free_bytes, others_hold
 from ncu_server.judge.trusted import exhausted, ours
 from ncu_server.rules import comparison
 from ncu_server.rules.precision import Exactness, Precision, joined, worthy
-from ncu_server.sandbox.child import Child, ChildError, ChildFault, ChildTimeout
+from ncu_server.sandbox import limits
+from ncu_server.sandbox.child import Child, ChildError, ChildFault, ChildStarved, ChildTimeout
 from ncu_server.sandbox.shared_memory import Shared, Spec
 from ncu_server.sandbox.verb import Verb
 from ncu_server.wire import evaluation
@@ -25,6 +26,7 @@ from ncu_server.wire.compilation import Diagnostic
 from ncu_server.worker import verbs
 
 T = TypeVar("T")
+TIMES = 2.0  # the memory of the reference's from which on a candidate takes far more
 NOT_BUILT = "NotBuilt"  # the class in worker.building.load_inline
 
 
@@ -105,8 +107,22 @@ async def blamed(attempt: Attempt, where: str, alone: bool = False) -> AsyncIter
             raise Objection("wrong", error.text) from error
         if isinstance(error, ChildFault) and error.kind == NOT_BUILT and not attempt.built.called:
             raise LateBuild from error
+        if isinstance(error, ChildStarved):
+            raise starved(attempt, error, where) from error
         trace = f"\n{error.trace}" if isinstance(error, ChildFault) else ""
-        raise Objection("run_error", f"{where}: {error}{trace}") from error
+        bound = f"; {limits.bound()}" if error.lacked_memory else ""
+        raise Objection("run_error", f"{where}: {error}{bound}{trace}") from error
+
+
+def starved(attempt: Attempt, error: ChildStarved, where: str) -> Objection | Refusal:
+    """Whose fault it is that memory ran out with the candidate's process: its own where that was over its bound, or had
+    more than TIMES as much as the reference's ever had."""
+    beside = limits.peak_bytes(attempt.prepared.eager.pid)
+    figures = f"{error}\nthe reference's process, with all inputs, had at most {beside / limits.GIB:.1f} GiB"
+    if error.memory_bytes > min(limits.memory_cap(), TIMES * beside):
+        return Objection("run_error", f"{where}: {figures}")
+    words = f"the machine's memory does not hold candidate and reference: {' '.join(figures.split())}"
+    return Refusal(Code.NO_ROOM, words, "end what else uses it, give smaller inputs, or a machine with more memory")
 
 
 async def _object_if_hog(attempt: Attempt, error: ChildError, where: str, alone: bool) -> None:

@@ -16,7 +16,7 @@ from ncu_server.sandbox.shared_memory import Shared
 from ncu_server.worker import answers, verbs
 
 # What a candidate's call raises that is no refusal of what it was given.
-FAULTS = {"UnacceptableOutput", "AcceleratorError", "OutOfMemoryError"}
+FAULTS = {"UnacceptableOutput", "AcceleratorError", "OutOfMemoryError", "MemoryError"}
 CALL = "a kernel may be made for one value alone, if it raises for others"
 
 

@@ -1,4 +1,4 @@
-"""One verb: say what a problem is, what it must move and compute, and how fast PyTorch does it."""
+"""One tool: say what a problem is, what it must move and compute, and how fast PyTorch does it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One verb: judge a candidate. lint -> build -> check -> time -> authorship; the reference, the candidate and the
+"""One tool: judge a candidate. lint -> build -> check -> time -> authorship; the reference, the candidate and the
 comparison run in three different processes."""
 
 from __future__ import annotations

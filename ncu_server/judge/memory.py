@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ncu_server.judge.candidate import Attempt
+from ncu_server.judge.candidate import TIMES, Attempt
 from ncu_server.judge.input_set import InputSet
 from ncu_server.wire import evaluation
 from ncu_server.worker import answers
 
-TIMES = 2.0  # the reference's from which on a verdict warns
 SLACK_BYTES = 32 << 20  # that a library, its threads and what a driver loads for it may take beside
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -17,7 +16,7 @@ UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 def beside(taken: answers.Memory, input_set: InputSet, attempt: Attempt) -> evaluation.Memory:
     """Both sides' on an input set."""
     reference = input_set.memory or answers.Memory(host_bytes=0, device_bytes=0)
-    gpu = attempt.prepared.target.hardware.name != "cpu"
+    gpu = not attempt.prepared.target.hardware.is_host
     return evaluation.Memory(
         host_bytes=taken["host_bytes"],
         reference_host_bytes=reference["host_bytes"],

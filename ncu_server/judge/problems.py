@@ -87,7 +87,7 @@ async def _prepared(problem: str, device: Device) -> PreparedProblem:
             await prepared.clear()
     except Refusal as refusal:
         prepared.close()
-        raise advised(refusal, problem, device.target.device) from refusal.__cause__
+        raise advised(refusal, problem, device.target.hardware.is_host) from refusal.__cause__
     except BaseException:
         prepared.close()
         raise
@@ -113,7 +113,7 @@ def problem_id(problem: str, target: str) -> str:
 
 
 class Workshop:
-    """What verbs work with: the machine, what was built on it, and the problems that are prepared there.
+    """What tools work with: the machine, what was built on it, and the problems that are prepared there.
 
     Raises Refusal NO_ROOM where no folder can be used.
     """

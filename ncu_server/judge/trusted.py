@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.rules.python_source import demands_cuda
-from ncu_server.sandbox.child import Child, ChildDied, ChildError, ChildFault, ChildTimeout, Lost
+from ncu_server.sandbox import limits
+from ncu_server.sandbox.child import Child, ChildDied, ChildError, ChildFault, ChildStarved, ChildTimeout, Lost
 from ncu_server.sandbox.shared_memory import Shared
 from ncu_server.sandbox.verb import Verb
 from ncu_server.worker import verbs
@@ -42,18 +43,31 @@ async def trusted(child: Child, verb: Verb[T], memories: Sequence[Shared]) -> T:
         if exhausted(fault):
             words = f"the device has too little memory for the problem's own code in {_step(verb)}"
             raise Refusal(Code.NO_ROOM, f"{words}: {fault.text.split('.')[0]}", "give smaller inputs") from fault
+        if fault.lacked_memory:
+            raise _no_room(fault, f"in {_step(verb)}") from fault
         raise Refusal(Code.BAD_PROBLEM, _sentence(fault, f"in {_step(verb)}")) from fault
     except ChildTimeout:
         sentence = f"the problem needs more than {PREPARE_TIMEOUT_S:.0f} s in {_step(verb)}"
         raise Refusal(Code.BAD_PROBLEM, sentence) from None
+    except ChildStarved as starved:
+        raise _no_room(starved, f"in {_step(verb)}") from starved
     except ChildDied as died:
         raise Refusal(Code.BAD_PROBLEM, f"the problem's process ended in {_step(verb)}: {died}") from died
 
 
-def advised(refusal: Refusal, problem: str, device: str) -> Refusal:
-    """The refusal with what to do about it where the problem names a cuda device and `device` is another."""
+def _no_room(error: ChildError, where: str) -> Refusal:
+    words = " ".join(str(error).split("\n", 1)[0].split())
+    return Refusal(
+        Code.NO_ROOM,
+        f"the host has too little memory for the problem's own code {where} ({words}; {limits.bound()})",
+        "give smaller inputs, or a machine with more memory",
+    )
+
+
+def advised(refusal: Refusal, problem: str, on_host: bool) -> Refusal:
+    """The refusal with what to do about it where the problem names a cuda device and is judged on the host."""
     fault = refusal.__cause__
-    lacks = device != "cuda" and isinstance(fault, ChildFault) and fault.kind in ("AssertionError", "RuntimeError")
+    lacks = on_host and isinstance(fault, ChildFault) and fault.kind in ("AssertionError", "RuntimeError")
     if not lacks or not demands_cuda(problem):
         return refusal
     advice = "it names a cuda device, which the cpu target lacks: name none, model and inputs are moved to the target"
@@ -61,7 +75,10 @@ def advised(refusal: Refusal, problem: str, device: str) -> Refusal:
 
 
 def ours(error: ChildError) -> Refusal:
-    """What a fault in a process of ours is: the problem's where its code raised, else a loss worth a retry."""
+    """What a fault in a process of ours is: want of memory, the problem's where its code raised, else a loss worth a
+    retry."""
+    if error.lacked_memory:
+        return _no_room(error, "in a timed call")
     if isinstance(error, ChildFault):
         return Refusal(Code.BAD_PROBLEM, _sentence(error, "in a timed call"))
     return Lost()

@@ -1,4 +1,4 @@
-"""One verb: try a module by itself, in a folder and a process of its own, as whoever takes it away would."""
+"""One tool: try a module by itself, in a folder and a process of its own, as whoever takes it away would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One target on this machine: all that a verb needs of it, in one value."""
+"""One target on this machine: all that a tool needs of it, in one value."""
 
 from __future__ import annotations
 

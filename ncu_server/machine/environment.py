@@ -1,4 +1,4 @@
-"""One verb: say what this machine can measure, and what to do about what it cannot."""
+"""One tool: say what this machine can measure, and what to do about what it cannot."""
 
 from __future__ import annotations
 

@@ -57,57 +57,13 @@ REFLECTION = (
     *(".modules", ".__dict__", ".__globals__", ".f_globals", ".__getattribute__", "getattr", "gc"),
 )
 NUMERIC = ("numpy", "scipy", "cupy", "numexpr", "jax", "tensorflow", "mkl", "sklearn", "cffi")
-MOVEMENT = {
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "zeros",
-    "zeros_like",
-    "ones",
-    "ones_like",
-    "full",
-    "full_like",
-    "tensor",
-    "as_tensor",
-    "device",
-    "dtype",
-    "Size",
-    "no_grad",
-    "inference_mode",
-    "cuda",
-    "is_tensor",
-    "broadcast_shapes",
-    "broadcast_tensors",
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "bool",
-    "half",
-    "float",
-    "double",
-    "long",
-    "int",
-    "Tensor",
-    "nn",
-    "ops",
-    "backends",
-    "utils",
-    "contiguous_format",
-    "strided",
-    "channels_last",
-    "is_grad_enabled",
-    "get_num_threads",
-    "promote_types",
-    "result_type",
-    "finfo",
-    "iinfo",
-}
+_MOVES = (
+    "empty empty_like empty_strided zeros zeros_like ones ones_like full full_like tensor as_tensor device dtype "
+    "Size no_grad inference_mode cuda is_tensor broadcast_shapes broadcast_tensors float16 bfloat16 float32 float64 "
+    "int8 int16 int32 int64 uint8 bool half float double long int Tensor nn ops backends utils contiguous_format "
+    "strided channels_last is_grad_enabled get_num_threads promote_types result_type finfo iinfo"
+)
+MOVEMENT = frozenset(_MOVES.split())
 FOREIGN_CPP = re.compile(
     r"\b(at|torch)::(_ops::)?(mm|bmm|addmm|matmul|linear|conv\w*|einsum|softmax|log_softmax|layer_norm|batch_norm|relu_?|sum|"
     r"mean|add|mul|div|sub|exp|sigmoid|tanh|gelu|max_pool\w*|avg_pool\w*|baddbmm|scaled_dot_product_attention)\s*\("

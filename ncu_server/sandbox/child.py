@@ -8,13 +8,15 @@ import functools
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from ncu_server.errors import Code, Refusal
+from ncu_server.sandbox import limits
 from ncu_server.sandbox.crash import innermost
 from ncu_server.sandbox.framing import Message, receive_async, send_async
 from ncu_server.sandbox.shared_memory import Shared
@@ -22,6 +24,7 @@ from ncu_server.sandbox.verb import Verb
 
 LOG_TAIL = 4000
 STACK_TAIL = 4 * LOG_TAIL  # a native stack, of which little is told, is long
+REFUSED_MEMORY = "MemoryError"  # what ncu_server.worker.roles calls it, whoever was refused
 T = TypeVar("T")
 
 
@@ -36,6 +39,8 @@ class Owner(Protocol):
 class ChildError(Exception):
     """A child did not answer as asked. `child` says which, and so whose fault it is."""
 
+    lacked_memory = False  # the host's
+
     def __init__(self, child: Child, words: str) -> None:
         super().__init__(_printable(words))
         self.child = child
@@ -47,10 +52,21 @@ class ChildFault(ChildError):  # noqa: N818
     def __init__(self, child: Child, kind: str, text: str, trace: str) -> None:
         super().__init__(child, f"{kind}: {text}")
         self.kind, self.text, self.trace = _printable(kind), _printable(text), _printable(trace)
+        self.lacked_memory = self.kind == REFUSED_MEMORY
 
 
 class ChildDied(ChildError):  # noqa: N818
     """A child ended without an answer, or with one that is none; the text says how, with the end of its output."""
+
+
+class ChildStarved(ChildDied):
+    """A child was ended because memory ran out, that of its bound or the machine's; `memory_bytes` is what it had."""
+
+    lacked_memory = True
+
+    def __init__(self, child: Child, words: str, memory_bytes: int) -> None:
+        super().__init__(child, words)
+        self.memory_bytes = memory_bytes
 
 
 class ChildTimeout(ChildError, TimeoutError):  # noqa: N818
@@ -62,6 +78,20 @@ class Lost(Refusal):
 
     def __init__(self) -> None:
         super().__init__(Code.INTERNAL, "the worker process has ended", "call again to start a new one")
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a child ended: its exit code, and what it used too much of where that was why."""
+
+    code: int
+    excess: limits.Excess | None = None
+
+    @staticmethod
+    def read(message: Mapping[str, Any]) -> End:
+        """Off the fork server's message."""
+        excess = message["excess"]
+        return End(message["code"], limits.Excess(**excess) if excess else None)
 
 
 def _handle(pid: int) -> int | None:
@@ -99,13 +129,14 @@ class Child:
         self.closed = self._released = False
         self._handle = _handle(pid)
         self.scrap: list[Path] = []
-        self.ended: asyncio.Future[tuple[int, str | None]] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[End] = asyncio.get_running_loop().create_future()
 
     async def ask(self, verb: Verb[T], memories: Sequence[Shared] = (), timeout_s: float | None = None) -> T:
         """Run `verb` in the child, beside these memories, and return what it answers, of the form that the verb says.
 
         Raises ChildFault for an exception inside, ChildDied where the process is gone or its answer has another form,
-        ChildTimeout after `timeout_s` (the child is killed then), Lost where the fork server has gone.
+        ChildStarved where it is gone because memory ran out, ChildTimeout after `timeout_s` (the child is killed then),
+        Lost where the fork server has gone.
         """
         self._signal(signal.SIGCONT)
         try:
@@ -128,7 +159,7 @@ class Child:
             case {"fault": {"kind": str(kind), "text": str(text), "trace": str(trace)}}:
                 raise ChildFault(self, kind, text, trace)
             case None:
-                raise ChildDied(self, await self._obituary())
+                raise await self._death()
         self.close()
         raise ChildDied(self, "the process sent an answer that is none")
 
@@ -159,18 +190,21 @@ class Child:
             for fd in fds:
                 os.close(fd)
 
-    async def _obituary(self) -> str:
+    async def _death(self) -> ChildDied:
         self.closed = True
         try:
             async with asyncio.timeout(2):
-                code, why = await asyncio.shield(self.ended)
+                end = await asyncio.shield(self.ended)
         except TimeoutError:
             self.close()
-            return f"the process closed its channel and did not end\n{self.output()}".strip()
-        if why is not None:
-            return f"the process was killed: it {why}\n{self.output()}".strip()
+            return ChildDied(self, f"the process closed its channel and did not end\n{self.output()}".strip())
+        if excess := end.excess:
+            words = f"the process was killed: it {excess.words}\n{self.output()}".strip()
+            taken = excess.memory_bytes
+            return ChildDied(self, words) if taken is None else ChildStarved(self, words, taken)
+        code = end.code
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return f"the process {how}\n{self.output()}".strip()
+        return ChildDied(self, f"the process {how}\n{self.output()}".strip())
 
     def output(self) -> str:
         """The end of what the child printed; of a native stack no more than its innermost frames."""

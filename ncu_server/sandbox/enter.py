@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -16,6 +17,7 @@ from ncu_server.sandbox.policy import Policy, WallStatus, raise_walls
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+ENDED_FIRST = 500  # of the 1000 that proc(5) knows
 PASSED_ON = (
     "PATH",
     "HOME",
@@ -74,6 +76,12 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
+def end_first() -> None:
+    """Be the first that the kernel ends where the machine's memory runs out, and whatever this starts with it."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(ENDED_FIRST))
+
+
 def enter(directory: Path, log: Path, policy: Policy) -> list[WallStatus]:
     """Put the calling (just forked) process behind its walls: `directory` is its world, `log` takes its output."""
     os.setsid()
@@ -92,6 +100,8 @@ def enter(directory: Path, log: Path, policy: Policy) -> list[WallStatus]:
     os.close(null)
     os.close(out)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if policy.kind != "light":
+        end_first()
     found = raise_walls(policy, directory)
     if policy.kind != "light":
         os.environ["HOME"] = str(directory)

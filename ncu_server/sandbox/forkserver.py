@@ -22,7 +22,7 @@ from typing import Any
 
 from ncu_server import places
 from ncu_server.errors import Code, Refusal
-from ncu_server.sandbox.child import Child, Lost
+from ncu_server.sandbox.child import Child, End, Lost
 from ncu_server.sandbox.enter import scrubbed, search_path
 from ncu_server.sandbox.framing import receive_async, send, send_async
 from ncu_server.sandbox.policy import FILE_BYTES, Kind, Policy
@@ -199,7 +199,7 @@ class ForkServer:
             if "forked" in message:
                 self._introduce(message["forked"], message["pid"], message["walls"])
             elif child := self._children.pop(message["ended"], None):
-                child.ended.set_result((message["code"], message["why"]))
+                child.ended.set_result(End.read(message))
         self._give_up()
 
     def _give_up(self) -> None:

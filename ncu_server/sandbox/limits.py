@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 PERIOD_S = 0.2
@@ -12,17 +14,68 @@ CAP_VARIABLE = "NCU_SERVER_MEMORY_GIB"
 MAX_PROCESSES = 512
 MAX_FILES = 20_000
 PAGE = os.sysconf("SC_PAGE_SIZE")
+GIB = 1 << 30
+GROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """What a child used too much of, in words; `memory_bytes` is what it had where that was memory."""
+
+    words: str
+    memory_bytes: int | None = None
 
 
 def memory_cap() -> int:
     """How many bytes a child may use: NCU_SERVER_MEMORY_GIB, else 80 % of the machine's or the container's memory."""
     if given := os.environ.get(CAP_VARIABLE):
-        return int(float(given) * (1 << 30))
+        return int(float(given) * GIB)
     total = os.sysconf("SC_PHYS_PAGES") * PAGE
-    limit = Path("/sys/fs/cgroup/memory.max")
-    if limit.exists() and (text := limit.read_text().strip()).isdigit():
-        total = min(total, int(text))
-    return int(total * SHARE_OF_MEMORY)
+    bounds = (text.strip() for text in _group_files("memory.max", "memory.limit_in_bytes"))
+    return int(min([total, *(int(bound) for bound in bounds if bound.isdigit())]) * SHARE_OF_MEMORY)
+
+
+def bound() -> str:
+    """The cap in words."""
+    return f"a process may have {memory_cap() / GIB:.1f} GiB of the host's memory"
+
+
+def kernel_kills() -> int:
+    """How many processes the kernel has ended for want of memory: of this one's control group, else of the machine
+    (memory.events, memory.oom_control and vmstat of the kernel's documentation count alike); 0 where none tells."""
+    for text in (*_group_files("memory.events", "memory.oom_control"), *_readable(Path("/proc/vmstat"))):
+        for row in text.splitlines():
+            match row.split():
+                case ["oom_kill", count]:
+                    return int(count)
+    return 0
+
+
+def _readable(path: Path) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        yield path.read_text()
+
+
+def _group_files(new: str, old: str) -> Iterator[str]:
+    """The texts of those files of this process's control group and of those above it that can be read, from the nearest
+    on, by their names in either version. A container may see its own group as the root."""
+    for row in "".join(_readable(Path("/proc/self/cgroup"))).splitlines():
+        _, controllers, path = row.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root, name = (GROUPS / "memory", old) if controllers else (GROUPS, new)
+        own = root / path.strip("/")
+        for group in (own, *(above for above in own.parents if above.is_relative_to(root))):
+            yield from _readable(group / name)
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that a process has had; 0 where it has gone."""
+    for row in "".join(_readable(Path(f"/proc/{pid}/status"))).splitlines():
+        match row.split():
+            case ["VmHWM:", size, "kB"]:
+                return int(size) << 10
+    return 0
 
 
 def family(pid: int) -> list[int]:
@@ -44,18 +97,19 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def excess(pid: int, cap: int) -> str | None:
-    """What the child used too much of, in words; None while it is within bounds."""
+def excess(pid: int, cap: int) -> Excess | None:
+    """What the child and all that it started use too much of; None while they are within bounds."""
     members = family(pid)
     if len(members) > MAX_PROCESSES:
-        return f"started more than {MAX_PROCESSES} processes"
-    if _resident(pid) + sum(_resident(p, own=True) for p in members[1:]) > cap:
-        return f"used more than {cap / (1 << 30):.1f} GiB of memory"
+        return Excess(f"started more than {MAX_PROCESSES} processes")
+    taken = _resident(pid) + sum(_resident(p, own=True) for p in members[1:])
+    if taken > cap:
+        return Excess(f"used more than {cap / GIB:.1f} GiB of memory", taken)
     return None
 
 
-def overfull(places: Iterable[Path], cap: int) -> str | None:
-    """What too much lies in these directories, in words; None while it is within bounds."""
+def overfull(places: Iterable[Path], cap: int) -> Excess | None:
+    """What too much lies in these directories; None while it is within bounds."""
     size = files = 0
     pending = list(places)
     while pending:
@@ -65,9 +119,9 @@ def overfull(places: Iterable[Path], cap: int) -> str | None:
                 pending.append(Path(entry.path))
             size += _disk(entry)
             if files > MAX_FILES:
-                return f"made more than {MAX_FILES} files"
+                return Excess(f"made more than {MAX_FILES} files")
             if size > cap:
-                return f"wrote more than {cap / (1 << 30):.1f} GiB to the disk"
+                return Excess(f"wrote more than {cap / GIB:.1f} GiB to the disk")
     return None
 
 

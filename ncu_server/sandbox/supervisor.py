@@ -20,7 +20,7 @@ from typing import Any
 
 from ncu_server.places import ROOT
 from ncu_server.sandbox import limits
-from ncu_server.sandbox.enter import adopt_orphans
+from ncu_server.sandbox.enter import adopt_orphans, end_first
 from ncu_server.sandbox.policy import Policy, from_wire, raise_walls
 
 BOOTSTRAP = """
@@ -103,12 +103,13 @@ def guard(order: dict[str, Any]) -> None:
     if child == 0:
         _become(order)
     handle = os.pidfd_open(child)
-    cap, code = limits.memory_cap(), None
+    cap, kills, code = limits.memory_cap(), limits.kernel_kills(), None
     while code is None:
         ready, _, _ = select.select([handle, 0], [], [], limits.PERIOD_S)
         if handle in ready:
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            code = status if status >= 0 else 128 - status
+            starved = status == -signal.SIGKILL and limits.kernel_kills() > kills
+            code = OVER if starved else status if status >= 0 else 128 - status
         elif 0 in ready:
             code = 128 + signal.SIGKILL
         elif order["walls"] and limits.excess(child, cap):
@@ -125,6 +126,7 @@ def _become(order: dict[str, Any]) -> None:
         if order["directory"]:
             os.chdir(order["directory"])
         if order["walls"]:
+            end_first()
             raise_walls(from_wire(order["walls"]), Path(order["directory"]))
         os.execvp(order["command"][0], order["command"])
     except OSError as fault:

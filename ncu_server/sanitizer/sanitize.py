@@ -1,4 +1,4 @@
-"""One verb: run a candidate, or a program of the caller's, under a tool of compute-sanitizer."""
+"""One tool: run a candidate, or a program of the caller's, under a tool of compute-sanitizer."""
 
 from __future__ import annotations
 

@@ -92,6 +92,7 @@ class CpuGauge:
 
 HARDWARE = Hardware(
     "cpu",
+    torch_device="cpu",
     has_nvidia_tools=False,
     resolution=Resolution(0.06),
     gauge=CpuGauge,

@@ -103,6 +103,7 @@ def first_gpu() -> tuple[str, str, str] | None:
 
 HARDWARE = Hardware(
     "cuda",
+    torch_device="cuda",
     has_nvidia_tools=True,
     resolution=RESOLUTION,
     gauge=CudaGauge,

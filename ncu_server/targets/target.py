@@ -53,7 +53,8 @@ class Gauge(Protocol):
 class Hardware:
     """What the judge has to know of a kind of device; the targets on it share it.
 
-    `name` is the class in ncu_server.worker.timing.devices, and torch's name. `has_nvidia_tools`: ncu and cuobjdump and
+    `name` is its row of DEVICES in ncu_server.worker.timing.devices, `torch_device` what torch calls it, which several
+    may share (torch's build for AMD calls its devices `cuda`). `has_nvidia_tools`: ncu and cuobjdump and
     compute-sanitizer look at its kernels. `keeps_memory`: large tensors come from memory that was used before (see
     ncu_server.worker.timing.allocator). `resolution` is what timings cannot tell apart, `gauge` what looks at the
     device between them, given its UUID; they go on for `sampling_s` seconds at most. A call that costs `first_sight_us`
@@ -62,6 +63,7 @@ class Hardware:
     """
 
     name: str
+    torch_device: str
     has_nvidia_tools: bool
     resolution: Resolution
     gauge: Callable[[str | None], Gauge]
@@ -70,6 +72,11 @@ class Hardware:
     first_sight_us: float
     read_over_copy: float
     keeps_memory: bool = False
+
+    @property
+    def is_host(self) -> bool:
+        """Whether its memory is the host's."""
+        return self.torch_device == "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +102,7 @@ class Target:
 
     @property
     def device(self) -> str:
-        """The hardware's name."""
+        """The hardware's name, by which workers find its class."""
         return self.hardware.name
 
     @property

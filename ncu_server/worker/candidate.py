@@ -17,7 +17,7 @@ from ncu_server.worker.answers import CallProfile, Checked, Effects, Library, Pr
 from ncu_server.worker.authorship.ctypes_audit import Opened
 from ncu_server.worker.authorship.instrument import Watch
 from ncu_server.worker.authorship.profile import dependence, find_concealed, join, profile_calls
-from ncu_server.worker.authorship.tamper import Blinds, Intact
+from ncu_server.worker.authorship.tamper import Intact, IntrospectionGuard
 from ncu_server.worker.building import triton_cache
 from ncu_server.worker.building.load_inline import Libraries
 from ncu_server.worker.building.modules import build, load
@@ -95,8 +95,8 @@ class Candidate(TimedSide):
 
         self._make, self._built = make, [library["path"] for library in libraries]
         self._opened.listen()
-        Blinds().draw()
-        with MemoryWatch(self._device.torch_device) as watch:
+        IntrospectionGuard().install()
+        with MemoryWatch(self._device.is_host) as watch:
             self._module, self._model = make()
         self._constructed, self._holds = watch.peak, watch.held
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
@@ -104,7 +104,7 @@ class Candidate(TimedSide):
     def practise(self, fds: list[int], inputs: list[Spec]) -> None:
         """Call on inputs that decide nothing, so that autotuners have chosen before anything is checked or timed."""
         calls = [arrived(fd, spec, self._device.torch_device) for fd, spec in zip(fds, inputs, strict=True)]
-        with MemoryWatch(self._device.torch_device) as watch, torch.no_grad():
+        with MemoryWatch(self._device.is_host) as watch, torch.no_grad():
             for call in calls:
                 called(self._model, call)
             self._device.settle()
@@ -125,7 +125,7 @@ class Candidate(TimedSide):
         giant = max(inputs["bytes"], room) > GIANT  # of which no more than an output's room is to be had
         self._device.poison(True, room if giant else inputs["bytes"])
         try:
-            with MemoryWatch(self._device.torch_device) as watch, torch.no_grad():
+            with MemoryWatch(self._device.is_host) as watch, torch.no_grad():
                 out = called(self._model, arguments)
                 self._intact.check()
                 self._device.settle()
@@ -207,13 +207,13 @@ class Candidate(TimedSide):
 
         Profiled once before its functions are wrapped as well, since a candidate can tell that they are.
         """
-        cuda = self._device.torch_device == "cuda"
+        launches = not self._device.is_host
         self._let_go()
         call, ready = self._profilable(fds, inputs, effects)
-        unaware = profile_calls(call, self._device.settle, Watch(), cuda, ready)
+        unaware = profile_calls(call, self._device.settle, Watch(), launches, ready)
         self._watch = Watch()
         self._watch.over(self._loaded.values(), self._module, self._model)
-        seen = profile_calls(call, self._device.settle, self._watch, cuda, ready)
+        seen = profile_calls(call, self._device.settle, self._watch, launches, ready)
         unordered = max(seen["unordered_us"], unaware["unordered_us"] * seen["calls"] / unaware["calls"])
         self._concealed = find_concealed(unaware, seen)
         self._seen = {**join(unaware, seen), "unordered_us": unordered}
@@ -226,7 +226,7 @@ class Candidate(TimedSide):
         self._module, self._model = self._make()
         self._watch.over(self._loaded.values(), self._module, self._model)
         call, ready = self._profilable(fds, inputs, effects)
-        seen = profile_calls(call, self._device.settle, self._watch, self._device.torch_device == "cuda", ready)
+        seen = profile_calls(call, self._device.settle, self._watch, not self._device.is_host, ready)
         # What the first one had for functions of its own: the time outside torch, without that for Python.
         spent = max(0.0, self._seen["outside_us"] - seen["outside_us"]) * seen["calls"]
         both: CallProfile = {**join(self._seen, seen), "own_us": min(seen["own_us"], spent)}

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ncu_server.machine import versions
@@ -27,11 +27,13 @@ WRITES = 4
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A child as the watchdog knows it: where it may write, and how many bytes in all."""
+    """A child as the watchdog knows it: where it may write, how many bytes in all, and how many processes the kernel
+    had ended for want of memory when it was forked."""
 
     pid: int
     places: tuple[Path, ...]
     disk: int
+    kills: int
 
 
 def main(control_fd: int) -> None:
@@ -59,7 +61,7 @@ def main(control_fd: int) -> None:
 def _serve(control: socket.socket, wake: socket.socket, private: list[int]) -> None:
     """Until the server goes. `private` are the descriptors that no child may keep."""
     children: dict[int, Fork] = {}
-    over: dict[int, str] = {}
+    over: dict[int, limits.Excess] = {}
     cap = limits.memory_cap()
     with selectors.PollSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
@@ -79,11 +81,11 @@ def _serve(control: socket.socket, wake: socket.socket, private: list[int]) -> N
     os._exit(0)
 
 
-def _bound(children: dict[int, Fork], over: dict[int, str], cap: int) -> None:
+def _bound(children: dict[int, Fork], over: dict[int, limits.Excess], cap: int) -> None:
     for number, child in children.items():
-        words = limits.excess(child.pid, cap) or limits.overfull(child.places, child.disk)
-        if words and number not in over:
-            over[number] = words
+        found = limits.excess(child.pid, cap) or limits.overfull(child.places, child.disk)
+        if found and number not in over:
+            over[number] = found
             _kill_group(child.pid)
 
 
@@ -112,6 +114,7 @@ def _obey(control: socket.socket, children: dict[int, Fork], private: list[int])
         if child := children.get(message["kill"]):
             _kill_group(child.pid)
         return True
+    kills = limits.kernel_kills()
     told, tell = os.pipe()
     policy, directory = from_wire(message["walls"]), Path(message["directory"])
     pid = os.fork()
@@ -120,7 +123,7 @@ def _obey(control: socket.socket, children: dict[int, Fork], private: list[int])
     os.close(fds[0])
     os.close(tell)
     places = () if policy.kind == "light" else (directory, *map(Path, policy.writable))
-    children[message["fork"]] = Fork(pid, places, WRITES * policy.file_bytes)
+    children[message["fork"]] = Fork(pid, places, WRITES * policy.file_bytes, kills)
     # Read to the end: the child closes its side once its walls stand, or dies.
     with os.fdopen(told) as said:
         send(control, {"forked": message["fork"], "pid": pid, "walls": said.read()})
@@ -143,7 +146,7 @@ def _be_child(private: list[int], tell: int, fd: int, role: str, directory: Path
     os._exit(0)
 
 
-def _reap(control: socket.socket, children: dict[int, Fork], over: dict[int, str]) -> None:
+def _reap(control: socket.socket, children: dict[int, Fork], over: dict[int, limits.Excess]) -> None:
     """Report ended children, once nothing that they started is left to write.
 
     The group is killed while the leader's pid is still reserved, so no stranger is hit.
@@ -153,13 +156,22 @@ def _reap(control: socket.socket, children: dict[int, Fork], over: dict[int, str
         if os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             continue
         _kill_group(child.pid)
-        _, status = os.waitpid(child.pid, 0)
+        _, status, usage = os.wait4(child.pid, 0)
         del children[number]
-        ended.append({"ended": number, "code": os.waitstatus_to_exitcode(status), "why": over.pop(number, None)})
+        code = os.waitstatus_to_exitcode(status)
+        excess = over.pop(number, None) or _starved(child, code, usage.ru_maxrss << 10)
+        ended.append({"ended": number, "code": code, "excess": asdict(excess) if excess else None})
     _kill_strays({child.pid for child in children.values()})
     for message in ended:
         with contextlib.suppress(BrokenPipeError):  # a server that has gone is noticed at the next read
             send(control, message)
+
+
+def _starved(child: Fork, code: int, peak: int) -> limits.Excess | None:
+    """That the kernel ended a child for want of memory: nobody here did, and it has counted one more meanwhile."""
+    if code != -signal.SIGKILL or limits.kernel_kills() <= child.kills:
+        return None
+    return limits.Excess(f"had {peak / limits.GIB:.1f} GiB when the machine ran out of memory", peak)
 
 
 def _kill_strays(known: Container[int]) -> None:

@@ -69,6 +69,8 @@ class InputMaker(ProblemModel):
     def _comes_to_its_end(self, call: Call) -> bool:
         try:
             self._run(self._model, copied(call, self._device.torch_device))
+        except torch.OutOfMemoryError:
+            raise
         except MISREAD:
             return False
         return True

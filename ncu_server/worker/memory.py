@@ -26,15 +26,16 @@ class MemoryWatch:
 
     peak, held = NONE, NONE
 
-    def __init__(self, device: str) -> None:
-        self._cuda = device == "cuda"
+    def __init__(self, on_host: bool) -> None:
+        """`on_host`: there is no other memory than the host's to look at."""
+        self._on_host = on_host
 
     def __enter__(self) -> MemoryWatch:
         allocator.release()  # else what was freed before serves again unseen
         with contextlib.suppress(OSError):
             CLEAR.write_text(RESET_PEAK)
         self._before = _status()
-        if self._cuda:
+        if not self._on_host:
             torch.cuda.reset_peak_memory_stats()
             self._allocated, self._beside = torch.cuda.memory_allocated(), _beside_torch()
         return self
@@ -48,7 +49,7 @@ class MemoryWatch:
         # Where the height cannot be reset, only what rises above the one before is seen.
         peak = max(held, after["VmHWM"] - before["VmHWM"] - max(0, mapped))
         device_peak = device_held = 0
-        if self._cuda:
+        if not self._on_host:
             beside = max(0, _beside_torch() - self._beside)
             device_peak = max(0, torch.cuda.max_memory_allocated() - self._allocated) + beside
             device_held = max(0, torch.cuda.memory_allocated() - self._allocated) + beside

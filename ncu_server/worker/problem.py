@@ -62,6 +62,8 @@ class LoadedProblem:
         try:
             model = build(self.model_class, copy.deepcopy(arguments), seed, device)
             calls = self.drawn_on(device, INPUTS, seed, model.forward)
+        except torch.OutOfMemoryError:
+            raise
         except MISREAD:
             return False
         return any(_comes_to_its_end(model, mapped(call, lambda tensor: tensor.to(device))) for call in calls)
@@ -81,7 +83,7 @@ class LoadedProblem:
         if not self.refuses and device != "cpu":
             try:
                 return self.drawn(variant, input_seed, forward, device)
-            except torch.cuda.OutOfMemoryError:
+            except torch.OutOfMemoryError:
                 raise
             except MISREAD as fault:
                 words = " ".join(str(fault).split())[:LINE]
@@ -105,6 +107,8 @@ def _comes_to_its_end(model: torch.nn.Module, call: Call) -> bool:
     try:
         with torch.no_grad():
             called(copy.deepcopy(model), call)
+    except torch.OutOfMemoryError:
+        raise
     except MISREAD:
         return False
     return True

@@ -144,7 +144,7 @@ class ProblemModel:
 
     def _memory(self) -> Memory:
         """What the latest call took, with the model."""
-        held, on_host = held_bytes(self._model), self._device.torch_device == "cpu"
+        held, on_host = held_bytes(self._model), self._device.is_host
         model = Memory(host_bytes=held if on_host else 0, device_bytes=0 if on_host else held)
         return together(model, self._took)
 
@@ -155,7 +155,7 @@ class ProblemModel:
     def _run(self, model: torch.nn.Module, arguments: Call) -> tuple[Any, torch.nn.Module]:
         """The output, and the copy of the model that gave it."""
         own = self._copy(model)
-        with MemoryWatch(self._device.torch_device) as watch, torch.no_grad():
+        with MemoryWatch(self._device.is_host) as watch, torch.no_grad():
             out = called(own, arguments)
             self._device.settle()
         self._took = watch.peak

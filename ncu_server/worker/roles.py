@@ -7,6 +7,8 @@ import socket
 import traceback
 from typing import Any
 
+import torch
+
 from ncu_server.sandbox.framing import receive, send
 from ncu_server.worker import device_memory
 from ncu_server.worker.builder import Builder
@@ -48,6 +50,13 @@ def serve(role: str, sock: socket.socket) -> None:
             os.close(descriptor)
 
 
+def _lacks_host_memory(fault: BaseException) -> bool:
+    """Whether the host refused memory, to Python, to a library with an exception of its own, or to torch."""
+    on_host = isinstance(fault, torch.OutOfMemoryError) and not torch.cuda.is_initialized()
+    return on_host or isinstance(fault, MemoryError)
+
+
 def _fault(fault: BaseException) -> dict[str, str]:
     trace = "".join(traceback.format_exception(fault))
-    return {"kind": type(fault).__name__, "text": str(fault)[:TRACE_TAIL], "trace": trace[-TRACE_TAIL:]}
+    kind = MemoryError if _lacks_host_memory(fault) else type(fault)
+    return {"kind": kind.__name__, "text": str(fault)[:TRACE_TAIL], "trace": trace[-TRACE_TAIL:]}

@@ -117,7 +117,7 @@ def _ka_layout(tensor):
 
 def _ka_checked_parameters(self, device):
     """Raise ValueError where a parameter or buffer is not as it was verified, ImportError where the GPU is not."""
-    if _KA_TARGET != "cpu":
+    if _KA_ON_GPU:
         _ka_place(device)
     for name, tensor in _ka_held(self):
         if tensor.device != device and tensor.dim():
@@ -174,7 +174,7 @@ def _ka_as_verified(self, args):
             or tensor.requires_grad
         ):
             return False
-    here = _KA_DEVICE_TYPE == "cpu" or device.index == _ka_torch.cuda.current_device()
+    here = not _KA_ON_GPU or device.index == _ka_torch.cuda.current_device()
     return here and _ka_same(self._ka_watched)
 
 
@@ -236,7 +236,7 @@ def _ka_carefully(self, args, kwargs):
             sentence = "ModelNew changes its inputs, and was verified for dense ones that begin at 16 bytes"
             return _ka_refused(self, sentence, args, kwargs)
         args, kwargs = _ka_dense(args, iter(laid)), _ka_dense(kwargs, iter(laid[len(_ka_tensors(args, {})) :]))
-    if device.type == "cuda" and device.index != _ka_torch.cuda.current_device():
+    if _KA_ON_GPU and device.index != _ka_torch.cuda.current_device():
         with _ka_torch.cuda.device(device):
             return _ka_forward(self, *args, **kwargs)
     return _ka_forward(self, *args, **kwargs)

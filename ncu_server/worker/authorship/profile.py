@@ -77,7 +77,7 @@ def profile_calls(
     run: Callable[[], Any],
     settle: Callable[[], None],
     watch: Watch,
-    cuda: bool,
+    launches: bool,
     ready: Callable[[], None] | None = None,
 ) -> CallProfile:
     """Profile `run` for about 0.2 s, at least once and at most 20 times, and sum up what was seen; `ready` comes before
@@ -92,16 +92,16 @@ def profile_calls(
     the caller's stream order, over all calls.
     """
     watch.started = watch.done = 0
-    run = frame(run) if cuda else run
+    run = frame(run) if launches else run
     began = time.perf_counter()
-    events = _collect(run, settle, watch, cuda, 1, ready)
+    events = _collect(run, settle, watch, launches, 1, ready)
     took = time.perf_counter() - began
     calls = 1
     if took < SECONDS:
         began = time.perf_counter()
         watch.started = watch.done = 0
         calls = 3 if took * 3 > SECONDS else MAX_CALLS
-        events = _collect(run, settle, watch, cuda, calls, ready)
+        events = _collect(run, settle, watch, launches, calls, ready)
     return _summed(events, watch)
 
 
@@ -124,27 +124,29 @@ def _collect(
     run: Callable[[], Any],
     settle: Callable[[], None],
     watch: Watch,
-    cuda: bool,
+    launches: bool,
     calls: int,
     ready: Callable[[], None] | None,
 ) -> list[Any]:
     if not ready:
-        return _recorded(run, settle, watch, cuda, calls)
+        return _recorded(run, settle, watch, launches, calls)
     began, events = time.perf_counter(), []
     for _ in range(calls):
         ready()
         settle()
-        events += _recorded(run, settle, watch, cuda, 1)
+        events += _recorded(run, settle, watch, launches, 1)
         if time.perf_counter() - began > SECONDS:
             break
     return events
 
 
-def _recorded(run: Callable[[], Any], settle: Callable[[], None], watch: Watch, cuda: bool, calls: int) -> list[Any]:
+def _recorded(
+    run: Callable[[], Any], settle: Callable[[], None], watch: Watch, launches: bool, calls: int
+) -> list[Any]:
     config = ProfilerConfig(
         ProfilerState.KINETO, True, False, False, False, False, _ExperimentalConfig(profile_all_threads=True), ""
     )
-    activities = {ProfilerActivity.CPU} | ({ProfilerActivity.CUDA} if cuda else set())
+    activities = {ProfilerActivity.CPU} | ({ProfilerActivity.CUDA} if launches else set())
     _prepare_profiler(config, activities)
     _enable_profiler(config, activities)
     began = time.perf_counter()

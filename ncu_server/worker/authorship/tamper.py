@@ -76,13 +76,13 @@ def _operators() -> list[str]:
     return [_dump(f"aten::{name}") for name in OPERATORS]
 
 
-class Blinds:
-    """From `draw` on, what is not of a library gets no look at frames and objects around it: RuntimeError."""
+class IntrospectionGuard:
+    """From `install` on, what is not of a library gets no look at frames and objects around it: RuntimeError."""
 
     def __init__(self) -> None:
         self._looking = False
 
-    def draw(self) -> None:
+    def install(self) -> None:
         sys.addaudithook(self._heard)
 
     def _heard(self, event: str, args: tuple[Any, ...]) -> None:

@@ -67,7 +67,7 @@ class Keeping final : public c10::Allocator {
       }
       release();
     }
-    TORCH_CHECK(false, "not enough memory: you tried to allocate ", size, " bytes");
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "not enough memory: you tried to allocate ", size, " bytes");
   }
 
   static void take_back(void* start) {

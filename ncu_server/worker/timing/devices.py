@@ -69,6 +69,7 @@ class Cpu:
     """The cores, with as many threads as the server's environment gives."""
 
     torch_device = "cpu"
+    is_host = True
     flushes = False
     has_graphs = False
     activities = (torch.profiler.ProfilerActivity.CPU,)
@@ -165,6 +166,7 @@ class Cuda:
     """The current CUDA device."""
 
     torch_device = "cuda"
+    is_host = False
     flushes = True
     has_graphs = True
     activities = (torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernel_agent.knowledge.extract import fits, fitting, learnt, question
+from kernel_agent.knowledge.extract import experiences_for_brief, experiences_for_problem, learnt, question
 from kernel_agent.knowledge.render import BUDGET, experience_text, line
 from kernel_agent.replies import Proposed
 from kernel_agent.run.tree import Confirmation, Diagnosis, EvaluationRecord, Ideas, Recalled, Run
@@ -226,20 +226,20 @@ def at(target: str = "cpu", arch: str = "x86_64", *families: str, run: str = "ot
 def test_only_the_same_device_class_and_operator_fit_and_never_the_run_itself(play: Play) -> None:
     own = at(run="relu-1")
     others = [at(arch="aarch64"), at("cuda", "sm_90"), at("cpu", "x86_64", "norm", "pointwise"), own]
-    assert fits(play.run, [at(), *others]) == (at(),)
+    assert experiences_for_problem(play.run, [at(), *others]) == (at(),)
     graph = {**(DESCRIPTION.graph or {}), "nodes": [{**DESCRIPTION.graph["nodes"][0], "op": "aten.sum.dim_IntList"}]}  # type: ignore[index]
     summing = replace(play.run, description=replace(DESCRIPTION, graph=graph))
     reduced = at("cpu", "x86_64", "reduction", "pointwise")
-    assert fits(summing, [at(), reduced, at("cpu", "x86_64", "gemm", "pointwise")]) == (reduced,)
+    assert experiences_for_problem(summing, [at(), reduced, at("cpu", "x86_64", "gemm", "pointwise")]) == (reduced,)
     assert question(summing) == "reduction sum"
 
 
 def test_a_brief_gets_what_was_measured_against_its_own_limit(play: Play) -> None:
     play.run.recalled = Recalled("r", "2026-11-28", (experience("a", bottleneck="smem"), experience("b")))
     brief = briefing.brief(play.run, play.run.reference, 1)
-    assert [one.id for one in fitting(play.run, brief)] == ["b"]
+    assert [one.id for one in experiences_for_brief(play.run, brief)] == ["b"]
     seen = replace(brief, parent_profile=Profile("counters", "memory", "", ("bank_conflicts",)))
-    assert [one.id for one in fitting(play.run, seen)] == ["a"]
+    assert [one.id for one in experiences_for_brief(play.run, seen)] == ["a"]
 
 
 def test_a_line_says_where_what_was_promised_what_was_measured_and_how_often() -> None:

@@ -14,7 +14,7 @@ import pytest
 from kernel_agent.errors import ProviderError, UsageError
 from kernel_agent.llm import call_site as places
 from kernel_agent.llm.call_site import CallSite
-from kernel_agent.llm.ensemble import Pull, pulled, reward, turn
+from kernel_agent.llm.ensemble import Pull, pulled, reward, round_robin_index
 from kernel_agent.llm.prices import Price
 from kernel_agent.providers import PROVIDERS
 from kernel_agent.run.journal import Journal
@@ -126,9 +126,12 @@ def test_a_call_pays_in_dollars_or_without_prices_in_tokens_repeats_twice() -> N
 
 def test_the_attempts_at_an_idea_take_turns_and_so_do_first_attempts() -> None:
     run = grown()
-    turns = [[turn(run, CallSite(1, title, n, 0, 1), "") for n in (0, 1)] for title in ("wide loads", 'A "tiled" loop')]
-    assert turns == [[0, 1], [1, 2]] and turn(run, CallSite(4, None, 0, 0, 3), "") == 2
-    assert {turn(run, CallSite(1, "wide loads", 0, 1, 1), f"{n}") % 2 for n in range(9)} == {0, 1}
+    turns = [
+        [round_robin_index(run, CallSite(1, title, n, 0, 1), "") for n in (0, 1)]
+        for title in ("wide loads", 'A "tiled" loop')
+    ]
+    assert turns == [[0, 1], [1, 2]] and round_robin_index(run, CallSite(4, None, 0, 0, 3), "") == 2
+    assert {round_robin_index(run, CallSite(1, "wide loads", 0, 1, 1), f"{n}") % 2 for n in range(9)} == {0, 1}
 
 
 class Pair:

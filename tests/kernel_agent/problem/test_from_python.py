@@ -19,7 +19,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 
 from kernel_agent.delivery.best_kernel import Kernel  # noqa: E402
 from kernel_agent.errors import ProblemError, UsageError  # noqa: E402
-from kernel_agent.problem.construct import constructed  # noqa: E402
+from kernel_agent.problem.construct import construct_module  # noqa: E402
 from kernel_agent.problem.from_python import source_of  # noqa: E402
 from kernel_agent.problem.from_source import load_problem  # noqa: E402
 from tests.support.paths import ROOT  # noqa: E402
@@ -302,7 +302,7 @@ def called(source: str) -> Any:
     found: dict[str, Any] = {"__name__": "problem"}
     exec(compile(source, "problem", "exec"), found)
     given, drawn = found["get_init_inputs"](), found["get_inputs"]()
-    model = constructed(found["Model"], given)
+    model = construct_module(found["Model"], given)
     args, keywords = drawn if isinstance(drawn, list) else ([], drawn)
     return model(*args, **keywords)
 

@@ -18,7 +18,7 @@ from kernel_agent.errors import KernelAgentError, Waiting
 from kernel_agent.llm import cassette
 from kernel_agent.run.events import BaselineTimed, Event, RoundStarted, RunStarted, TrialJudged
 from kernel_agent.run.journal import Journal, read
-from kernel_agent.run.tree import Asked, Run
+from kernel_agent.run.tree import Run, ShownBaselines
 from kernel_agent.run.types import Baseline, Timing
 from tests.support.endpoint_run import Mind, alone, run
 from tests.support.scripted_openai import Say, ScriptedOpenAI, Stall, Step
@@ -70,7 +70,7 @@ async def test_on_few_cores_or_where_asked_for_all_is_timed_before_the_first_pro
     assert all(MISSING not in prompt and TO_BEAT in prompt for prompt in asked(server))
     kinds = [type(event) for event in events]
     assert kinds.index(BaselineTimed) < kinds.index(RoundStarted)
-    assert read(tmp_path / "run").asked == {}
+    assert read(tmp_path / "run").shown_baselines == {}
 
 
 async def test_a_mode_that_does_not_run_is_noted_and_no_longer_missing(tmp_path: Path) -> None:
@@ -167,7 +167,12 @@ def test_what_was_asked_is_told_as_it_was_and_all_else_as_it_is(tmp_path: Path) 
         journal.begin(PROBLEM, small_settings())
         journal.describe(bare)
         run = Run(PROBLEM, small_settings(), bare)
-        for record in (Asked("a", ()), fast, Asked("b", ("compile",)), Baseline("max-autotune", None)):
+        for record in (
+            ShownBaselines("a", ()),
+            fast,
+            ShownBaselines("b", ("compile",)),
+            Baseline("max-autotune", None),
+        ):
             journal.append(record)
             run.record(record)
     for one in (run, read(tmp_path / "run")):

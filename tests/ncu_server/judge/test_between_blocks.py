@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ncu_server.sandbox.child import ChildFault
+from ncu_server.sandbox.child import ChildFault, End
 from ncu_server.sandbox.forkserver import ForkServer
 from ncu_server.sandbox.framing import receive, send
 from ncu_server.worker.verbs import Peaks
@@ -53,10 +53,10 @@ async def test_the_end_of_a_child_is_reported_though_it_comes_with_its_beginning
     message, (channel,) = asked
     number = message["fork"]
     send(theirs, {"forked": number, "pid": os.getpid(), "walls": ""})
-    send(theirs, {"ended": number, "code": 3, "why": None})
+    send(theirs, {"ended": number, "code": 3, "excess": None})
     child = await spawning
     async with asyncio.timeout(10):
-        assert await child.ended == (3, None)
+        assert await child.ended == End(3)
     child.close()
     theirs.close()
     os.close(channel)

@@ -86,7 +86,7 @@ def with_mmap() -> None:
 @pytest.mark.parametrize("work", [with_torch, with_malloc, with_mmap])
 def test_the_height_counts_what_is_gone_at_the_end_whoever_asked(work: Callable[[], None]) -> None:
     work()  # what an earlier call has taken and freed hides nothing
-    with MemoryWatch("cpu") as watch:
+    with MemoryWatch(on_host=True) as watch:
         work()
     assert SCRATCH * 0.99 <= watch.peak["host_bytes"] < 3 * SCRATCH
     assert watch.held["host_bytes"] < SCRATCH // 2
@@ -94,7 +94,7 @@ def test_the_height_counts_what_is_gone_at_the_end_whoever_asked(work: Callable[
 
 
 def test_what_stays_is_held() -> None:
-    with MemoryWatch("cpu") as watch:
+    with MemoryWatch(on_host=True) as watch:
         kept = torch.ones(SCRATCH // 4)
     assert SCRATCH * 0.99 <= watch.held["host_bytes"] < 1.1 * SCRATCH
     assert kept.numel() == SCRATCH // 4

@@ -14,10 +14,12 @@ from tests.support.measuring import SCALE_ADD, Server, command, descendants
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-def zygotes() -> set[int]:
+def fork_servers() -> set[int]:
     """Processes below this one that run the fork server's bootstrap and whose parent is a server."""
-    found = {p for p in descendants(os.getpid()) if any(b"worker import zygote" in part for part in command(p))}
-    return {p for p in found if parent(p) not in found}
+    found = {p for p in descendants(os.getpid()) if any(b"worker import forkserver" in part for part in command(p))}
+    own = {p for p in found if parent(p) not in found}
+    assert own
+    return own
 
 
 def parent(pid: int) -> int:
@@ -26,15 +28,15 @@ def parent(pid: int) -> int:
 
 async def test_reference_and_judge_that_were_killed_are_replaced(server: Server) -> None:
     await server.evaluate(HONEST)
-    for fork_server in zygotes():
+    for fork_server in fork_servers():
         for child in descendants(fork_server):
             os.kill(child, signal.SIGKILL)
     assert (await server.evaluate(HONEST))["status"] == "passed"
 
 
-async def test_a_killed_zygote_is_replaced(server: Server) -> None:
+async def test_a_killed_fork_server_is_replaced(server: Server) -> None:
     await server.evaluate(HONEST)
-    for fork_server in zygotes():
+    for fork_server in fork_servers():
         os.kill(fork_server, signal.SIGKILL)
     assert (await server.evaluate("# again\n" + HONEST))["status"] == "passed"
 

@@ -175,7 +175,7 @@ def test_only_tiny_calls_have_their_overhead_told() -> None:
         small.mul_(1.0).add_(small, alpha=0.0)
         large.sin()
 
-    told = profile_calls(run, lambda: None, Watch(), cuda=False)
+    told = profile_calls(run, lambda: None, Watch(), launches=False)
     assert told["overhead"]["aten::add_"] == pytest.approx(min(told["ops"]["aten::add_"], 20 * 20.0))
     assert "aten::sin" not in told["overhead"]
     assert 200 <= told["tiny_elements"] <= 400

@@ -154,7 +154,7 @@ async def test_the_run_starts_no_program_and_no_process(server: Server) -> None:
     await none_succeeds(server, [], run=codes)
 
 
-async def test_server_and_zygote_are_out_of_reach(server: Server) -> None:
+async def test_server_and_fork_server_are_out_of_reach(server: Server) -> None:
     tries = [
         "os.kill(v, 9)",
         "os.kill(v, 19)",

@@ -152,7 +152,7 @@ def test_exact_values_take_no_more_than_two_calls_do(memory: list[int], monkeypa
     source = PROBLEM.format(init="pass", body="return given[0].tanh()", inputs="torch.randn(1024, 16384)")
     one = opened(memory, monkeypatch, source, 0)
     drawn = one.draw(memory, "get_inputs", 2)["inputs"]
-    with MemoryWatch("cpu") as watch:
+    with MemoryWatch(True) as watch:
         one.expect(memory, drawn)
     assert watch.peak["host_bytes"] < 4.5 * size, "the mapped inputs and their pages count, too"
 
