@@ -1,7 +1,7 @@
 """KernelBench's own sizes before the judge: each reference described, checked and timed against itself.
 
 python -m benchmarks.kernelbench_sizes CHECKOUT [--levels 1 2 3] [--first 5] [--every 5] [--only LEVEL/ID ...]
-    [--at-once N] [--target T] [--limit-s N] [--budget-s N] [--out DIR]
+    [--at-once N] [--leave-gib N] [--target T] [--limit-s N] [--budget-s N] [--out DIR]
 
 The reference's own code stands for the candidate, in a candidate's process, through the judge's own stages; only
 authorship is not asked (it is the library's). `idea` is what a model waits for: the description, with eager's time.
@@ -16,6 +16,8 @@ import argparse
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -35,7 +37,7 @@ from ncu_server.judge.candidate import Attempt, EvaluateRequest, Objection, open
 from ncu_server.judge.checking import check
 from ncu_server.judge.describe import describe
 from ncu_server.judge.problems import Workshop
-from ncu_server.judge.room import working_bytes
+from ncu_server.judge.room import plan_again, working_bytes
 from ncu_server.sandbox.child import ChildError
 from ncu_server.wire import evaluation
 
@@ -59,11 +61,12 @@ class Row:
     working_bytes: int
     eager_us: float
     error: float
+    plan: str = ""
 
     def cells(self) -> list[str]:
         seconds = [f"{s:.1f}" for s in (self.idea_s, self.verdict_s, self.check_s, self.time_s)]
         sizes = [f"{size / 2**30:.2f}" for size in (self.input_bytes, self.working_bytes, self.peak_bytes)]
-        return [self.problem, self.status, sizes[0], *seconds, *sizes[1:], f"{self.eager_us:,.0f}", self.why]
+        return [self.problem, self.status, sizes[0], *seconds, *sizes[1:], self.plan, f"{self.eager_us:,.0f}", self.why]
 
 
 class Memory:
@@ -112,6 +115,7 @@ class Judged:
     time_s: float = 0.0
     eager_us: float = 0.0
     error: float = 0.0
+    plan: str = ""
 
 
 async def _quiet(_: str, **more: object) -> None:
@@ -130,17 +134,21 @@ async def judged(workshop: Workshop, target: str, text: str, found: Judged) -> N
     async with workshop.problems.prepared(text, device) as prepared, device.lease.alone():
         found.input_bytes, found.working_bytes = prepared.drawn.inputs.spec["bytes"], working_bytes(prepared.drawn)
         with tempfile.TemporaryDirectory(dir=device.work) as nothing_built:
+            await plan_again(prepared, baselines=1)
+            found.plan = prepared.plan.mode if prepared.plan else ""
             child = await prepared.candidate(nothing_built)
             with contextlib.closing(child):
                 built, stages = Build([], nothing_built, 0.0), evaluation.Stages()
                 attempt = Attempt(prepared, child, request, built, stages)
                 await open_candidate(attempt)
                 checking = time.monotonic()
-                found.error = await check(attempt)
+                exact = await check(attempt)
+                found.error = exact.error if exact else 0.0
                 timing = time.monotonic()
                 found.check_s = timing - checking
                 raced = await time_candidate(attempt)
                 found.time_s = time.monotonic() - timing
+        await prepared.clear()
     found.verdict_s = time.monotonic() - began
     found.eager_us = raced.runs[0].samples.timing(CANDIDATE).median_us
 
@@ -192,6 +200,7 @@ async def main() -> None:
     done, began = {one.problem for one in rows}, time.monotonic()
     paths = problems(args.checkout, args.levels, args.first, args.every, args.only)
     with (
+        card_of(args.leave_gib) if args.leave_gib else contextlib.nullcontext(),
         tempfile.TemporaryDirectory(prefix="sizes-") as cache,
         contextlib.closing(Workshop(Path(cache))) as workshop,
         Memory(workshop.machine.device(args.target).probe.uuid).watched() as memory,
@@ -211,6 +220,28 @@ async def main() -> None:
     _keep(args.out, args.target, rows)
 
 
+HOLD = """
+import sys, torch
+free, total = torch.cuda.mem_get_info()
+held = torch.empty(max(0, free - int(float(sys.argv[1]) * 2**30)), dtype=torch.uint8, device="cuda")
+print(held.numel(), flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def card_of(gib: float) -> Iterator[None]:
+    """Inside, another process holds all of the device's memory but so much."""
+    command = [sys.executable, "-c", HOLD, str(gib)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdin and holder.stdout
+        print(f"another process holds {int(holder.stdout.readline()) / 2**30:.1f} GiB", flush=True)
+        try:
+            yield
+        finally:
+            holder.stdin.close()
+
+
 HEAD = (
     "problem",
     "status",
@@ -221,6 +252,7 @@ HEAD = (
     "time, s",
     "W, GiB",
     "peak, GiB",
+    "plan",
     "us",
     "why",
 )
@@ -250,6 +282,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--every", type=int, default=5)
     parser.add_argument("--only", nargs="+", default=[], metavar="LEVEL/ID")
     parser.add_argument("--at-once", type=int, default=1, help="problems; their peak is then that of all together")
+    parser.add_argument("--leave-gib", type=float, help="of the device's memory; another process holds the rest")
     parser.add_argument("--target", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--limit-s", type=float, default=120.0)
     parser.add_argument("--budget-s", type=float, default=3600.0)

@@ -43,11 +43,14 @@ async def measure(
         await compile_ahead(prepared, missing, progress)
         async with prepared.device.lease.alone(progress):
             await progress(f"timing PyTorch: {', '.join(missing)}")
-            fresh, notes = await _measured(prepared, missing)
-            if uncertain(fresh):
-                fresh = narrower(fresh, (await _measured(prepared, missing))[0])
-            for name in filter(BASELINES.get, missing):
-                prepared.end_baseline(name)
+            try:
+                fresh, notes = await _measured(prepared, missing)
+                if uncertain(fresh):
+                    fresh = narrower(fresh, (await _measured(prepared, missing))[0])
+            finally:
+                for name in filter(BASELINES.get, missing):
+                    prepared.end_baseline(name)
+                await prepared.clear()
         doubts = uncertain(fresh)
         notes += doubts.values()
         _keep(kept, {name: row for name, row in fresh.items() if name not in doubts})

@@ -69,7 +69,7 @@ async def time_candidate(attempt: Attempt) -> Timed:
 
 async def _sides(attempt: Attempt, names: Sequence[str], input_set: InputSet) -> Sides:
     """The baselines beside the candidate, which cannot be rid of one by leaving it no memory."""
-    with blamed(attempt, "in a timed call"):
+    async with blamed(attempt, "in a timed call"):
         sides = await attempt.prepared.sides(names, input_set)
         for fault in filter(exhausted, sides.failed.values()):
             raise fault
@@ -78,15 +78,14 @@ async def _sides(attempt: Attempt, names: Sequence[str], input_set: InputSet) ->
 
 async def _stage(attempt: Attempt, input_set: InputSet) -> None:
     prepared = attempt.prepared
-    with blamed(attempt, "in a timed call"):
-        async with prepared.lent(input_set) as lent:
-            await prepared.stage(attempt.child, lent, input_set.effects, attempt.request.timeout_s)
+    async with blamed(attempt, "in a timed call"), prepared.lent(input_set) as lent:
+        await prepared.stage(attempt.child, lent, input_set.effects, attempt.request.timeout_s)
 
 
 async def _time_case(attempt: Attempt, input_set: InputSet, sides: Sides, gauge: Gauge) -> Samples:
     """Measure; then hold the last kept output against the reference's for the same values."""
     prepared, timeout_s = attempt.prepared, attempt.request.timeout_s
-    with blamed(attempt, "in a timed call"):
+    async with blamed(attempt, "in a timed call"):
         everyone, audited = {**sides.children, CANDIDATE: attempt.child}, audits()
 
         async def audit(pair: int) -> None:
@@ -150,11 +149,11 @@ class _Looks:
         return bool(self.input_set.unseen)
 
     async def known(self) -> dict[str, list[float]]:
-        with blamed(self.attempt, "in a timed call"):
+        async with blamed(self.attempt, "in a timed call"):
             return await self._visits(self.attempt.child, [self.input_set.inputs])
 
     async def unseen(self) -> dict[str, list[float]]:
-        with blamed(self.attempt, "in a timed call"):
+        async with blamed(self.attempt, "in a timed call"):
             visits = await self._visits(self.attempt.child, self.input_set.unseen)
         await _audited(self.attempt, self.input_set, self.sides.children["eager"])
         return visits
@@ -175,7 +174,7 @@ class _Looks:
         timeout_s, other = self.attempt.request.timeout_s, self.input_set.unseen[0]
         await open_another(self.attempt, child)
         async with self.attempt.prepared.lent(other) as lent:
-            await child.ask(verbs.Stage(lent.spec, self.input_set.effects), [lent], timeout_s)
+            await self.attempt.prepared.stage(child, lent, self.input_set.effects, timeout_s)
         await child.ask(verbs.Block(secrets.randbits(48), WARM_UPS), timeout_s=timeout_s)
 
     async def _visits(self, child: Child, draws: list[Shared]) -> dict[str, list[float]]:
@@ -209,8 +208,8 @@ async def _held(attempt: Attempt, input_set: InputSet, eager: Child, window: flo
 
     The bound is that of the values that were drawn; where it is missed, the very values of the call have their own.
     """
-    with blamed(attempt, "in a timed call"), contextlib.closing(Shared("want")) as want:
-        async with _taken(attempt, input_set, window) as got:
+    async with blamed(attempt, "in a timed call"), _taken(attempt, input_set, window) as got:
+        with contextlib.closing(Shared("want")) as want:
             await _compared(attempt, input_set, eager, want, got, window)
 
 
@@ -249,9 +248,12 @@ async def _reconsidered(attempt: Attempt, input_set: InputSet, got: Shared, spec
 async def _both(
     attempt: Attempt, eager: Child, verb: Verb[T], memories: Sequence[Shared], of_candidate: Sequence[Shared]
 ) -> tuple[T, T]:
-    """What the reference and the candidate answer, asked at the same time; raises what either raises once both have
-    answered."""
+    """What the reference and the candidate answer, asked at the same time, or one after the other where they give
+    gigabytes; raises what either raises once both have answered."""
     timeout_s = attempt.request.timeout_s
+    if attempt.prepared.is_giant:
+        theirs = await attempt.child.ask(verb, of_candidate, timeout_s)
+        return await eager.ask(verb, memories, timeout_s), theirs
     asked = [eager.ask(verb, memories, timeout_s), attempt.child.ask(verb, of_candidate, timeout_s)]
     answers = []
     for answer in await asyncio.gather(*asked, return_exceptions=True):
@@ -271,10 +273,8 @@ def _as_timed(input_set: InputSet, want: Shared) -> InputSet:
 
 
 async def _counted(attempt: Attempt, input_set: InputSet) -> tuple[answers.Work, evaluation.Peaks]:
-    try:
+    async with blamed(attempt, "after its timed calls"):
         return await attempt.prepared.work(input_set), await peaks.measure(attempt.prepared)
-    except ChildError as fault:
-        raise ours(fault) from fault
 
 
 async def _believe(

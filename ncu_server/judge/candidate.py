@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -11,7 +11,9 @@ from ncu_server.compiler.builds import Build
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge import replies
 from ncu_server.judge.input_set import InputSet
+from ncu_server.judge.memory_plan import PROCESS_BYTES, Exhaustion, is_candidates
 from ncu_server.judge.problem import PreparedProblem
+from ncu_server.judge.room import NoRoom, free_bytes, others_hold
 from ncu_server.judge.trusted import exhausted, ours
 from ncu_server.rules import comparison
 from ncu_server.rules.precision import Exactness, Precision, joined, worthy
@@ -84,16 +86,20 @@ class Attempt:
             return await (child or self.child).ask(verb, [lent, *more], self.request.timeout_s)
 
 
-@contextlib.contextmanager
-def blamed(attempt: Attempt, where: str) -> Iterator[None]:
-    """Inside, what the candidate's child does wrong is an objection; the same of a process of ours is not."""
+@contextlib.asynccontextmanager
+async def blamed(attempt: Attempt, where: str, alone: bool = False) -> AsyncIterator[None]:
+    """Inside, what the candidate's child does wrong is an objection; the same of a process of ours is not. Memory that
+    runs out is either's, whoever met it; `alone`: nothing of ours lies beside the candidate. Raises NoRoom too."""
     try:
         yield
+    except Refusal as refusal:
+        if isinstance(cause := refusal.__cause__, ChildError) and exhausted(cause) and attempt.prepared.plan:
+            await _object_if_hog(attempt, cause, where, alone)
+        raise
     except ChildError as error:
+        if exhausted(error) and attempt.prepared.plan:
+            await _object_if_hog(attempt, error, where, alone)
         if error.child is not attempt.child:
-            if exhausted(error):
-                words = f"the reference had enough memory before the candidate came, and not beside it: {error}"
-                raise Objection("run_error", f"{where}: {words}") from error
             raise ours(error) from error
         if isinstance(error, ChildTimeout):
             raise Objection("timeout", f"{where}: {error}") from error
@@ -119,13 +125,58 @@ def starved(attempt: Attempt, error: ChildStarved, where: str) -> Objection | Re
     return Refusal(Code.NO_ROOM, words, "end what else uses it, give smaller inputs, or a machine with more memory")
 
 
+async def _object_if_hog(attempt: Attempt, error: ChildError, where: str, alone: bool) -> None:
+    """Object where it is the candidate that takes the memory. Raises NoRoom where it is not."""
+    prepared = attempt.prepared
+    found = await _exhaustion(attempt, error, alone)
+    if is_candidates(found):
+        whose = "the candidate" if error.child is attempt.child else "the reference, beside the candidate,"
+        raise Objection("run_error", f"{where}: {whose} runs out of memory: {found.sentence}: {error}") from error
+    held = await others_hold(prepared)
+    words = f"memory ran out {where}, and not by the candidate: {found.sentence}"
+    raise NoRoom(f"{words}; others hold memory of the device" if held else words) from error
+
+
+async def _exhaustion(attempt: Attempt, error: ChildError, alone: bool) -> Exhaustion:
+    """What the candidate takes once nothing of ours lies beside it; its process has ended then, which shows that."""
+    prepared, plan = attempt.prepared, attempt.prepared.plan
+    with contextlib.suppress(ChildError):
+        await prepared.release()
+    fits, peak = not alone, 0
+    if error.child is attempt.child and not alone:
+        fits, peak = await _tried_alone(attempt)
+    beside = await free_bytes(prepared)
+    attempt.child.close()
+    await prepared.device.fork_server.cleared()
+    room = await free_bytes(prepared)
+    return Exhaustion(
+        taken=max(peak, room - beside - PROCESS_BYTES),
+        room=room,
+        fits=fits,
+        reference=max(one.working for one in prepared.demands.values()),
+        allowed=plan.allowed if plan else 0,
+    )
+
+
+async def _tried_alone(attempt: Attempt) -> tuple[bool, int]:
+    """Whether a call comes to its end that has the device to itself, and the bytes that it takes."""
+    prepared, drawn = attempt.prepared, attempt.prepared.drawn
+    try:
+        async with prepared.slot(drawn.room) as got:
+            asked = verbs.Check(drawn.inputs.spec, drawn.effects, drawn.room)
+            ran = await attempt.ask_beside(asked, drawn, got)
+    except (ChildError, Refusal) as again:
+        return not exhausted(again.__cause__ if isinstance(again, Refusal) else again), 0
+    return True, ran["memory"]["device_bytes"]
+
+
 async def open_candidate(attempt: Attempt) -> None:
     """Load the candidate in its child, build `ModelNew`, and where a first call compiles let it
     make that call."""
     child = attempt.child
-    with blamed(attempt, "in the constructor"):
+    async with blamed(attempt, "in the constructor", alone=True):
         await _construct(attempt, child)
-    with blamed(attempt, "in a first call"):
+    async with blamed(attempt, "in a first call", alone=True):
         await _practise(attempt, child)
 
 

@@ -30,7 +30,7 @@ async def check(attempt: Attempt) -> Exactness | None:
 
 
 async def _checked_on(attempt: Attempt, input_set: InputSet) -> Exactness | None:
-    async with _blamed_slot(attempt, input_set) as got:
+    async with _blamed_slot(attempt, input_set) as got, contextlib.AsyncExitStack() as stack:
         try:
             ran = await _check(attempt.child, attempt, input_set, got, input_set)
         except ChildFault as fault:
@@ -38,9 +38,10 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> Exactness | None
                 raise
             attempt.notes.append(f"the kernel refuses {input_set.change}: {fault.kind}: {' '.join(fault.text.split())}")
             return None
+        if input_set.how == "as drawn":
+            attempt.memory = memory.larger(attempt.memory, memory.beside(ran["memory"], input_set, attempt))
+        await stack.enter_async_context(attempt.prepared.known(input_set))
         try:
-            if input_set.how == "as drawn":
-                attempt.memory = memory.larger(attempt.memory, memory.beside(ran["memory"], input_set, attempt))
             error = await compare(
                 attempt, input_set, input_set.expected, got, ran["seen"], comparison.BOUND, input_set.where
             )
@@ -60,8 +61,11 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> Exactness | None
 
 @contextlib.asynccontextmanager
 async def _blamed_slot(attempt: Attempt, input_set: InputSet) -> AsyncIterator[Shared]:
-    with blamed(attempt, input_set.where):
-        async with attempt.prepared.known(input_set), attempt.prepared.slot(input_set.room) as got:
+    """Room for what the candidate gives. What is expected lies beside it while it runs, unless memory is short."""
+    prepared = attempt.prepared
+    async with blamed(attempt, input_set.where):
+        known = contextlib.nullcontext() if prepared.lean else prepared.known(input_set)
+        async with known, prepared.slot(input_set.room) as got:
             yield got
 
 
@@ -70,7 +74,7 @@ async def _check(
 ) -> answers.Checked:
     """`inputs` are the set's, or others of the same form."""
     spec = inputs.inputs.spec if isinstance(inputs, InputSet) else inputs.spec
-    return await attempt.ask_beside(verbs.Check(spec, input_set.effects), inputs, got, child=child)
+    return await attempt.ask_beside(verbs.Check(spec, input_set.effects, input_set.room), inputs, got, child=child)
 
 
 async def _reads(attempt: Attempt, input_set: InputSet, holed: Shared) -> None:

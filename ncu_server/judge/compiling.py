@@ -41,22 +41,27 @@ async def _compile(prepared: PreparedProblem, name: str, progress: Progress) -> 
         raise
     else:
         prepared.adopt(name, child, rotation)
-        if prepared.is_giant:
-            await prepared.unstage(name)
 
 
-async def _warmed(prepared: PreparedProblem, child: Child, name: str, progress: Progress) -> Rotation:
-    """Let the child call the model once on each input shape; how the inputs of the last one rotate."""
-    lease, rotation = prepared.device.lease, Rotation(1, True, False)
+async def _warmed(prepared: PreparedProblem, child: Child, name: str, progress: Progress) -> Rotation | None:
+    """Let the child call the model once on each input shape; how the inputs of the last one rotate. None where it holds
+    none: gigabytes are held with the device alone."""
+    lease, rotation, giant = prepared.device.lease, Rotation(1, True, False), prepared.is_giant
     for input_set in prepared.timed:
         async with lease.alone(progress):
             rotation = await prepared.rotation(child, input_set, COMPILE_TIMEOUT_S)
+            if giant:
+                await child.ask(verbs.Hollow(), timeout_s=COMPILE_TIMEOUT_S)
         async with prepared.device.compiling(progress):
             await progress(f"compiling: {name}")
             await child.ask(verbs.CompileAhead(), timeout_s=COMPILE_TIMEOUT_S)
             child.rest()
         async with lease.alone(progress):
             await progress(f"first call: {name}")
+            if giant:
+                await prepared.rotation(child, input_set, COMPILE_TIMEOUT_S)
             await child.ask(verbs.Block(nonce=0, count=1), timeout_s=COMPILE_TIMEOUT_S)
+            if giant:
+                await child.ask(verbs.Unstage(), timeout_s=COMPILE_TIMEOUT_S)
             child.rest()
-    return rotation
+    return None if giant else rotation

@@ -8,6 +8,7 @@ from typing import Any
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge import baselines, graph_text, peaks
 from ncu_server.judge.facts import Facts
+from ncu_server.judge.memory_plan import plan_name, plan_notes
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop, problem_id
 from ncu_server.judge.roofline import limit
@@ -46,7 +47,9 @@ async def _describe(
         facts = prepared.facts or await _facts(prepared, progress)
         wanted = ["eager", *(n for n in names or device.target.baselines if n != "eager")]
         measured, notes = await baselines.measure(prepared, wanted, progress)
-    result = _result(problem, device, facts, measured, wanted, [*prepared.notes, *notes])
+        plan = prepared.plan
+    result = _result(problem, device, facts, measured, wanted, [*prepared.notes, *plan_notes(plan), *notes])
+    result = result.model_copy(update={"memory_plan": plan_name(plan)})
     return result, facts.graph, facts.contract
 
 

@@ -24,8 +24,10 @@ from ncu_server.judge.checking import check
 from ncu_server.judge.compiling import compile_ahead
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Samples, combine
+from ncu_server.judge.memory_plan import plan_name, plan_notes
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop
+from ncu_server.judge.room import NoRoom, patiently, plan_again
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
 from ncu_server.rules import authorship, elf, lint, triton_cache
@@ -55,9 +57,9 @@ async def evaluate(workshop: Workshop, request: EvaluateRequest, progress: Progr
         return evaluation.EvaluateResult(status=fault.status, log=fault.log)
     await workshop.machine.require_room()
     try:
-        result = await _judged(judging)
+        result = await patiently(lambda: _judged(judging))
     except Lost:
-        result = await _judged(judging)
+        result = await patiently(lambda: _judged(judging))
     warnings = [*lint.read(request.candidate).warnings, *memory.warnings(result.memory)]
     return result.model_copy(update={"warnings": warnings, "leads": warnings})
 
@@ -78,6 +80,9 @@ async def _judged(judging: Judging) -> evaluation.EvaluateResult:
         return await _judge(judging)
     except LateBuild:
         return await _judge(replace(judging, by_calls=True))
+    except NoRoom:
+        await judging.workshop.problems.make_room(judging.device)  # for the next try
+        raise
 
 
 async def _judge(judging: Judging) -> evaluation.EvaluateResult:
@@ -97,7 +102,8 @@ async def _judge(judging: Judging) -> evaluation.EvaluateResult:
             diagnostics=list(objection.diagnostics),
             stages=stages,
         )
-    return result.model_copy(update={"notes": [*prepared.notes, *judging.device.lease.notes, *result.notes]})
+    notes = [*prepared.notes, *plan_notes(prepared.plan), *judging.device.lease.notes, *result.notes]
+    return result.model_copy(update={"notes": notes, "memory_plan": plan_name(prepared.plan)})
 
 
 async def _ready(
@@ -152,11 +158,13 @@ async def _tried(
         with _clocked(stages, "queue_s"):
             await stack.enter_async_context(judging.device.lease.alone(judging.progress))
         with _clocked(stages, "held_s"):
+            await plan_again(prepared, len({"eager", *judging.request.baselines}))
             child = await prepared.candidate(built.directory)
             try:
                 yield Attempt(prepared, child, judging.request, built, stages)
             finally:
                 child.close()
+                await prepared.clear()
 
 
 async def _run(attempt: Attempt, progress: Progress) -> evaluation.EvaluateResult:
@@ -232,7 +240,7 @@ def _clocked(stages: evaluation.Stages, name: str) -> Iterator[None]:
 async def _attribute(attempt: Attempt) -> Authorship:
     """Who does the work: the last thing that the candidate's child is asked, since profiling changes its timing."""
     drawn = attempt.prepared.drawn
-    with blamed(attempt, "in a profiled call"):
+    async with blamed(attempt, "in a profiled call"):
         try:
             seen = await attempt.ask_beside(verbs.Profile(drawn.inputs.spec, drawn.effects), drawn)
         except ChildFault as fault:
@@ -251,7 +259,7 @@ async def _attribute(attempt: Attempt) -> Authorship:
 
 async def _seen_anew(attempt: Attempt, drawn: InputSet) -> answers.Profiled | None:
     """The profile of a model made anew; None where it cannot be made, or calls nothing of its own either."""
-    with blamed(attempt, "in a profiled call of a model made anew"):
+    async with blamed(attempt, "in a profiled call of a model made anew"):
         try:
             seen = await attempt.ask_beside(verbs.ProfileAnew(drawn.inputs.spec, drawn.effects), drawn)
         except ChildFault:
@@ -264,7 +272,7 @@ async def _silenced(attempt: Attempt, doubtful: Authorship, operators: bool) -> 
     anew, and one that answers otherwise because it is not the first gains nothing. `operators` of its own, which cannot
     be silenced, may be all that it has."""
     drawn, inputs = attempt.prepared.drawn, attempt.prepared.drawn.inputs
-    with blamed(attempt, "in a call of a model made anew"):
+    async with blamed(attempt, "in a call of a model made anew"):
         try:
             started = await attempt.ask_beside(verbs.Remake(inputs.spec), drawn)
         except ChildFault as fault:

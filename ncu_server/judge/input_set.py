@@ -11,7 +11,7 @@ from typing import Any
 from ncu_server.rules import precision
 from ncu_server.rules.precision import Precision
 from ncu_server.sandbox.shared_memory import ALIGNMENT, Shared, Spec
-from ncu_server.worker.answers import Effects, Expected, How, Memory, Seen, Units, Work
+from ncu_server.worker.answers import Effects, Expected, How, Memory, Seen, Slices, Units, Work
 from ncu_server.worker.verbs import Draw
 
 # In words: what the judge has made of what was drawn, so that nobody looks for it in `get_inputs`.
@@ -50,7 +50,7 @@ class InputSet:
     with a plain value changed, of which `change` tells; what is drawn again is checked, and not timed. `memory` is what
     the reference takes for them. `unseen` are further ones that only timed calls see. `holed` are the same with NaN in
     some rows, which whatever reads them shows. Inputs of gigabytes are there while they have `users`, and made again as
-    `made` tells.
+    `made` tells. `slices` tells how what is expected was computed.
     """
 
     variant: str
@@ -69,6 +69,7 @@ class InputSet:
     made: Recipe | None = None
     users: int = 0
     memory: Memory | None = None
+    slices: Slices | None = None
 
     @property
     def where(self) -> str:
@@ -103,6 +104,7 @@ class InputSet:
         self.expected.seal(answer["stored"])
         self.tensors, self.units, self.precision = answer["tensors"], answer["units"], answer["precision"]
         self.effects, self.fresh, self.memory = answer["effects"], answer["fresh"], answer["memory"]
+        self.slices = answer["slices"]
         return answer
 
     def widen(self, together: Sequence[InputSet]) -> None:

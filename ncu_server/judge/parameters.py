@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
+from ncu_server.errors import Refusal
 from ncu_server.judge import replies
 from ncu_server.judge.candidate import Attempt, Objection
 from ncu_server.judge.input_set import InputSet
@@ -33,7 +34,7 @@ async def explain(attempt: Attempt, input_set: InputSet, got: Shared, seen: Spec
                 return objection
             async with attempt.prepared.present(input_set):
                 cause = await _is_cause(attempt, input_set, got, seen, theirs, spec, found)
-    except ChildError:
+    except (ChildError, Refusal):  # such as for want of memory: the verdict stands without
         return objection
     return Objection(objection.status, _words(input_set, found, cause, objection.log), objection.error)
 

@@ -16,7 +16,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.judge.input_set import InputSet, Recipe, same_effects
 from ncu_server.judge.plain_values import Kept, Plain, Value, change, kept_note, others, plain_values, replaced
 from ncu_server.judge.problem import PreparedProblem
-from ncu_server.judge.room import require_memory
+from ncu_server.judge.room import plan_memory
 from ncu_server.judge.trusted import trusted
 from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.sandbox.shared_memory import Shared, Spec
@@ -40,33 +40,41 @@ async def prepare(prepared: PreparedProblem) -> None:
 async def _prepare(prepared: PreparedProblem, variant: str) -> None:
     drawn = prepared.add(variant, "as drawn")
     drawn.made = await prepared.draw(drawn.inputs, variant)
+    await plan_memory(prepared, drawn)
     first = await prepared.expect(drawn)
-    await require_memory(prepared, drawn)
-    async with prepared.present(drawn):
-        await _make_more(prepared, variant, drawn, first)
-    for input_set in filter(prepared.forgets, prepared.input_sets):
-        input_set.expected.close()
-
-
-async def _make_more(prepared: PreparedProblem, variant: str, drawn: InputSet, first: Expected) -> None:
-    """What else the judge tries, beside the inputs as drawn."""
     await _require_the_same(prepared, drawn)
+    if not prepared.remakes:
+        await plan_memory(prepared, drawn)
+    prepared.forget(drawn)
     _require_elements(prepared, drawn)
-    still = await trusted(prepared.eager, verbs.Still(drawn.inputs.spec), [drawn.inputs])
-    drawn.effects["still"] = still
+    drawn.effects["still"] = await _still(prepared, drawn)
+    second = await _sharper(prepared, drawn, first)
+    async with prepared.present(drawn):
+        await _make_more(prepared, drawn, first, second)
+    prepared.forget_all()
+
+
+async def _still(prepared: PreparedProblem, drawn: InputSet) -> list[int]:
+    """The inputs that timed calls get as drawn."""
+    async with prepared.present(drawn):
+        still = await trusted(prepared.eager, verbs.Still(drawn.inputs.spec), [drawn.inputs])
     if still:
         which = ", ".join(map(str, still))
         prepared.note(f"timed calls get input {which} as drawn: the reference fails where a few of its values change")
-    second = await _sharper(prepared, drawn, first)
+    return still
+
+
+async def _make_more(prepared: PreparedProblem, drawn: InputSet, first: Expected, second: Expected | None) -> None:
+    """What else the judge tries, beside the inputs as drawn and the sharper ones."""
     if prepared.target.warms_up:
         prepared.warm_up_inputs.append(Shared("rehearsal"))  # none of the secret ones
-        await prepared.draw(prepared.warm_up_inputs[-1], variant, on_host=True)  # all candidates are given it
+        await prepared.draw(prepared.warm_up_inputs[-1], drawn.variant, on_host=True)  # all candidates are given it
     await _draw_again(prepared, drawn, first)
     await _draw_far(prepared, drawn, first)
     await _vary_plain_values(prepared, drawn, first)
     if word := first["degenerate"]:
         await _constant(prepared, drawn, word, second)
-    together = prepared.together(variant)
+    together = prepared.together(drawn.variant)
     for input_set in together:
         input_set.widen(together)
 
@@ -93,6 +101,7 @@ async def _sharper(prepared: PreparedProblem, drawn: InputSet, first: Expected) 
     sharp.how = await prepared.make(sharp.made, sharp.inputs)
     async with prepared.present(sharp):
         second = await _usable(prepared, sharp, first)
+        prepared.forget(sharp)
     if not second:
         prepared.note("checked on inputs as drawn only: on sharper ones the reference gives no numbers")
     return second
@@ -157,9 +166,9 @@ async def _apart(prepared: PreparedProblem, work: Callable[[Child], Awaitable[T]
     return None
 
 
-async def _expected(child: Child, input_set: InputSet) -> Expected:
-    fds = [input_set.inputs, input_set.expected]
-    return input_set.keep(await child.ask(verbs.Expect(input_set.inputs.spec), fds, FAR_S))
+async def _expected(child: Child, input_set: InputSet, frugal: bool = False) -> Expected:
+    fds, asked = [input_set.inputs, input_set.expected], verbs.Expect(input_set.inputs.spec, frugal=frugal)
+    return input_set.keep(await child.ask(asked, fds, FAR_S))
 
 
 async def _draw_far(prepared: PreparedProblem, first: InputSet, told: Expected) -> None:
@@ -239,7 +248,9 @@ async def _with_plain_values(
     if first.made:
         input_set.made = replace(first.made, structure=structure)
     async with prepared.present(input_set):
-        found = await _apart(prepared, functools.partial(_expected, input_set=input_set))
+        found = await _apart(prepared, functools.partial(_expected, input_set=input_set, frugal=prepared.lean))
+        if found:
+            prepared.forget(input_set)
     usable = found and (found["finite"] or not told["finite"]) and same_effects(found["effects"], told["effects"])
     if not usable:
         prepared.drop(input_set)

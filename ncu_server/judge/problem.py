@@ -12,6 +12,7 @@ from typing import Any
 from ncu_server.judge.facts import Facts
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Rotation
+from ncu_server.judge.memory_plan import Demand
 from ncu_server.judge.secret_inputs import SecretInputs, is_giant_set
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
 from ncu_server.machine.device import Device
@@ -31,6 +32,7 @@ BASELINES: dict[str, str | None] = {
 }
 COMMON = ("leaves", "form", "returns", "is_plain", "parameters", "made", "mode")  # of what all calls of a problem share
 OF_A_CALL = ("takes", "gives", "held", "leaves", "form")
+GRAPHED = "max-autotune"  # the mode that keeps CUDA graphs, with memory of their own
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
 NARROW = ("tf32", "fp16", "bf16")  # of a reference, which a kernel may answer with float16 operands at least
@@ -65,12 +67,14 @@ class PreparedProblem(SecretInputs):
         self.notes: list[str] = []
         self.kept: dict[str, list[int]] = {}  # numbers of the plain values that no check varies, by variant
         self.facts: Facts | None = None  # once it was described
+        self.demands: dict[str, Demand] = {}  # of one call, by variant, where the device's memory is planned
         self.compiling = asyncio.Lock()  # held by whoever compiles; never waited for with the device held
         self.uncompilable: dict[str, ChildError] = {}
         self.users = self._held_bytes = 0
         self._children: list[Child] = []
         self._baselines: dict[str, Child] = {}
         self._compiled: set[tuple[str, str]] = set()
+        self._ahead: set[str] = set()  # compiled for each shape by a process that has ended
         self._stages: dict[str, tuple[str, Rotation]] = {}  # what each baseline was last staged on
 
     async def open(self) -> list[str]:
@@ -116,17 +120,51 @@ class PreparedProblem(SecretInputs):
     @property
     def is_giant(self) -> bool:
         """Whether inputs and outputs are gigabytes, of which no more than needed may be held at once."""
-        return any(map(is_giant_set, self.timed))
+        return self.lean or any(map(is_giant_set, self.timed))
+
+    @property
+    def held_rooms(self) -> int:
+        """Bytes of the device that input sets, and what is expected, take now."""
+        memories = [m for one in self.input_sets for m in (one.inputs, one.expected, one.holed, *one.unseen) if m]
+        return sum(memory.room for memory in memories if memory.fd >= 0)
+
+    def forget(self, input_set: InputSet) -> None:
+        """Let go of what is made anew when it is needed."""
+        if self.forgets(input_set):
+            input_set.expected.close()
+            if not input_set.users:
+                input_set.inputs.close()
+
+    def forget_all(self) -> None:
+        """The same of all input sets."""
+        for input_set in self.input_sets:
+            self.forget(input_set)
 
     async def release(self) -> None:
-        """Let baselines go of what they hold for timing a problem of gigabytes: candidates need the room."""
+        """Let baselines go of what they hold for timing a problem of gigabytes: candidates need the room.
+
+        One that keeps CUDA graphs ends, since their memory goes with its process alone."""
         for name in list(self._stages) if self.is_giant else ():
-            await self.unstage(name)
+            if self._keeps_graphs(name):
+                self.end_baseline(name)
+            else:
+                await self.unstage(name)
+
+    def _keeps_graphs(self, name: str) -> bool:
+        return self.is_giant and BASELINES[name] == GRAPHED
 
     async def unstage(self, name: str) -> None:
         """Let a baseline go of what it holds for timing. ChildError passes through."""
         if self._stages.pop(name, None):
             await self._baselines[name].ask(verbs.Unstage(), timeout_s=PREPARE_TIMEOUT_S)
+
+    async def clear(self) -> None:
+        """Leave the device to whoever is next: nothing of gigabytes lies there once the lease is given up."""
+        if self.is_giant:
+            with contextlib.suppress(ChildError):  # one that has ended holds nothing either
+                await self.release()
+            self.forget_all()
+            await self.device.fork_server.cleared()
 
     def opening(self, mode: str | None) -> verbs.OpenReference:
         """What a reference's process is opened with; `mode` is torch.compile's."""
@@ -150,7 +188,9 @@ class PreparedProblem(SecretInputs):
     async def expect(self, input_set: InputSet, effects: answers.Effects | None = None) -> answers.Expected:
         """What the reference gives for a case. Raises Refusal BAD_PROBLEM where it fails."""
         memories = [input_set.inputs, input_set.expected]
-        answer = input_set.keep(await trusted(self.eager, verbs.Expect(input_set.inputs.spec, effects), memories))
+        answer = input_set.keep(
+            await trusted(self.eager, verbs.Expect(input_set.inputs.spec, effects, self.lean), memories)
+        )
         if answer["note"]:
             self.note(answer["note"])
         if answer["training"] != self.training:
@@ -230,7 +270,7 @@ class PreparedProblem(SecretInputs):
 
     async def stage(self, child: Child, inputs: Shared, effects: answers.Effects, timeout_s: float) -> answers.Staged:
         """Let a child set up a case's inputs for timing."""
-        return await child.ask(verbs.Stage(inputs.spec, effects), [inputs], timeout_s)
+        return await child.ask(verbs.Stage(inputs.spec, effects, self.lean), [inputs], timeout_s)
 
     @property
     def broken(self) -> bool:
@@ -282,7 +322,7 @@ class PreparedProblem(SecretInputs):
     def has_compiled(self, name: str) -> bool:
         """Whether a baseline of torch.compile has compiled for each input shape, or cannot."""
         shapes = {(name, input_set.variant) for input_set in self.timed}
-        return name in self.uncompilable or (name in self._baselines and shapes <= self._compiled)
+        return name in {*self.uncompilable, *self._ahead} or (name in self._baselines and shapes <= self._compiled)
 
     async def compiled_child(self, name: str) -> Child:
         """A child of a baseline that is still to compile; the caller closes it or has it adopted. Raises Refusal."""
@@ -295,14 +335,18 @@ class PreparedProblem(SecretInputs):
             raise
         return child
 
-    def adopt(self, name: str, child: Child, rotation: Rotation) -> None:
-        """Take a child that has compiled for each input shape and is staged on the last, unless there is one by now."""
-        if name in self._baselines:
+    def adopt(self, name: str, child: Child, rotation: Rotation | None) -> None:
+        """Take a child that has compiled for each input shape, unless there is one by now; where it has a rotation, it
+        is staged on the last. Of one that would keep CUDA graphs only the caches stay, where the next finds its code.
+        """
+        if name in self._baselines or self._keeps_graphs(name):
             child.close()
+            self._ahead.add(name)
             return
         self._children.append(child)
         self._baselines[name] = child
-        self._stages[name] = self.timed[-1].variant, rotation
+        if rotation:
+            self._stages[name] = self.timed[-1].variant, rotation
         self._compiled |= {(name, input_set.variant) for input_set in self.timed}
 
     async def judge(self) -> Child:

@@ -12,8 +12,8 @@ from ncu_server.compiler.builds import Builds
 from ncu_server.errors import Refusal
 from ncu_server.judge.preparation import prepare
 from ncu_server.judge.problem import PreparedProblem
-from ncu_server.judge.room import holds_gigabytes
-from ncu_server.judge.trusted import advised
+from ncu_server.judge.room import NoRoom, holds_gigabytes, others_hold, patiently
+from ncu_server.judge.trusted import advised, exhausted
 from ncu_server.machine.device import Device
 from ncu_server.machine.machine import Machine
 from ncu_server.places import Places
@@ -31,6 +31,16 @@ class Problems:
     @contextlib.asynccontextmanager
     async def prepared(self, problem: str, device: Device, fresh: bool = False) -> AsyncIterator[PreparedProblem]:
         """The prepared problem; `fresh` makes one with new secrets and new processes that ends with its use."""
+        prepared = await patiently(lambda: self._taken(problem, device, fresh))
+        try:
+            yield prepared
+        finally:
+            prepared.users -= 1
+            if not prepared.users and self._kept.get(problem_id(problem, device.target.name)) is not prepared:
+                prepared.close()
+
+    async def _taken(self, problem: str, device: Device, fresh: bool) -> PreparedProblem:
+        """The prepared problem, with one user more."""
         key = problem_id(problem, device.target.name)
         async with self._preparing:
             if (known := self._kept.get(key)) and known.broken:
@@ -39,19 +49,14 @@ class Problems:
                     known.close()
             prepared = None if fresh else self._kept.get(key)
             if prepared is None:
-                await self._make_room(device)
+                await self.make_room(device)
                 prepared = await _prepared(problem, device)
                 if not fresh:
                     self._keep(key, prepared)
             prepared.users += 1
-        try:
-            yield prepared
-        finally:
-            prepared.users -= 1
-            if not prepared.users and self._kept.get(key) is not prepared:
-                prepared.close()
+            return prepared
 
-    async def _make_room(self, device: Device) -> None:
+    async def make_room(self, device: Device) -> None:
         """Let go of problems that nobody uses and that hold gigabytes, parameters too; wait until these are free."""
         if idle := [key for key, kept in self._kept.items() if not kept.users and holds_gigabytes(kept)]:
             for key in idle:
@@ -74,7 +79,12 @@ async def _prepared(problem: str, device: Device) -> PreparedProblem:
     prepared = PreparedProblem(device, problem)
     try:
         async with device.lease.alone():
-            await prepare(prepared)
+            try:
+                await prepare(prepared)
+            except Refusal as refusal:
+                await _let_go(prepared)
+                raise await _waiting(prepared, refusal) from refusal.__cause__
+            await prepared.clear()
     except Refusal as refusal:
         prepared.close()
         raise advised(refusal, problem, device.target.hardware.is_host) from refusal.__cause__
@@ -82,6 +92,20 @@ async def _prepared(problem: str, device: Device) -> PreparedProblem:
         prepared.close()
         raise
     return prepared
+
+
+async def _let_go(prepared: PreparedProblem) -> None:
+    for input_set in prepared.input_sets:
+        input_set.close()
+
+
+async def _waiting(prepared: PreparedProblem, refusal: Refusal) -> Refusal:
+    """The refusal, as one that waits where memory ran out that others hold."""
+    if not exhausted(refusal.__cause__):
+        return refusal
+    with contextlib.suppress(Refusal):
+        return NoRoom(refusal.reason, await others_hold(prepared))
+    return refusal
 
 
 def problem_id(problem: str, target: str) -> str:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 
 from ncu_server.judge.input_set import InputSet, Recipe
+from ncu_server.judge.memory_plan import GIANT_BYTES, MemoryPlan
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
 from ncu_server.sandbox.child import Child
 from ncu_server.sandbox.shared_memory import Shared
@@ -15,7 +16,6 @@ from ncu_server.worker import verbs
 from ncu_server.worker.answers import How
 
 UNSEEN = ((1 << 20, 8), (16 << 20, 2), (1 << 30, 1))  # bytes of an input set at most, and how many only timed calls see
-GIANT_BYTES = 1 << 30  # of inputs and what is compared: more is made anew when it is needed
 
 
 class SecretInputs(ABC):
@@ -23,6 +23,13 @@ class SecretInputs(ABC):
 
     remakes = True
     """Whether a second draw under the same seed gives the same."""
+    plan: MemoryPlan | None = None
+    """What the device's memory allows; None where it is not planned."""
+
+    @property
+    def lean(self) -> bool:
+        """Whether nothing may lie on the device before it is needed."""
+        return self.plan is not None and self.plan.mode == "lean"
 
     @property
     @abstractmethod
@@ -52,10 +59,8 @@ class SecretInputs(ABC):
     async def make(self, recipe: Recipe, inputs: Shared) -> How:
         """Make inputs as a recipe tells; what they are. Raises Refusal BAD_PROBLEM."""
         if recipe.sharpen:
-            with contextlib.closing(Shared("blunt")) as blunt:
-                await self.make(Recipe(recipe.draw), blunt)
-                sharpen = verbs.Sharpen(blunt.spec, *recipe.sharpen)
-                made = await trusted(self.eager, sharpen, [blunt, inputs])
+            sharpen = verbs.Sharpen(recipe.draw.variant, recipe.draw.input_seed, *recipe.sharpen)
+            made = await trusted(self.eager, sharpen, [inputs])
             inputs.seal(made["inputs"])
             return made["how"]
         drawn = await trusted(self.eager, recipe.draw, [inputs])
@@ -69,7 +74,7 @@ class SecretInputs(ABC):
         for inputs in input_set.unseen:
             inputs.close()
         input_set.unseen = []
-        for _ in range(_unseen_sets(input_set)):
+        for _ in range(_unseen_sets(input_set, self.lean)):
             input_set.unseen.append(Shared("unseen"))
             await self.draw(input_set.unseen[-1], input_set.variant)
         layout = input_set.inputs.spec["tensors"]
@@ -97,10 +102,10 @@ class SecretInputs(ABC):
         """The set with what is expected of it in memory; that of gigabytes is computed for that time."""
         if input_set.expected.fd < 0:
             async with self.present(input_set):
-                asked = verbs.Expect(input_set.inputs.spec, input_set.effects)
+                spec, effects = input_set.inputs.spec, input_set.effects
+                asked = verbs.ExpectAgain(spec, effects, input_set.slices, self.lean)
                 with _filled("expected") as expected:
-                    answer = await trusted(self.eager, asked, [input_set.inputs, expected])
-                    expected.seal(answer["stored"])
+                    expected.seal(await trusted(self.eager, asked, [input_set.inputs, expected]))
             input_set.expected = expected
         try:
             yield input_set
@@ -110,7 +115,8 @@ class SecretInputs(ABC):
 
     def forgets(self, input_set: InputSet) -> bool:
         """Whether inputs, and what is expected, are made anew at each use: they are large, and come out the same."""
-        return input_set.made is not None and input_set.inputs.on_device and self.remakes and is_giant_set(input_set)
+        again = input_set.made is not None and input_set.inputs.on_device and self.remakes
+        return again and (self.lean or is_giant_set(input_set))
 
     @contextlib.asynccontextmanager
     async def lent(self, inputs: InputSet | Shared) -> AsyncIterator[Shared]:
@@ -148,5 +154,7 @@ def is_giant_set(input_set: InputSet) -> bool:
     return input_set.inputs.spec["bytes"] + input_set.room > GIANT_BYTES
 
 
-def _unseen_sets(input_set: InputSet) -> int:
-    return next((count for most, count in UNSEEN if input_set.inputs.spec["bytes"] <= most), 0)
+def _unseen_sets(input_set: InputSet, lean: bool) -> int:
+    """Large ones are among what a lean plan leaves out."""
+    known = UNSEEN[:-1] if lean else UNSEEN
+    return next((count for most, count in known if input_set.inputs.spec["bytes"] <= most), 0)

@@ -23,6 +23,9 @@ STEPS: dict[type[Verb[Any]], str] = {
     verbs.Still: "Model.forward",
     verbs.KeptInputs: "get_inputs",
     verbs.Expect: "Model.forward",
+    verbs.ExpectAgain: "Model.forward",
+    verbs.MeasureCall: "Model.forward",
+    verbs.Free: "asking for the device's memory",
 }
 UNJUDGEABLE = "Unjudgeable"  # the class in worker.tensors, whose words are a whole sentence
 

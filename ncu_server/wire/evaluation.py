@@ -10,6 +10,8 @@ from ncu_server.wire.compilation import Diagnostic
 
 Status = Literal["rejected", "build_error", "run_error", "timeout", "wrong", "suspect", "passed"]
 Rules = Literal["default", "strict"]
+MemoryMode = Literal["full", "lean"]
+"""lean: where little memory is free, nothing lies there before it is needed, and extra draws are left out."""
 Cache = Literal["cold", "resident"]
 Arithmetic = Literal["exact", "float64", "float32", "tf32", "fp16", "bf16", "fp8"]
 """How exact values are: `tf32` is that of float16 operands, too; see docs/judging.md."""
@@ -104,6 +106,9 @@ class EvaluateResult(BaseModel):
     )
     precision: str = Field(default="", description="the same in one sentence; empty where no value was compared")
     memory: Memory | None = Field(default=None, description="where it passed; of the input shape that takes most")
+    memory_plan: MemoryMode | None = Field(
+        default=None, description="how much of the device's memory judging took; null where it is not planned"
+    )
     timing: Timing | None = Field(default=None, description="the geometric mean where there are several input shapes")
     versus: list[Versus] = []
     shapes: list[ShapeResult] = Field(default=[], description="each input shape, where there are several")
@@ -229,6 +234,7 @@ class DescribeResult(BaseModel):
     limit_rate: str | None = Field(default=None, description="the measured rate that made `limit_us`")
     baselines: list[BaselineResult]
     fair_baseline: str = Field(description="the fastest of the baselines, which is the one to beat")
+    memory_plan: MemoryMode | None = Field(default=None, description="as in a verdict, at the time of the description")
     unmeasured: list[str] = Field(default=[], description="the target's baselines that were not asked for, nor kept")
     notes: list[str] = []
 

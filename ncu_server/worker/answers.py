@@ -130,6 +130,31 @@ class Memory(TypedDict):
     device_bytes: int
 
 
+class Room(TypedDict):
+    """Bytes of a device's memory: what is free or held by the process that says so, and all; zeros for the host's."""
+
+    free: int
+    total: int
+
+
+class Slices(TypedDict):
+    """A dimension of `size` indices that a model treats by themselves, and the numbers of the inputs that have it."""
+
+    dimension: int
+    size: int
+    inputs: list[int]
+
+
+class Measured(TypedDict):
+    """What one call of the reference takes at its height, with the model and beside the inputs; the bytes of what it
+    gives and of the model; and the dimension along which it can be cut, if there is one."""
+
+    memory: Memory
+    outputs: int
+    parameters: int
+    slices: Slices | None
+
+
 class Expected(TypedDict):
     """What is expected of a call, `units` of error for each tensor (None asks for equality) with the `precision` behind
     them, and what a call changes.
@@ -137,7 +162,7 @@ class Expected(TypedDict):
     `fresh`: no output is a parameter or buffer itself. `finite`: numbers come of numbers. `numbers`: all outputs are.
     `degenerate` names a constant that would pass. `memory` is what a call takes at its height, with the model.
     `training`: the model's mode, which is eval where training draws
-    random numbers.
+    random numbers. `slices` tells how the exact values were computed piece by piece.
     """
 
     stored: Spec
@@ -152,6 +177,7 @@ class Expected(TypedDict):
     degenerate: str | None
     memory: Memory
     training: bool
+    slices: Slices | None
 
 
 class Staged(TypedDict):

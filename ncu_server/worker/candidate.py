@@ -25,8 +25,17 @@ from ncu_server.worker.calls import Call, called
 from ncu_server.worker.checking.effects import changed, restore, state, visible
 from ncu_server.worker.checking.parameters import tensors_of
 from ncu_server.worker.memory import NONE, MemoryWatch, higher, together
-from ncu_server.worker.tensors import UnacceptableOutput, arrived, flatten, placed, read, unflatten, write
-from ncu_server.worker.timing.devices import DEVICES, Device
+from ncu_server.worker.tensors import (
+    UnacceptableOutput,
+    arrived,
+    flatten,
+    placed,
+    read,
+    read_and_close,
+    unflatten,
+    write,
+)
+from ncu_server.worker.timing.devices import DEVICES, GIANT, Device
 from ncu_server.worker.timing.side import TimedSide
 from ncu_server.worker.timing.stage import Stage
 
@@ -102,18 +111,19 @@ class Candidate(TimedSide):
         self._holds = together(self._holds, watch.held)
         self._device.release()  # else the next outputs might lie where these lay, out of the poison's way
 
-    def check(self, fds: list[int], inputs: Spec, effects: Effects) -> Checked:
+    def check(self, fds: list[int], inputs: Spec, effects: Effects, room: int) -> Checked:
         """Run once on poisoned memory from the first state, write what is seen, say whether the call keeps to itself.
 
         `effects` are the reference's: what it changes, and all buffers that it has. `kept`: inputs that the reference
         leaves alone are as they were. `fresh`: no output lies where one of an earlier call, which is still held, lies.
         """
-        before = read(fds[0], inputs)
+        before = read_and_close(fds, 0, inputs)
         moved = self._laid(before, inputs)
         arguments = unflatten(inputs["structure"], moved)
         ready = self._readier(moved, effects)
         ready()
-        self._device.poison(True, inputs["bytes"])
+        giant = max(inputs["bytes"], room) > GIANT  # of which no more than an output's room is to be had
+        self._device.poison(True, room if giant else inputs["bytes"])
         try:
             with MemoryWatch(self._device.is_host) as watch, torch.no_grad():
                 out = called(self._model, arguments)
@@ -177,15 +187,19 @@ class Candidate(TimedSide):
         self._device.settle()
         return True
 
-    def stage(self, fds: list[int], inputs: Spec, effects: Effects) -> Staged:
+    def stage(self, fds: list[int], inputs: Spec, effects: Effects, frugal: bool = False) -> Staged:
         """Set up the rotating inputs for timing; `effects` are the reference's."""
-        self._held, self._last, self._layout = [], [], []
-        vars(self).pop("_stage", None)  # not two at once
-        self._device.release()
+        self._let_go()
         changing = state(self._model, self._buffers, effects)
-        base, still = read(fds[0], inputs), effects["still"]
-        self._stage = Stage(self._model, self._device, base, inputs, changing, still, self._intact.check)
+        base, still = read_and_close(fds, 0, inputs), effects["still"]
+        self._stage = Stage(self._model, self._device, base, inputs, changing, still, self._intact.check, frugal)
         return self._stage.rotation
+
+    def _let_go(self) -> None:
+        """Of inputs and outputs of earlier checks and of timing."""
+        self._held, self._last, self._layout = [], [], []
+        vars(self).pop("_stage", None)
+        self._device.release()
 
     def profile(self, fds: list[int], inputs: Spec, effects: Effects) -> Profiled:
         """Whose code spends the time of a call, and what it has opened by ctypes; see authorship.profile and
@@ -194,7 +208,8 @@ class Candidate(TimedSide):
         Profiled once before its functions are wrapped as well, since a candidate can tell that they are.
         """
         launches = not self._device.is_host
-        call, ready = self._profilable(fds[0], inputs, effects)
+        self._let_go()
+        call, ready = self._profilable(fds, inputs, effects)
         unaware = profile_calls(call, self._device.settle, Watch(), launches, ready)
         self._watch = Watch()
         self._watch.over(self._loaded.values(), self._module, self._model)
@@ -210,7 +225,7 @@ class Candidate(TimedSide):
         self._forget()
         self._module, self._model = self._make()
         self._watch.over(self._loaded.values(), self._module, self._model)
-        call, ready = self._profilable(fds[0], inputs, effects)
+        call, ready = self._profilable(fds, inputs, effects)
         seen = profile_calls(call, self._device.settle, self._watch, not self._device.is_host, ready)
         # What the first one had for functions of its own: the time outside torch, without that for Python.
         spent = max(0.0, self._seen["outside_us"] - seen["outside_us"]) * seen["calls"]
@@ -248,13 +263,18 @@ class Candidate(TimedSide):
         return self._caller(model, arrived(fd, inputs, self._device.torch_device))
 
     def _profilable(
-        self, fd: int, inputs: Spec, effects: Effects
+        self, fds: list[int], inputs: Spec, effects: Effects
     ) -> tuple[Callable[[], Any], Callable[[], None] | None]:
         """A call, and what has to come before each where the reference changes something."""
-        arguments = arrived(fd, inputs, self._device.torch_device)
+        arguments = self._arrived(fds, inputs)
         changes = effects["inputs"] or effects["buffers"]
         ready = self._readier(flatten(arguments)[1], effects) if changes else None
         return self._caller(self._model, arguments), ready
+
+    def _arrived(self, fds: list[int], inputs: Spec) -> Any:
+        """A copy of the inputs, whose descriptor is closed before any call."""
+        pairs = zip(read_and_close(fds, 0, inputs), inputs["tensors"], strict=True)
+        return unflatten(inputs["structure"], [placed(t, p, self._device.torch_device) for t, p in pairs])
 
     def _caller(self, model: torch.nn.Module, arguments: Call) -> Callable[[], Any]:
         def call() -> Any:

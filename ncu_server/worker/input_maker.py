@@ -50,18 +50,21 @@ class InputMaker(ProblemModel):
 
         Where they may stand for several calls, the first of them in which the model comes to its end.
         """
+        structure, moved, apart = self._drawn(variant, input_seed)
+        why = self._problem.refuses or "it makes them there, whatever the default device"
+        return {
+            "inputs": (put if on_host else give)(fds[0], structure, moved),
+            "note": f"the inputs of {variant} are drawn on the host: {why}" if apart else None,
+        }
+
+    def _drawn(self, variant: str, input_seed: int) -> tuple[Any, list[torch.Tensor], bool]:
+        """The flattened inputs on the device, and whether some were made elsewhere."""
         device = self._device.torch_device
         calls = self._problem.drawn_on(device, variant, input_seed, self._model.forward)
         with named(variant, "input", "give dense ones, and make it of them in forward"):
             chosen = next(filter(self._comes_to_its_end, calls[:-1]), calls[-1])
             structure, tensors = flatten(chosen)
-        moved = [t.to(device) for t in tensors]
-        why = self._problem.refuses or "it makes them there, whatever the default device"
-        apart = any(t.device.type != device for t in tensors)
-        return {
-            "inputs": (put if on_host else give)(fds[0], structure, moved),
-            "note": f"the inputs of {variant} are drawn on the host: {why}" if apart else None,
-        }
+        return structure, [t.to(device) for t in tensors], any(t.device.type != device for t in tensors)
 
     def _comes_to_its_end(self, call: Call) -> bool:
         try:
@@ -78,20 +81,26 @@ class InputMaker(ProblemModel):
         give(fds[1], inputs["structure"], read(fds[0], inputs))
 
     @trimmed
-    def sharpen(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Sharpened:
-        """Write a sharper set made of the first memfd's to the second, but for what is `still`; see worker.inputs.
+    def sharpen(self, fds: list[int], variant: str, draw_seed: int, input_seed: int, still: list[int]) -> Sharpened:
+        """Write a sharper set made of what `draw` gives under `draw_seed`, but for what is `still`; see worker.inputs.
 
         Where a constant would pass for the reference's output on it, a set on which none would is looked for far from
-        what was drawn. `how` says which of them it is, as case.How.
+        what was drawn, which is then drawn once more. `how` says which of them it is, as case.How.
         """
-        drawn = unflatten(inputs["structure"], read(fds[0], inputs))
-        generator = self._generator(input_seed)
-        given, made = flatten(drawn)[1], flatten(sharper(drawn, generator))[1]
-        kept = [old if place in still else new for place, (old, new) in enumerate(zip(given, made, strict=True))]
-        first = unflatten(inputs["structure"], kept)
-        if not self._tells(first) and self._tells(far := stretched(drawn)):
-            return {"inputs": give(fds[1], *flatten(far)), "how": "32 times as large"}
-        return {"inputs": give(fds[1], *flatten(first)), "how": "sharper"}
+        structure, given, _ = self._drawn(variant, draw_seed)
+        made = sharper(given, self._generator(input_seed))
+        first = [old if place in still else new for place, (old, new) in enumerate(zip(given, made, strict=True))]
+        del given, made
+        if not self._tells(unflatten(structure, first)):
+            beyond = stretched(self._drawn(variant, draw_seed)[1])
+            if self._tells(unflatten(structure, beyond)):
+                return {"inputs": self._given(fds[0], structure, beyond), "how": "32 times as large"}
+        return {"inputs": self._given(fds[0], structure, first), "how": "sharper"}
+
+    def _given(self, fd: int, structure: Any, tensors: list[torch.Tensor]) -> Spec:
+        """As tensors.give, with nothing freed that the device is held for."""
+        self._device.trim()
+        return give(fd, structure, tensors)
 
     @trimmed
     def hole(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Spec | None:
@@ -156,20 +165,21 @@ class InputMaker(ProblemModel):
         return (finite(tensors) or not all_finite(made)) and degenerate(tensors, allowed) is None
 
     def _fails(self, fd: int, inputs: Spec, moved: Sequence[int]) -> bool:
+        numbers = all_finite(self._run(self._model, self._arguments(fd, inputs))[0])
         arguments, given = self._arguments(fd, inputs), read(fd, inputs)
         still = [i for i in range(len(given)) if i not in moved]
         draw, began = Draw(given, inputs, self._device.torch_device, still, kept=True), time.monotonic()
-        numbers = all_finite(self._run(self._model, self._arguments(fd, inputs))[0])
         for n in range(TRIED[1]):
             if n >= TRIED[0] and time.monotonic() - began > TRIED_S:
                 break
             draw.fill(flatten(arguments)[1], n * MIX)
             try:
-                out, _ = self._run(self._model, arguments)
+                out = self._run(self._model, arguments)[0]
             except UNFIT:
                 return True
             if numbers and not all_finite(out):
                 return True
+            del out  # not two at once
         return False
 
 

@@ -15,6 +15,7 @@ from ncu_server.worker.answers import (
     CallContract,
     Memory,
     Opened,
+    Room,
     Traced,
     Work,
 )
@@ -60,6 +61,7 @@ class ProblemModel:
     _mode: str | None
     _stage: Stage
     _took: Memory  # by the latest call
+    _constant = False  # whether calls are known to leave parameters alone
 
     def open_reference(
         self,
@@ -90,14 +92,14 @@ class ProblemModel:
         self._made = arguments
         self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
         self._call, self._mode = torch.compile(self._model, mode=mode, dynamic=False) if mode else self._model, mode
-        held_bytes = _held_bytes(self._model)
+        held = held_bytes(self._model)
         dropped = EVAL_MODE if has_dropout(self._model) and not self._model.training else None
         variants, notes = self._problem.variants, [*filter(None, (self._problem.note, dropped))]
         return {
             "arguments": spec,
             "variants": variants,
             "note": "; ".join(notes) or None,
-            "held_bytes": held_bytes,
+            "held_bytes": held,
             "training": self._model.training,
         }
 
@@ -129,18 +131,20 @@ class ProblemModel:
         """What the device is, in words."""
         return self._device.features()
 
-    def free(self, fds: list[int]) -> int:
-        """Bytes of the device's memory that are free or hold the model; 0 where that is the host's."""
+    def free(self, fds: list[int]) -> Room:
+        """Bytes of the device's memory; what torch holds here counts as free."""
         self._device.release()
-        return self._device.free_bytes()
+        free, total = self._device.memory()
+        return {"free": free, "total": total}
 
+    @trimmed
     def peaks(self, fds: list[int]) -> dict[str, float | None]:
         """What the device reaches: copy bandwidth in GB/s, matrix rates in TFLOP/s."""
         return self._device.peaks()
 
     def _memory(self) -> Memory:
         """What the latest call took, with the model."""
-        held, on_host = _held_bytes(self._model), self._device.is_host
+        held, on_host = held_bytes(self._model), self._device.is_host
         model = Memory(host_bytes=held if on_host else 0, device_bytes=0 if on_host else held)
         return together(model, self._took)
 
@@ -150,15 +154,31 @@ class ProblemModel:
 
     def _run(self, model: torch.nn.Module, arguments: Call) -> tuple[Any, torch.nn.Module]:
         """The output, and the copy of the model that gave it."""
-        own = copy.deepcopy(model)
+        own = self._copy(model)
         with MemoryWatch(self._device.is_host) as watch, torch.no_grad():
             out = called(own, arguments)
             self._device.settle()
         self._took = watch.peak
         return out, own
 
+    def _copy(self, model: torch.nn.Module) -> torch.nn.Module:
+        """A copy, of which parameters are the model's own where calls are known to leave them alone."""
+        return copy.deepcopy(model, {id(p): p for p in model.parameters()} if self._constant else {})
 
-def _held_bytes(model: torch.nn.Module) -> int:
+    def _changed_copy(self, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.nn.Module:
+        """A copy of the model with all tensors changed; no parameter is copied before it is."""
+        own = [p for p in self._model.parameters() if type(p) is torch.nn.Parameter]
+        made = {id(p): _parameter(change(p.detach()), p) for p in own}
+        return copy.deepcopy(self._model, made)._apply(change)
+
+
+def _parameter(value: torch.Tensor, of: torch.nn.Parameter) -> torch.nn.Parameter:
+    fresh = value.clone() if value.data_ptr() == of.data_ptr() else value
+    return torch.nn.Parameter(fresh, of.requires_grad)
+
+
+def held_bytes(model: torch.nn.Module) -> int:
+    """Bytes of its parameters and buffers."""
     return sum(t.nbytes for t in (*model.parameters(), *model.buffers()))
 
 

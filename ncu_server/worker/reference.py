@@ -2,63 +2,108 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
-from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ncu_server.rules.precision import Precision
 from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker.answers import (
     Difference,
     Effects,
     Expected,
+    Measured,
     Seen,
+    Slices,
     Staged,
+    Units,
 )
 from ncu_server.worker.calls import Call
 from ncu_server.worker.checking.effects import changed, restore, same, state, visible
-from ncu_server.worker.checking.float64 import SINGLE_TO_DOUBLE, Recast
 from ncu_server.worker.checking.full_float32 import Watch, full_float32
 from ncu_server.worker.checking.parameters import differences, take, tensors_of
-from ncu_server.worker.checking.slices import Cut, agree, cuts
-from ncu_server.worker.checking.tolerance import Run, alike, budget, degenerate, stored, truth
+from ncu_server.worker.checking.slices import Cut
+from ncu_server.worker.checking.tolerance import Run, alike, budget, degenerate, truth
 from ncu_server.worker.dense import named
+from ncu_server.worker.exact_values import ExactValues, Truth
 from ncu_server.worker.generators import generators
-from ncu_server.worker.input_maker import UNFIT, InputMaker, all_finite
-from ncu_server.worker.problem_model import trimmed
+from ncu_server.worker.input_maker import UNFIT, all_finite
+from ncu_server.worker.problem_model import held_bytes, trimmed
 from ncu_server.worker.tensors import (
-    copied,
     flatten,
     give,
-    mapped,
     read,
     real,
     spec_of,
     unflatten,
-    wide,
 )
+from ncu_server.worker.timing.devices import GIANT
 from ncu_server.worker.timing.side import TimedSide
 from ncu_server.worker.timing.stage import Stage
 
 IN_ONE_BYTES = 1 << 30
 """Inputs and outputs up to this size are computed in float64 in one call."""
+OUTPUT = ("Model.forward", "output", "return dense ones (such as its values and indices)")
 UNLIKE = (
     "two calls on the same inputs differ; make the model deterministic (no random numbers, and none that lie in memory "
     "which is never written)"
 )
 
 
-class Reference(InputMaker, TimedSide):
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is known of a call when its exact values are asked for, and whether memory is short."""
+
+    effects: Effects
+    watch: Watch
+    frugal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is expected of each tensor, the error budgets, what to note, and the cut of the exact values."""
+
+    expected: list[torch.Tensor]
+    budgets: list[tuple[Units, Precision] | None]
+    note: str | None
+    cut: Cut | None
+
+    @property
+    def allowed(self) -> list[Units | None]:
+        """The units of error."""
+        return [found and found[0] for found in self.budgets]
+
+
+class Reference(ExactValues, TimedSide):
     """One problem on one device; verbs come in the order open_reference, draw, expect or stage, block."""
 
     _write = staticmethod(give)
     _repeated = False  # whether two calls have agreed in the model's mode
 
     @trimmed
-    def expect(self, fds: list[int], inputs: Spec, effects: Effects | None = None) -> Expected:
+    def measure_call(self, fds: list[int], inputs: Spec) -> Measured:
+        """What one call takes of the device, and whether it can be computed in slices."""
+        restore(self._model, self._buffers, self._buffers)
+        before, arguments = unflatten(inputs["structure"], read(fds[0], inputs)), self._arguments(fds[0], inputs)
+        out, model = self._run(self._model, arguments)
+        memory = self._memory()
+        with named(*OUTPUT):
+            outputs = flatten(out)[1]
+        effects = self._effects(before, arguments, model)
+        del arguments, model
+        cut = self._cut(fds[0], inputs, effects, outputs, least=0)
+        return {
+            "memory": memory,
+            "outputs": sum(t.nbytes for t in outputs),
+            "parameters": held_bytes(self._model),
+            "slices": cut.slices if cut else None,
+        }
+
+    @trimmed
+    def expect(self, fds: list[int], inputs: Spec, effects: Effects | None = None, frugal: bool = False) -> Expected:
         """Write what should be seen (in float64 where the model runs in it) and the error budget of each tensor.
 
         The error budget is tolerance.budget's. What a call changes is found out, unless it is known from other inputs.
@@ -68,43 +113,91 @@ class Reference(InputMaker, TimedSide):
         stood = generators()
         out, model = self._run(self._model, arguments)
         if self._model.training and stood != generators():  # a rare draw may change no result this time
-            self._model.eval()
-            return self.expect(fds, inputs, effects)
+            del before, arguments, out, model
+            return self._expect_in_eval(fds, inputs, effects, frugal)
         memory = self._memory()
-        with named("Model.forward", "output", "return dense ones (such as its values and indices)"):
+        with named(*OUTPUT):
             if not flatten(out)[1]:
                 raise TypeError("the reference returns no tensor")
         if (watch := self._repeats(out, fds[0], inputs)) is None:
             if self._repeated or not self._model.training:
                 raise ValueError(UNLIKE)
-            self._model.eval()
-            return self.expect(fds, inputs, effects)
+            del before, arguments, out, model
+            return self._expect_in_eval(fds, inputs, effects, frugal)
         self._repeated = True
         effects = effects or self._effects(before, arguments, model)
+        self._constant = self._constant or self._keeps_parameters(model)
         structure, tensors = flatten(visible(out, arguments, model, effects["inputs"], effects["buffers"]))
-        full = self._full(fds[0], inputs, effects) if watch.narrow else []
-        exact, note = self._exact(fds[0], inputs, effects, flatten(out)[1])
-        expected, budgets = [], []
-        for got in map(real, tensors):
-            right = truth(got, exact.pop(0))
-            fuller = (full.pop(0) if full else right) if watch.narrow else None
-            budgets.append(budget(Run(got, right, fuller, watch.length, watch.mixed, watch.narrow)))
-            expected.append(stored(right))
-        allowed = [found and found[0] for found in budgets]
+        outputs, numbers = len(flatten(out)[1]), all_finite(tensors)
+        fresh, finite = not _is_state(out, model), numbers or not all_finite(before)
+        del before, arguments, out, model  # what is seen of them is all that is needed from here on
+        watched = Watched(effects, watch, frugal)
+        told = self._judged(fds[0], inputs, watched, tensors[:outputs], list(map(real, tensors)))
+        described = _described(tensors, outputs, effects)
+        del tensors
         return {
-            "stored": give(fds[1], structure, expected),
-            "tensors": _described(tensors, len(flatten(out)[1]), effects),
-            "units": allowed,
-            "precision": [found and found[1] for found in budgets],
+            "stored": self._given(fds[1], structure, told.expected),
+            "tensors": described,
+            "units": told.allowed,
+            "precision": [found and found[1] for found in told.budgets],
             "effects": effects,
-            "fresh": not _is_state(out, model),
-            "finite": all_finite(tensors) or not all_finite(before),
-            "numbers": all_finite(tensors),
-            "note": note,
-            "degenerate": degenerate(expected, allowed),
+            "fresh": fresh,
+            "finite": finite,
+            "numbers": numbers,
+            "note": told.note,
+            "degenerate": degenerate(told.expected, told.allowed),
             "memory": memory,
             "training": self._model.training,
+            "slices": told.cut.slices if told.cut else None,
         }
+
+    @trimmed
+    def expect_again(
+        self, fds: list[int], inputs: Spec, effects: Effects, slices: Slices | None, frugal: bool = False
+    ) -> Spec:
+        """Write what `expect` has written for the same inputs, without the error budgets, which are known."""
+        restore(self._model, self._buffers, self._buffers)
+        structure, tensors = self._seen_again(fds[0], inputs, effects, Cut.along(slices) if slices else None, frugal)
+        return self._given(fds[1], structure, tensors)
+
+    def _expect_in_eval(self, fds: list[int], inputs: Spec, effects: Effects | None, frugal: bool) -> Expected:
+        self._model.eval()
+        told: Expected = self.expect(fds, inputs, effects, frugal)
+        return told
+
+    def _judged(
+        self, fd: int, inputs: Spec, watched: Watched, outputs: list[torch.Tensor], tensors: list[torch.Tensor]
+    ) -> Judged:
+        """What is expected of what was seen, which is used up, and the error budgets."""
+        self._device.trim()
+        full = self._full(fd, inputs, watched.effects) if watched.watch.narrow else []
+        self._device.trim()
+        least = 0 if watched.frugal else IN_ONE_BYTES
+        cut = self._cut(fd, inputs, watched.effects, outputs, least)
+        seen = functools.partial(self._seen, fd, inputs, watched.effects)
+        if cut:
+            seen = functools.partial(self._seen_in_slices, cut, fd, inputs, outputs, watched.frugal)
+        truths, note = self._in_double(seen)
+        del seen
+        outputs.clear()
+        self._device.trim()
+        told = Judged([], [], note, cut)
+        while tensors:
+            self._settle(told, tensors.pop(0), truths.pop(0), full, watched)
+        return told
+
+    def _settle(self, told: Judged, got: torch.Tensor, true: Truth, full: list[torch.Tensor], watched: Watched) -> None:
+        """Add one tensor's."""
+        watch, right = watched.watch, true.values if true.apart else truth(got, true.values)
+        fuller = (full.pop(0) if full else right) if watch.narrow else None
+        run = Run(got, right, fuller, watch.length, watch.mixed, watch.narrow, true.apart)
+        told.budgets.append(budget(run))
+        told.expected.append(run.stored(watched.frugal))
+
+    def _keeps_parameters(self, called: torch.nn.Module) -> bool:
+        """Whether a call has left parameters of gigabytes alone, so that further copies may share them."""
+        pairs = zip(self._model.parameters(), called.parameters(), strict=True)
+        return held_bytes(self._model) > IN_ONE_BYTES and all(same(one, other) for one, other in pairs)
 
     def differing(self, fds: list[int], theirs: Spec, but: list[str]) -> list[Difference]:
         """Which parameters and buffers a candidate, whose tensors lie in the memfd, has otherwise; `but`: what calls
@@ -133,12 +226,14 @@ class Reference(InputMaker, TimedSide):
         finally:
             self._model, self._buffers = own, kept
 
-    def stage(self, fds: list[int], inputs: Spec, effects: Effects) -> Staged:
+    def stage(self, fds: list[int], inputs: Spec, effects: Effects, frugal: bool = False) -> Staged:
         """Set up the rotating inputs for timing, and say how they rotate; `effects` are those of `expect`."""
         vars(self).pop("_stage", None)  # not two at once
         self._device.release()
         changing = state(self._model, self._buffers, effects)
-        self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, changing, effects["still"])
+        self._stage = Stage(
+            self._call, self._device, read(fds[0], inputs), inputs, changing, effects["still"], None, frugal
+        )
         return self._stage.rotation
 
     def kept_inputs(self, fds: list[int]) -> Spec:
@@ -148,8 +243,9 @@ class Reference(InputMaker, TimedSide):
     def _repeats(self, out: Any, fd: int, inputs: Spec) -> Watch | None:
         """What was watched in a second call, on fresh memory that holds a pattern; None where it says something else:
         nothing can be compared with it."""
+        room = self._took["device_bytes"] if inputs["bytes"] > GIANT else 0  # what the call is going to take
         arguments, watch = self._arguments(fd, inputs), Watch(self._device.torch_device)
-        self._device.poison(True, inputs["bytes"])
+        self._device.poison(True, room or inputs["bytes"])
         try:
             with watch.watching():
                 again, _ = self._run(self._model, arguments)
@@ -174,86 +270,6 @@ class Reference(InputMaker, TimedSide):
         buffers = [name for name in old if not same(old[name], new[name])]
         inputs = changed(flatten(before)[1], flatten(after)[1])
         return {"inputs": inputs, "buffers": buffers, "state": list(old), "still": []}
-
-    def _exact(
-        self, fd: int, inputs: Spec, effects: Effects, outputs: list[torch.Tensor]
-    ) -> tuple[list[torch.Tensor], str | None]:
-        """What should be seen, in float64 throughout, or as far as the model runs in it; a note where it does not. What
-        is gigabytes is computed in slices, where the model treats the indices of a dimension by themselves."""
-        seen = functools.partial(self._seen, fd, inputs, effects)
-        if cut := self._cut(fd, inputs, effects, outputs):
-            seen = functools.partial(self._seen_in_slices, cut, fd, inputs, outputs)
-        note = None
-        for answers in (SINGLE_TO_DOUBLE, {}):
-            try:
-                return seen(wide, answers), None
-            except UNFIT as fault:
-                note = f"compared with the reference's own precision: it does not run in float64 ({fault})"
-        return seen(lambda tensor: tensor, {}), note
-
-    def _cut(self, fd: int, inputs: Spec, effects: Effects, outputs: list[torch.Tensor]) -> Cut | None:
-        """A dimension along which a call for one index gives what the whole call gave there."""
-        if effects["inputs"] or effects["buffers"] or inputs["bytes"] + sum(t.nbytes for t in outputs) <= IN_ONE_BYTES:
-            return None
-        tensors = read(fd, inputs)
-
-        def holds(cut: Cut) -> bool:
-            for start in cut.starts():
-                some = copied(unflatten(inputs["structure"], cut.of(tensors, start, 1)), self._device.torch_device)
-                try:
-                    parts = flatten(self._run(self._model, some)[0])[1]
-                except UNFIT:
-                    return False
-                wholes = [t.narrow(cut.dimension, start, 1) for t in outputs]
-                if len(parts) != len(wholes) or not all(map(agree, parts, wholes)):
-                    return False
-            return True
-
-        return next(filter(holds, cuts(tensors, outputs)), None)
-
-    def _seen_in_slices(
-        self,
-        cut: Cut,
-        fd: int,
-        inputs: Spec,
-        outputs: list[torch.Tensor],
-        change: Callable[[torch.Tensor], torch.Tensor],
-        answers: Mapping[Any, Any],
-    ) -> list[torch.Tensor]:
-        """As `_seen`, of a call that changes nothing."""
-        model, tensors = copy.deepcopy(self._model)._apply(change), read(fd, inputs)
-        held = [*tensors, *self._model.parameters(), *self._model.buffers()]
-        length = cut.length(tensors, outputs)
-        exact = [torch.empty(t.shape, dtype=change(t[:0]).dtype, device=t.device) for t in outputs]
-        with Recast(answers, held) if answers else contextlib.nullcontext():
-            for start in range(0, cut.size, length):
-                some = cut.of(tensors, start, min(length, cut.size - start))
-                given = [change(t.to(self._device.torch_device)) for t in some]
-                out, _ = self._run(model, unflatten(inputs["structure"], given))
-                for whole, part in zip(exact, flatten(out)[1], strict=True):
-                    whole.narrow(cut.dimension, start, part.shape[cut.dimension]).copy_(part)
-        return [real(wide(t)) for t in exact]
-
-    def _seen(
-        self,
-        fd: int,
-        inputs: Spec,
-        effects: Effects,
-        change: Callable[[torch.Tensor], torch.Tensor],
-        answers: Mapping[Any, Any],
-    ) -> list[torch.Tensor]:
-        """What is seen of a call with all tensors changed and with the `answers` of precision.Recast, in float64."""
-        model, given = copy.deepcopy(self._model)._apply(change), self._arguments(fd, inputs)
-        arguments = mapped(given, change)
-        held = [*flatten(given)[1], *self._model.parameters(), *self._model.buffers()]
-        with Recast(answers, held) if answers else contextlib.nullcontext():
-            tensors = self._called(model, arguments, effects)
-        return [real(wide(t)) for t in tensors]
-
-    def _called(self, model: torch.nn.Module, arguments: Call, effects: Effects) -> list[torch.Tensor]:
-        """What is seen of a call."""
-        out, own = self._run(model, arguments)
-        return flatten(visible(out, arguments, own, effects["inputs"], effects["buffers"]))[1]
 
 
 def _described(tensors: list[torch.Tensor], outputs: int, effects: Effects) -> list[Seen]:

@@ -40,7 +40,8 @@ def serve(role: str, sock: socket.socket) -> None:
         if given:
             answer["given"] = [[place, room] for place, _, room in given]
         for fd in fds:
-            os.close(fd)
+            if fd >= 0:  # what a role has mapped it may have closed
+                os.close(fd)
         try:
             send(sock, answer, [descriptor for _, descriptor, _ in given])
         except (BrokenPipeError, ConnectionResetError):  # nobody waits for it any more

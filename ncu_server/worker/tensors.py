@@ -200,6 +200,14 @@ def read(fd: int, spec: Spec) -> list[torch.Tensor]:
     return [_typed(room, place) for place in spec["tensors"]]
 
 
+def read_and_close(descriptors: list[int], place: int, spec: Spec) -> list[torch.Tensor]:
+    """As `read`, of one of several descriptors, which is closed once it is mapped: code that runs later has none."""
+    tensors = read(descriptors[place], spec)
+    os.close(descriptors[place])
+    descriptors[place] = -1
+    return tensors
+
+
 def _raw(room: torch.Tensor, place: TensorLayout) -> torch.Tensor:
     return room[place["offset"] : place["offset"] + place["bytes"]]
 
@@ -211,11 +219,12 @@ def _typed(room: torch.Tensor, place: TensorLayout) -> torch.Tensor:
     return _raw(room, place).view(dtype).view(place["shape"])
 
 
-def placed(tensor: torch.Tensor, place: TensorLayout, device: str) -> torch.Tensor:
-    """A copy on the device with the strides that the original had."""
+def placed(tensor: torch.Tensor, place: TensorLayout, device: str, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A copy on the device with the strides that the original had; in another `dtype` where one is asked for."""
+    dtype = dtype or tensor.dtype
     if any(stride == 0 and size > 1 for stride, size in zip(place["strides"], place["shape"], strict=True)):
-        return tensor.to(device, copy=True)  # an expanded tensor is one value many times: it cannot be written to
-    fresh = torch.empty_strided(place["shape"], place["strides"], dtype=tensor.dtype, device=device)
+        return tensor.to(device, dtype, copy=True)  # an expanded tensor is one value many times: none can be written to
+    fresh = torch.empty_strided(place["shape"], place["strides"], dtype=dtype, device=device)
     return fresh.copy_(tensor)
 
 

@@ -24,9 +24,12 @@ from ncu_server.worker.answers import (
     Expected,
     Inputs,
     Library,
+    Measured,
     Opened,
     Profiled,
+    Room,
     Sharpened,
+    Slices,
     Staged,
     Traced,
     Units,
@@ -59,9 +62,10 @@ class Draw(Verb[Drawn]):
 
 @dataclass(frozen=True)
 class Sharpen(Verb[Sharpened]):
-    """A set of other statistics, but for what is `still`. Memory: the inputs, what is made of them."""
+    """A set of other statistics, made of what Draw gives under `draw_seed`, but for what is `still`. Memory: for it."""
 
-    inputs: Spec
+    variant: str
+    draw_seed: int
     input_seed: int
     still: list[int]
 
@@ -145,8 +149,8 @@ class Features(Verb[list[str]]):
 
 
 @dataclass(frozen=True)
-class Free(Verb[int]):
-    """Bytes of the device's memory that are free or hold the model; 0 where that is the host's."""
+class Free(Verb[Room]):
+    """How much of the device's memory is free."""
 
 
 @dataclass(frozen=True)
@@ -156,11 +160,30 @@ class Peaks(Verb[dict[str, float | None]]):
 
 @dataclass(frozen=True)
 class Expect(Verb[Expected]):
-    """What the reference gives; `effects` where they are known from other inputs. Memory: the inputs, what is
-    expected."""
+    """What the reference gives; `effects` where they are known from other inputs; `frugal` where memory is short.
+    Memory: the inputs, what is expected."""
 
     inputs: Spec
     effects: Effects | None = None
+    frugal: bool = False
+
+
+@dataclass(frozen=True)
+class ExpectAgain(Verb[Spec]):
+    """What Expect has given before for the same inputs, computed along the same `slices`. Memory: the inputs, what is
+    expected."""
+
+    inputs: Spec
+    effects: Effects
+    slices: Slices | None
+    frugal: bool = False
+
+
+@dataclass(frozen=True)
+class MeasureCall(Verb[Measured]):
+    """What one call takes of the memory. Memory: the inputs."""
+
+    inputs: Spec
 
 
 @dataclass(frozen=True)
@@ -204,15 +227,21 @@ class KeptInputs(Verb[Spec]):
 
 @dataclass(frozen=True)
 class Stage(Verb[Staged]):
-    """Set up rotating inputs for timing. Memory: the inputs."""
+    """Set up rotating inputs for timing; `frugal` where memory is short. Memory: the inputs."""
 
     inputs: Spec
     effects: Effects
+    frugal: bool = False
 
 
 @dataclass(frozen=True)
 class Unstage(Verb[None]):
     """Let go of what was set up for timing."""
+
+
+@dataclass(frozen=True)
+class Hollow(Verb[None]):
+    """Keep of what was set up for timing no more than CompileAhead asks for, which holds no memory."""
 
 
 @dataclass(frozen=True)
@@ -264,10 +293,11 @@ class Practise(Verb[None]):
 
 @dataclass(frozen=True)
 class Check(Verb[Checked]):
-    """Call once on poisoned memory. Memory: the inputs, what is seen."""
+    """Call once on poisoned memory; `room` is what the reference's output takes. Memory: the inputs, what is seen."""
 
     inputs: Spec
     effects: Effects
+    room: int
 
 
 @dataclass(frozen=True)

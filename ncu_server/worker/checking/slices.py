@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
+from ncu_server.worker.answers import Slices
 from ncu_server.worker.tensors import real
 
-SLICE_BYTES = 256 << 20  # of the inputs that are cut and of the outputs, in one slice
+SLICE_BYTES, SLICES = 256 << 20, 8  # what a slice may take, or that part of what the whole call does
 CLOSE = 1e-5  # of the rms: two calls of a kernel for other sizes; less than leaving anything out makes for one index
 DIMENSIONS = 3  # that are tried
 PLACES = (0.29, 0.83)  # of the indices that are compared with the whole, as shares of the dimension
@@ -31,10 +32,20 @@ class Cut:
             t.narrow(self.dimension, start, length) if place in self.inputs else t for place, t in enumerate(tensors)
         ]
 
-    def length(self, tensors: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> int:
-        """Indices of a slice of SLICE_BYTES, at least one."""
-        whole = sum(int(t.nbytes) for t in (*(tensors[place] for place in self.inputs), *outputs))
-        return max(1, min(self.size, self.size * SLICE_BYTES // max(whole, 1)))
+    @classmethod
+    def along(cls, slices: Slices) -> Cut:
+        """That of an answer."""
+        return cls(slices["dimension"], slices["size"], tuple(slices["inputs"]))
+
+    @property
+    def slices(self) -> Slices:
+        """As an answer tells it."""
+        return {"dimension": self.dimension, "size": self.size, "inputs": list(self.inputs)}
+
+    def length(self, whole: int, frugal: bool = False) -> int:
+        """Indices of a slice, at least one; the whole call takes so many bytes, and twice as many in double."""
+        room = SLICE_BYTES if frugal else max(SLICE_BYTES, whole // SLICES)
+        return max(1, min(self.size, self.size * room // max(2 * whole, 1)))
 
     def starts(self) -> list[int]:
         """Indices at which one slice is compared with the whole."""

@@ -54,6 +54,13 @@ def truth(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     return kept
 
 
+def deviation(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """By how much the reference's own values are beyond the exact ones, in double precision; nothing where its own are
+    not finite, which then stand for those."""
+    own = got.double()
+    return torch.where(torch.isfinite(own), own - exact, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Scale:
     """Of the elements up to some magnitude: the reference's largest error in full float32 and as it runs, their rms,
@@ -69,7 +76,10 @@ class Scale:
 class Run:
     """What the reference gave, as it runs, and what shows how exact that is: the same in `full` float32, where that is
     something else, the `length` of the longest reduction and how `mixed` its terms are (see precision.sequential), the
-    `narrow` arithmetic that products may have had."""
+    `narrow` arithmetic that products may have had.
+
+    Where `apart`, `exact` holds by how much `got` is beyond the exact values: of that, half the bytes say as much.
+    """
 
     got: torch.Tensor
     exact: torch.Tensor
@@ -77,6 +87,53 @@ class Run:
     length: int = 1
     mixed: float = 1.0
     narrow: Name | None = None
+    apart: bool = False
+
+    def pieces(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """What it gave, the exact values, and what full float32 gave, in double precision."""
+        given = self.full is not None and self.full is not self.exact
+        for mine, right, fuller in _pieces(self.got, self.exact, self.full if given else self.got):
+            had, value = mine.double(), self._values(mine, right)
+            yield had, value, fuller.double() if given else value if self.full is not None else had
+
+    def rows(self) -> torch.Tensor:
+        """The largest magnitude of each row; none where rows are short."""
+        got, exact = self.got, self.exact
+        if exact.dim() < 2 or (width := exact.shape[-1]) < ROW:
+            return exact.new_empty(0, dtype=torch.float64)
+        size = DEVICES[exact.device.type].piece
+        some, right = (t.reshape(-1, width).split(max(1, size // width)) for t in (got, exact))
+        return torch.cat([self._largest(one, other, size) for one, other in zip(some, right, strict=True)])
+
+    def stored(self, frugal: bool = False) -> torch.Tensor:
+        """What is kept of the exact values; `exact` is used up. Where that is large, or `frugal`, they are rounded to
+        float32, which moves them by less than a unit."""
+        rounds = self._rounds(self.exact.numel(), frugal)
+        if not self.apart:
+            return self.exact.float() if rounds else self.exact
+        fits = rounds or self.exact.dtype is torch.float64
+        kept = self.exact if fits else torch.empty_like(self.exact, dtype=torch.float64)
+        for mine, right, to in _pieces(self.got, self.exact, kept):
+            to.copy_(self._values(mine, right))
+        return kept
+
+    def room(self, shape: list[int], frugal: bool = False) -> torch.Tensor:
+        """Memory for what is kept of a tensor of that shape, of which this is a part."""
+        floats = torch.float32 if self._rounds(math.prod(shape), frugal) else torch.float64
+        dtype = floats if self.got.is_floating_point() else self.got.dtype
+        return torch.empty(shape, dtype=dtype, device=self.got.device)
+
+    def _rounds(self, count: int, frugal: bool) -> bool:
+        narrower = self.got.is_floating_point() and self.got.dtype is not torch.float64
+        return narrower and 8 * count > (0 if frugal else FRUGAL_BYTES)
+
+    def _values(self, mine: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return mine.double().sub_(right) if self.apart else right.double()
+
+    def _largest(self, mine: torch.Tensor, right: torch.Tensor, size: int) -> torch.Tensor:
+        parts = zip(mine.split(size, -1), right.split(size, -1), strict=True)
+        found = [torch.linalg.vector_norm(self._values(m, r), torch.inf, dim=-1) for m, r in parts]
+        return torch.stack(found).amax(0)
 
 
 def units(got: torch.Tensor, exact: torch.Tensor) -> Units | None:
@@ -125,7 +182,7 @@ def budget(run: Run) -> tuple[Units, Precision] | None:
 
 def _levels(run: Run, allowed: float, eps: float, tiny: float) -> list[list[float]]:
     """The levels of answers.Units, of which the whole is allowed so much."""
-    levels, rows = [[sys.float_info.max, allowed / BOUND]], _rows(run.exact)
+    levels, rows = [[sys.float_info.max, allowed / BOUND]], run.rows()
     while len(levels) < LEVELS:
         ceiling = BOUND * levels[-1][1]
         part = _scale(run, ceiling)
@@ -138,20 +195,12 @@ def _levels(run: Run, allowed: float, eps: float, tiny: float) -> list[list[floa
     return levels
 
 
-def _rows(exact: torch.Tensor) -> torch.Tensor:
-    """The largest magnitude of each row; none where rows are short."""
-    if exact.dim() < 2 or exact.shape[-1] < ROW:
-        return exact.new_empty(0)
-    return torch.linalg.vector_norm(exact, torch.inf, dim=-1)
-
-
 def _scale(run: Run, ceiling: float) -> Scale:
-    got, full = run.got, run.got if run.full is None else run.full
     own, ran, squares, count, deep = 0.0, 0.0, 0.0, 0, 0
-    most = _most(run.exact) if got.dtype is torch.float64 else 1.0  # whose square is no float64 when large or small
-    taken = BLIND * torch.finfo(got.dtype).eps if got.dtype is torch.float64 else 0.0
-    for mine, right, fuller in _pieces(got, run.exact, full):
-        value, had, wholly = right.double(), mine.double(), fuller.double()
+    double = run.got.dtype is torch.float64
+    most = _most(run) if double else 1.0  # whose square is no float64 when large or small
+    taken = BLIND * torch.finfo(torch.float64).eps if double else 0.0
+    for had, value, wholly in run.pieces():
         size = value.abs()
         meant = torch.isfinite(value) & torch.isfinite(had) & torch.isfinite(wholly)
         if ceiling < sys.float_info.max:
@@ -164,12 +213,12 @@ def _scale(run: Run, ceiling: float) -> Scale:
         count += int(meant.sum())
     rms = most * math.sqrt(squares / max(count, 1))
     own, ran = max(ran if run.full is None else own, taken * rms), max(ran, taken * rms)
-    return Scale(own, ran, rms, deep / max(got.numel(), 1))
+    return Scale(own, ran, rms, deep / max(run.got.numel(), 1))
 
 
-def _most(exact: torch.Tensor) -> float:
+def _most(run: Run) -> float:
     """The largest finite magnitude; 1 where there is none but zero."""
-    sizes = (p.double().abs() for (p,) in _pieces(exact))
+    sizes = (value.abs() for _, value, _ in run.pieces())
     return max((float(torch.where(torch.isfinite(s), s, 0.0).max()) for s in sizes), default=0.0) or 1.0
 
 
@@ -197,12 +246,6 @@ def _unit(want: torch.Tensor, units: Units) -> torch.Tensor:
     for ceiling, one in parts:
         unit[(size <= ceiling) & (size > 0)] = one
     return unit
-
-
-def stored(right: torch.Tensor) -> torch.Tensor:
-    """What is kept of the truth: where it is large, rounded to float32, which moves it by less than a unit."""
-    large = right.dtype is torch.float64 and right.numel() * right.element_size() > FRUGAL_BYTES
-    return right.float() if large else right
 
 
 def degenerate(expected: Sequence[torch.Tensor], units: Sequence[Units | None]) -> str | None:

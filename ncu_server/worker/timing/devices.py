@@ -96,9 +96,9 @@ class Cpu:
         """Give back the memory that has been freed."""
         allocator.release()
 
-    def free_bytes(self) -> int:
+    def memory(self) -> tuple[int, int]:
         """The host's memory is not planned."""
-        return 0
+        return 0, 0
 
     def trim(self) -> None:
         """What is freed here goes back by itself, but for what is used again."""
@@ -199,9 +199,10 @@ class Cuda:
     def release(self) -> None:
         torch.cuda.empty_cache()
 
-    def free_bytes(self) -> int:
-        """What is free of the device's memory, and what torch holds of it here."""
-        return int(torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved())
+    def memory(self) -> tuple[int, int]:
+        """What is free of the device's memory, with what torch holds of it here, and all of it, in bytes."""
+        free, total = torch.cuda.mem_get_info()
+        return int(free + torch.cuda.memory_reserved()), int(total)
 
     def trim(self) -> None:
         """Give back what is free, where it is gigabytes."""

@@ -21,6 +21,11 @@ class TimedSide:
         vars(self).pop("_stage", None)
         self._device.release()
 
+    def hollow(self, fds: list[int]) -> None:
+        """Hold no values of what was set up for timing; see Stage.hollow."""
+        self._stage.hollow()
+        self._device.release()
+
     def block(self, fds: list[int], nonce: int, count: int, group: int = 1, inputs: Inputs = "cold") -> list[float]:
         """Time `count` groups of calls in microseconds; see Stage.block."""
         return self._stage.block(nonce, count, group, inputs)

@@ -164,8 +164,7 @@ def test_inputs_that_a_model_asserts_against_are_none_of_the_sharper_ones(memory
     """Its output on drawn ones is zero, so that others are looked for."""
     reference, body = Reference(), "assert x.abs().max() < 20; return torch.relu(x - 15)"
     reference.open_reference(memory, PROBLEM.format(init="pass", body=body, inputs="torch.rand(64, 8)"), "cpu", 1, None)
-    drawn = reference.draw(memory, "get_inputs", 2)["inputs"]
-    (made,) = read(memory[1], reference.sharpen(memory, drawn, 3, [])["inputs"])
+    (made,) = read(memory[0], reference.sharpen(memory, "get_inputs", 2, 3, [])["inputs"])
     assert float(made.abs().max()) < 20
 
 

@@ -1,0 +1,101 @@
+"""Memory of a GPU as it is planned, taken and given back (`-m gpu`); a smaller card is played by another process."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from benchmarks.kernelbench_sizes import Memory, card_of
+from ncu_server.judge import room
+from ncu_server.judge.candidate import EvaluateRequest
+from ncu_server.judge.evaluate import evaluate
+from ncu_server.judge.memory_plan import GIB, PROCESS_BYTES
+from ncu_server.judge.problems import Workshop
+from ncu_server.wire.evaluation import EvaluateResult
+from tests.support.cuda_kernels import LIGHT
+from tests.support.edits import edit
+from tests.support.measuring import SCALE_ADD
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.gpu]
+
+LARGE = edit(SCALE_ADD, "[torch.randn(64, 256), torch.randn(64, 256)]", "[torch.randn(1 << 20, 256) for _ in range(2)]")
+"""2 GiB of inputs, 1 GiB of output."""
+WORKING, LEAN_CARD, SMALL_CARD = 3 * GIB, 13.5, 6.0
+TAKES = "self.kept = [torch.empty(1 << 30, dtype=torch.uint8, device='cuda') for _ in range(1 << 10)]"
+HOG = edit(LIGHT, "return out", f"{TAKES}\n        return out")
+"""Its call fails for want of memory."""
+GRABS = """for _ in range(1 << 10):
+            try:
+                self.kept = [*getattr(self, "kept", []), torch.empty(1 << 30, dtype=torch.uint8, device="cuda")]
+            except torch.OutOfMemoryError:
+                break"""
+QUIET_HOG = edit(LIGHT, "return out", f"{GRABS}\n        return out")
+"""Its call comes to its end, and nobody else's does."""
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def workshop(tmp_path: Path) -> AsyncIterator[Workshop]:
+    made = Workshop(tmp_path)
+    yield made
+    made.close()
+
+
+async def quiet(message: str, *, ahead: int | None = None) -> None:
+    pass
+
+
+async def judged(workshop: Workshop, candidate: str = LIGHT, problem: str = LARGE) -> EvaluateResult:
+    return await evaluate(workshop, EvaluateRequest(candidate, problem, "cuda", (), False, 120.0), quiet)
+
+
+async def test_full_judging_takes_four_calls_at_most(workshop: Workshop) -> None:
+    with Memory(workshop.machine.device("cuda").probe.uuid).watched() as memory:
+        memory.begin()
+        result = await judged(workshop)
+    assert (result.status, result.memory_plan) == ("passed", "full"), result.log
+    assert memory.peak <= 4 * WORKING + 3 * PROCESS_BYTES
+
+
+async def test_lean_judging_fits_a_card_that_full_judging_does_not(workshop: Workshop) -> None:
+    with card_of(LEAN_CARD):
+        result = await judged(workshop)
+        wrong = await judged(workshop, edit(LIGHT, "if (i < n)", "if (i < n / 2)"))
+    assert (result.status, result.memory_plan) == ("passed", "lean"), result.log
+    assert wrong.status == "wrong", wrong.log
+
+
+@pytest.mark.parametrize("hog", [HOG, QUIET_HOG], ids=["fails", "is quiet"])
+@pytest.mark.parametrize("card", [LEAN_CARD, None], ids=["small card", "whole card"])
+async def test_a_hog_is_to_blame_whoever_runs_out(workshop: Workshop, card: float | None, hog: str) -> None:
+    with card_of(card) if card else contextlib.nullcontext():
+        assert (await judged(workshop, hog)).status == "run_error"
+        assert (await judged(workshop)).status == "passed"
+
+
+async def test_a_call_waits_until_others_give_memory_back(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses, sleep, held = [], asyncio.sleep, contextlib.ExitStack()
+    held.enter_context(card_of(SMALL_CARD))
+
+    async def pause(seconds: float) -> None:
+        if seconds >= room.FIRST_PAUSE_S:
+            pauses.append(seconds)
+            held.close()
+            return
+        await sleep(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    with held:
+        result = await judged(workshop)
+    assert pauses and result.status == "passed", result.log
+
+
+async def test_nothing_of_gigabytes_is_held_between_calls(workshop: Workshop) -> None:
+    device = workshop.machine.device("cuda")
+    async with workshop.problems.prepared(LARGE, device) as prepared:
+        for candidate in (LIGHT, edit(LIGHT, "if (i < n)", "if (i < n / 2)")):
+            await judged(workshop, candidate)
+            assert prepared.held_rooms == 0
+            assert not await room.others_hold(prepared), "processes hold their contexts and no more"

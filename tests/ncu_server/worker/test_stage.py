@@ -1,0 +1,79 @@
+"""What stays in memory of a model that is set up for timing, and that frugal sides are given the same values."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from ncu_server.sandbox.shared_memory import Spec
+from ncu_server.worker.answers import Effects
+from ncu_server.worker.reference import Reference
+from ncu_server.worker.tensors import flatten, read, read_and_close, write
+from ncu_server.worker.timing import mutation
+
+PROBLEM = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, places):
+        return x.t()[places] * 2
+
+def get_inputs():
+    return [torch.randn(64, 48).t(), torch.randint(0, 64, (40,))]
+"""
+NOTHING = Effects(inputs=[], buffers=[], state=[], still=[])
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[int]]:
+    monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))
+    monkeypatch.chdir(tmp_path)
+    fds = [os.memfd_create(name) for name in ("inputs", "snapshot")]
+    yield fds
+    for fd in fds:
+        os.close(fd)
+
+
+def staged(memory: list[int], frugal: bool) -> tuple[Reference, Spec]:
+    one = Reference()
+    one.open_reference(memory, PROBLEM, "cpu", 1, None)
+    drawn = one.draw(memory, "get_inputs", 2)["inputs"]
+    one.stage(memory, drawn, NOTHING, frugal)
+    return one, drawn
+
+
+def snapshot(memory: list[int], one: Reference, nonce: int) -> list[torch.Tensor]:
+    one.block([], nonce=nonce, count=3)
+    return [t.clone() for t in read(memory[1], one.snapshot([memory[1]]))]
+
+
+def test_a_hollow_example_keeps_its_form_and_no_memory(memory: list[int]) -> None:
+    one, _ = staged(memory, False)
+    before = [(t.shape, t.stride(), t.dtype) for t in flatten(one._stage.example)[1]]
+    one.hollow([])
+    after = flatten(one._stage.example)[1]
+    assert [(t.shape, t.stride(), t.dtype) for t in after] == before
+    assert [t.untyped_storage().nbytes() for t in after] == [0, 0]
+    one.unstage([])
+
+
+def test_two_frugal_sides_are_given_the_same_new_values(memory: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ncu_server.worker.timing.stage.FRUGAL_BASE_BYTES", 1 << 10)
+    one, _ = staged(memory, True)
+    other, _ = staged(memory, True)
+    made = [snapshot(memory, side, nonce) for nonce in (11 << 20, 12 << 20) for side in (one, other)]
+    assert torch.equal(made[0][0], made[1][0]) and torch.equal(made[2][0], made[3][0])
+    assert not torch.equal(made[0][0], made[2][0])
+    assert mutation.FRUGAL_BASE_BYTES < mutation.BASE_BYTES
+
+
+def test_a_descriptor_is_closed_once_its_memory_is_mapped() -> None:
+    descriptors = [os.memfd_create("inputs")]
+    spec = write(descriptors[0], torch.arange(9))
+    number = descriptors[0]
+    (values,) = read_and_close(descriptors, 0, spec)
+    assert descriptors == [-1] and torch.equal(values, torch.arange(9))
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(number)
