@@ -67,6 +67,9 @@ async def plan_again(prepared: PreparedProblem, baselines: int) -> None:
     demands = [replace(one, baselines=baselines) for one in prepared.demands.values()]
     if any(one.working > GIB for one in demands):
         await _decide(prepared, demands)
+    if prepared.lean:
+        await prepared.release()
+        prepared.forget_all()
 
 
 async def free_bytes(prepared: PreparedProblem) -> int:
@@ -84,9 +87,6 @@ async def _decide(prepared: PreparedProblem, demands: list[Demand]) -> None:
         demand = remade[plans.index(found)]
         alone = room["total"] - (PROCESSES - 1) * PROCESS_BYTES
         raise NoRoom(too_little(found, demand, free), plan(alone, demand).mode != "refused")
-    if found.mode == "lean":
-        await prepared.release()
-        prepared.forget_all()
 
 
 async def _room(prepared: PreparedProblem) -> answers.Room:

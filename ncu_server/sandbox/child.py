@@ -175,6 +175,7 @@ class Child:
     async def _exchange(self, message: Message, memories: Sequence[Shared]) -> object:
         """The answer, None where the process has gone, and a text where what came is no message."""
         fds: list[int] = []
+        assert all(memory.fd >= 0 for memory in memories), "what is closed is given to nobody"
         try:
             await send_async(self._sock, message, [memory.fd for memory in memories])
             answer = await receive_async(self._sock, fds if self._gives else None)

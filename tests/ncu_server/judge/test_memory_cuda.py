@@ -52,6 +52,7 @@ async def judged(workshop: Workshop, candidate: str = LIGHT, problem: str = LARG
 
 
 async def test_full_judging_takes_four_calls_at_most(workshop: Workshop) -> None:
+    await judged(workshop, LIGHT, SCALE_ADD)  # the device's peaks are measured
     with Memory(workshop.machine.device("cuda").probe.uuid).watched() as memory:
         memory.begin()
         result = await judged(workshop)
