@@ -127,8 +127,8 @@ def _run(arguments: argparse.Namespace, watched: Watched) -> int:
     directory = arguments.run_directory or _new_directory(settings.runs_dir, arguments.path)
     plan = _with_limits(Plan(str(arguments.path), settings.keyless()), arguments)
     with _store(directory, plan, found, arguments) as store:
-        for notice in found.notices:
-            print(notice, flush=True)
+        for words in (*found.notices, *(f"{id} failed: {why}" for id, why in found.faults.items())):
+            print(words, flush=True)
         return _played(store, watched)
 
 
