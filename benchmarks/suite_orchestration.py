@@ -3,9 +3,10 @@
     python -m benchmarks.suite_orchestration [--problems N] [--at-once N] [--result]
 
 Plays a suite of N problems (templates, no model, a library that knows nothing: what it costs stands in retrieval.md)
-with the journal of each and the suite's record on disk. Prints the CPU time of the process a candidate, everything included, and by how much its memory (the resident set
-at its highest) grows for each problem under way: the difference to a suite of as many problems that are played one at a
-time, in a process of its own. With `--result` it writes benchmarks/results/suite-orchestration.md too.
+with the journal of each and the suite's record on disk. Prints the CPU time of the process a candidate, everything
+included, and by how much its memory (the resident set at its highest) grows for each problem under way: the difference
+to a suite whose problems are played one at a time, in a process of its own. With `--result` it writes
+benchmarks/results/suite-orchestration.md too.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Nothing:
     mode, library = "lexical", None
 
     def consult(self, situation: Situation) -> Answer:
-        return Answer((), "lexical", "", 0)
+        return Answer("lexical", ())
 
     def likeness(self, text: str, others: Sequence[str]) -> Sequence[float]:
         return []
