@@ -64,13 +64,22 @@ def deck(folder: Path) -> Iterator[Variant]:
     if not (folder / SHAPES).is_file():
         yield Variant("", code, notes)
         return
-    known = names(ast.parse(code))
+    known = names(_parsed(code, folder / REFERENCE))
     shapes = _shapes(folder / SHAPES)
     for number, shape in enumerate(shapes, 1):
         values = {_global(name, known, folder): value for name, value in shape.items()}
         sizes = ", ".join(f"{name} {value}" for name, value in shape.items())
         rows = "".join(f"{name} = {value!r}\n" for name, value in values.items())
         yield Variant(f"shape_{number}", f"{code.rstrip()}\n\n\n{rows}", (f"shape {number}: {sizes}", *notes))
+
+
+def _parsed(code: str, file: Path) -> ast.Module:
+    try:
+        return ast.parse(code)
+    except SyntaxError as error:
+        raise ProblemError(f"{file} does not parse: {error.msg} in line {error.lineno}.") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ProblemError(f"{file} does not parse: {error}.") from None
 
 
 def _global(name: str, known: set[str], folder: Path) -> str:
@@ -83,7 +92,7 @@ def _global(name: str, known: set[str], folder: Path) -> str:
 
 def _shapes(file: Path) -> list[dict[str, Any]]:
     """What `SHAPES` holds, with the file's own constants in it."""
-    tree = ast.parse(source_of(file).code)
+    tree = _parsed(source_of(file).code, file)
     found: dict[str, Any] = {}
 
     class Constants(ast.NodeTransformer):
@@ -130,6 +139,7 @@ def task(folder: Path) -> Iterator[Variant]:
     Raises ProblemError with one sentence.
     """
     code = source_of(folder / TASK, folder.name).code
+    tree = _parsed(code, folder / TASK)
     notes = _degenerate(folder / FILTERS)
     configs = _json(folder / CONFIG)
     parts = [configs.get(f"single_{part}_configs") or [{}] for part in ("init", "input", "shared")]
@@ -138,12 +148,11 @@ def task(folder: Path) -> Iterator[Variant]:
     every = list(itertools.product(*parts))
     for number, (init, inputs, shared) in enumerate(every, 1):
         suffix = f"config_{number}" if len(every) > 1 else ""
-        yield Variant(suffix, _configured(code, init | shared, inputs | shared), notes)
+        yield Variant(suffix, _configured(code, tree, init | shared, inputs | shared), notes)
 
 
-def _configured(code: str, init: dict[str, Any], inputs: dict[str, Any]) -> str:
+def _configured(code: str, tree: ast.Module, init: dict[str, Any], inputs: dict[str, Any]) -> str:
     """A task in KernelBench's form: of the values that are shared each function takes those that it knows."""
-    tree = ast.parse(code)
     made = {name: value for name, value in init.items() if name in _arguments(tree, "__init__", "Model")}
     drawn = {name: value for name, value in inputs.items() if name in _arguments(tree, "get_inputs")}
     given = ", ".join(f"{name}={value!r}" for name, value in drawn.items())
