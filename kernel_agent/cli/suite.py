@@ -208,15 +208,17 @@ def _played(store: Store, watched: Watched) -> int:
     watched.suite = store.directory
     print(f"the suite is kept in {store.directory}", flush=True)
     with _display() as display:
-        waiting = until_done(_play(store, display), watched)
+        until_done(_play(store, display), watched)
     suite = store.load()
-    states = [suite.outcome(problem).state for problem in suite.problems]
+    outcomes = [suite.outcome(problem) for problem in suite.problems]
+    states = [outcome.state for outcome in outcomes]
     print(f"{states.count(State.DONE)} of {len(states)} problems were played, {states.count(State.FAILED)} failed")
     print(f"the run of each: {store.directory / 'problems'}")
-    if waiting:
-        say(f"The budget is spent: {_problems(len(waiting))}; raise the limits and {watched.going_on()}")
+    asked = sum(one.state is State.WAITING and one.fault == Waiting.__name__ for one in outcomes)
+    if waiting := states.count(State.WAITING) - asked:
+        say(f"The budget is spent: {_problems(waiting)}; raise the limits and {watched.going_on()}")
         return BudgetSpent.exit_code
-    if asked := states.count(State.WAITING):
+    if asked:
         say(f"{_problems(asked)} for replies: answer them and {watched.going_on()}")
         return Waiting.exit_code
     return 0
@@ -226,8 +228,7 @@ def _problems(count: int) -> str:
     return "1 problem waits" if count == 1 else f"{count} problems wait"
 
 
-async def _play(store: Store, display: Display) -> tuple[str, ...]:
-    """Play the suite; the problems for which nothing was left."""
+async def _play(store: Store, display: Display) -> None:
     from kernel_agent.bench.pool import open_pool
     from kernel_agent.cli.report import line
     from kernel_agent.knowledge.library import open_library
@@ -243,7 +244,6 @@ async def _play(store: Store, display: Display) -> tuple[str, ...]:
         play = Play(store, pool, library, line, display.watch)
         display.show(play)
         await play.play()
-    return tuple(id for id in play.waiting if id not in play.board.set_aside)
 
 
 @contextmanager

@@ -13,7 +13,15 @@ from typing import Any
 
 from kernel_agent import errors
 from kernel_agent.agent import KernelAgent, found_target
-from kernel_agent.errors import KernelAgentError, NotCovered, ProviderError, Unavailable, UsageError, Waiting
+from kernel_agent.errors import (
+    BudgetSpent,
+    KernelAgentError,
+    NotCovered,
+    ProviderError,
+    Unavailable,
+    UsageError,
+    Waiting,
+)
 from kernel_agent.interfaces import Pool
 from kernel_agent.knowledge.library import IndexedKnowledge
 from kernel_agent.run import journal
@@ -79,6 +87,8 @@ class Play:
     _histories: dict[str, History] = field(default_factory=dict)
     _tasks: dict[asyncio.Task[Found], str] = field(default_factory=dict)
     _spent: set[str] = field(default_factory=set)
+    _short: set[str] = field(default_factory=set)
+    """Problems that the minutes of the suite end, and not their own."""
     _rules: Rules = field(init=False)
     _began: float = field(init=False)
 
@@ -231,6 +241,8 @@ class Play:
         settings = dict(self._plan.settings)
         most = None if self.seconds_left is None else (own.spent.minutes or 0.0) + self.seconds_left / 60
         known = [one for one in (limits.minutes, most) if one is not None]
+        if most is not None and most == min(known):
+            self._short.add(id)
         settings |= {"budget_dollars": limits.dollars, "budget_tokens": limits.tokens}
         settings["budget_minutes"] = minutes or (max(min(known), 1e-3) if known else None)
         settings["num_rounds"] += rounds
@@ -253,6 +265,8 @@ class Play:
         bare = Outcome(id, State.DONE, minutes=limits.minutes, dollars=limits.dollars)
         if fault is None and found is not None:
             return replace(bare, stopped=found["stopped"], spent=id in self._spent)
+        if isinstance(fault, BudgetSpent) and id in self._short:
+            return replace(bare, state=State.WAITING)
         name = type(fault).__name__
         reason = str(fault) if isinstance(fault, KernelAgentError) else f"A fault of ours, {name}: {fault}"
         state = State.WAITING if isinstance(fault, Waiting) else State.FAILED
