@@ -45,13 +45,13 @@ def whole(code: str, file: Path, helpers: Mapping[str, str]) -> str:
     it that is no helper."""
     for path, text in {str(file): code, **helpers}.items():
         known = {one.resolve() for one in map(Path, (path, *helpers))}
-        for other in _beside(text, Path(path).parent):
+        for other in beside(text, Path(path).parent):
             if other.resolve() not in known:
                 raise ProblemError(f"{path} imports {other}, a file beside it: give that too (--with {other}).")
     return with_helpers(code, str(file), helpers) if helpers else code
 
 
-def _beside(code: str, folder: Path) -> Iterator[Path]:
+def beside(code: str, folder: Path) -> Iterator[Path]:
     """The Python files of a folder that a source imports."""
     try:
         tree = ast.parse(code)
