@@ -102,6 +102,10 @@ class Pool(Bench, Protocol):
         Raises Unavailable where it has none.
         """
 
+    @property
+    def devices(self) -> int:
+        """How many devices it judges on."""
+
 
 class Library(Protocol):
     """What is known of writing kernels."""

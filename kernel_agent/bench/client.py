@@ -71,6 +71,11 @@ class BenchClient:
         """The one server: what it measured in a run's earlier session, it measured where it stood then."""
         return self
 
+    @property
+    def devices(self) -> int:
+        """One: a server has its device alone."""
+        return 1
+
     async def describe(
         self, problem: Problem, on_progress: OnProgress = ignore, baselines: Iterable[str] | None = None
     ) -> Description:

@@ -83,8 +83,8 @@ def parser(commands: Commands) -> Parser:
         command = parsers.add_parser(name, help=row.help)
         row.add(command)
         if row.takes_settings:
-            command.allow_abbrev, command.epilog = False, _keys()
-            _add_settings(command)
+            command.allow_abbrev, command.epilog = False, keys_sentence()
+            add_settings(command)
     return top
 
 
@@ -170,7 +170,7 @@ def add_evaluate(command: Parser) -> None:
         "--rules", choices=("default", "strict"), default="default", help="strict: no library does part of the work"
     )
     command.add_argument("--json", action="store_true", help="print the server's whole result as JSON, nothing else")
-    _add_settings(command, only=("target", "mcp_server_path", "evaluation_timeout_s"))
+    add_settings(command, only=("target", "mcp_server_path", "evaluation_timeout_s"))
 
 
 def _add_shapes(command: argparse.ArgumentParser) -> None:
@@ -194,7 +194,7 @@ def _add_shapes(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_settings(command: argparse.ArgumentParser, only: Container[str] | None = None) -> None:
+def add_settings(command: argparse.ArgumentParser, only: Container[str] | None = None) -> None:
     from kernel_agent.settings import is_key, rows
 
     chosen = {row.name: row for row in rows() if not is_key(row.name) and (only is None or row.name in only)}
@@ -213,7 +213,7 @@ def _add_settings(command: argparse.ArgumentParser, only: Container[str] | None 
         group.add_argument(*flags, dest=row.name, metavar="NAME" if among else row.type.upper(), help=sentence)
 
 
-def _keys() -> str:
+def keys_sentence() -> str:
     from kernel_agent.settings import is_key, rows
 
     names = ", ".join(row.variable for row in rows() if is_key(row.name))
@@ -254,7 +254,7 @@ def _meant(top: Parser, command: str, rest: Sequence[str]) -> str:
     flags = [flag for action in chosen._actions for flag in action.option_strings]
     unknown = [word.partition("=")[0] for word in rest if word.startswith("-")]
     near = dict.fromkeys(flag for word in unknown for flag in _near(word, flags))
-    keys = f"; {_keys()[0].lower()}{_keys()[1:-1]}" if any("key" in word for word in unknown) else ""
+    keys = f"; {keys_sentence()[0].lower()}{keys_sentence()[1:-1]}" if any("key" in word for word in unknown) else ""
     return f"; did you mean {', '.join(near)}?" if near else keys
 
 

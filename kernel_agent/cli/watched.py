@@ -26,6 +26,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.directory: Path | None = None
+        self.suite: Path | None = None
         self.retrieval: str | None = None
         self.spent: str | None = None
 
@@ -44,7 +45,9 @@ class Watched:
         return observe
 
     def going_on(self) -> str | None:
-        """How to go on with the run, where there is something to go on with."""
+        """How to go on with the run or the suite, where there is something to go on with."""
+        if self.suite is not None:
+            return f"go on with: python -m kernel_agent suite resume {shlex.quote(str(self.suite))}"
         if self.directory is None:
             return None
         from kernel_agent.run.journal import begun

@@ -28,7 +28,8 @@ class Plan:
 class Grant:
     """More for one problem: what is added to its limits (None where there is no such limit), and to its rounds.
 
-    The first grant of a problem is its share. `why` says what spoke for it.
+    The first grant of a problem is its share. `why` says what spoke for it; `best` and `judged` are the speed-up that
+    it had by then and the candidates that had been judged for it.
     """
 
     problem: str
@@ -37,3 +38,21 @@ class Grant:
     tokens: int | None = None
     rounds: int = 0
     why: str = ""
+    best: float = 1.0
+    judged: int = 0
+
+
+def granted(grants: tuple[Grant, ...]) -> tuple[Limits, int]:
+    """What grants come to, and the rounds that they add; None where none of them names a limit."""
+
+    def total(amounts: list[float | None]) -> float | None:
+        known = [amount for amount in amounts if amount is not None]
+        return sum(known) if known else None
+
+    tokens = total([grant.tokens for grant in grants])
+    limits = Limits(
+        total([grant.dollars for grant in grants]),
+        None if tokens is None else int(tokens),
+        total([grant.minutes for grant in grants]),
+    )
+    return limits, sum(grant.rounds for grant in grants)

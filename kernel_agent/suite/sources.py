@@ -66,7 +66,7 @@ def collect(path: Path, level: int | None = None, ids: str | None = None) -> Col
     there = [(problem, why) for problem, why in found if problem.id not in away]
     faults = {problem.id: why for problem, why in there if why}
     if len(faults) == len(there):
-        raise UsageError(f"Nothing of {path} can be played here: {next(iter(faults.values()), notices[-1:][0])}")
+        raise UsageError(f"Nothing of {path} can be played here: {[*faults.values(), *notices][0]}")
     return Collection(_separate(unique(tuple(problem for problem, _ in there))), faults, notices)
 
 

@@ -85,8 +85,13 @@ class Store:
             raise UsageError(f"The suite in {directory} cannot be opened ({error}).") from None
 
     @classmethod
-    def create(cls, directory: Path, plan: Plan, problems: tuple[SuiteProblem, ...]) -> Store:
-        """Begin a suite in a directory that holds none. Raises UsageError where it holds one, or a run."""
+    def create(
+        cls, directory: Path, plan: Plan, problems: tuple[SuiteProblem, ...], outcomes: tuple[Outcome, ...] = ()
+    ) -> Store:
+        """Begin a suite in a directory that holds none; `outcomes` are those of problems that cannot be played.
+
+        Raises UsageError where it holds one, or a run.
+        """
         if (directory / "journal.sqlite").exists():
             raise UsageError(f"{directory} holds a run: choose another directory for the suite.")
         store = cls(directory)
@@ -100,6 +105,8 @@ class Store:
                 store._put("plan", text_of(plan))
                 for problem in problems:
                     store._insert(problem)
+                for outcome in outcomes:
+                    store._insert(outcome)
         except BaseException:
             store.close()
             raise

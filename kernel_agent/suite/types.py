@@ -44,13 +44,15 @@ class State(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a problem so far; `reason` and `fault` (the exception's name) say why it failed, `stopped` why its
-    search ended. `minutes` and `dollars` are what it was granted; None is no limit."""
+    search ended, `spent` whether a budget ended it. `minutes` and `dollars` are what it was granted; None is no limit.
+    """
 
     problem: str
     state: State
     reason: str | None = None
     fault: str | None = None
     stopped: str | None = None
+    spent: bool = False
     minutes: float | None = None
     dollars: float | None = None
 
