@@ -28,6 +28,7 @@ from kernel_agent.targets import USUAL
 
 if TYPE_CHECKING:
     from kernel_agent.interfaces import Pool, Proposer, Stage
+    from kernel_agent.knowledge.library import IndexedKnowledge
     from kernel_agent.llm.model import Model
     from kernel_agent.run.budget import Budget
 
@@ -46,8 +47,8 @@ class KernelAgent:
 
     An argument left None takes its value from the environment or `.env`, else the default of the setting of its name
     (branching_factor 8, num_rounds 3, selection_percentage 0.25, implementations_per_idea 2); any other setting may
-    be given by name too. `observe` is called with every event. `pool` measures, where one is open already; else each
-    run opens what its settings say. Raises UsageError for a setting that cannot be used.
+    be given by name too. `observe` is called with every event. `pool` measures and `library` is asked, where they are
+    open already; else each run opens what its settings say. Raises UsageError for a setting that cannot be used.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class KernelAgent:
         *,
         observe: Observer = silent,
         pool: Pool | None = None,
+        library: IndexedKnowledge | None = None,
         **settings: Any,
     ) -> None:
         named = {
@@ -80,6 +82,7 @@ class KernelAgent:
         rules(self.settings.prompt_rules)
         self._observe = observe
         self._pool = pool
+        self._library = library
 
     async def generate_kernel(
         self,
@@ -172,7 +175,6 @@ class KernelAgent:
             yield RunParts(model, pool, budget)
 
     async def _run(self, journal: Journal, settings: Settings, parts: RunParts) -> tuple[str, dict[str, Any]]:
-        from kernel_agent.knowledge.library import open_library
         from kernel_agent.knowledge.lifecycle import remembered
         from kernel_agent.search.loop import Search
 
@@ -185,7 +187,7 @@ class KernelAgent:
         run = journal.load()
         run.settings = settings
         proposer = _proposer(run.description, parts.model, settings)
-        async with open_library(settings.retrieval, self._notice) as library:
+        async with self._opened_library(settings) as library:
             provider = provider_of(settings)
             mode = library.mode
             started = RunStarted(
@@ -211,6 +213,16 @@ class KernelAgent:
                 kernel = deliver(run, journal.directory, settings.bind)
                 write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")
         return kernel, found | {"kernel": Kernel(journal.directory / BEST)}
+
+    @asynccontextmanager
+    async def _opened_library(self, settings: Settings) -> AsyncIterator[IndexedKnowledge]:
+        if self._library is not None:
+            yield self._library
+            return
+        from kernel_agent.knowledge.library import open_library
+
+        async with open_library(settings.retrieval, self._notice) as library:
+            yield library
 
     def _notice(self, message: str) -> None:
         self._observe(Notice(message))

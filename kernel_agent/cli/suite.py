@@ -230,13 +230,17 @@ async def _play(store: Store, display: Display) -> tuple[str, ...]:
     """Play the suite; the problems for which nothing was left."""
     from kernel_agent.bench.pool import open_pool
     from kernel_agent.cli.report import line
+    from kernel_agent.knowledge.library import open_library
     from kernel_agent.settings import load_settings
     from kernel_agent.suite.play import Play, settle
 
     settings = load_settings(**store.load().plan.settings)
-    async with open_pool(settings, store.directory, display.notice) as pool:
+    async with (
+        open_pool(settings, store.directory, display.notice) as pool,
+        open_library(settings.retrieval, display.notice) as library,
+    ):
         await settle(store, pool)
-        play = Play(store, pool, line, display.watch)
+        play = Play(store, pool, library, line, display.watch)
         display.show(play)
         await play.play()
     return tuple(id for id in play.waiting if id not in play.board.set_aside)

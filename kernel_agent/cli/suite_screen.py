@@ -34,9 +34,11 @@ class Display(Protocol):
 
 def clock(seconds: float) -> str:
     """A length of time in the largest two units that it has."""
-    minutes, rest = divmod(int(seconds), 60)
+    minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min" if minutes >= 10 else f"{minutes}:{rest:02} min"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def words(event: Began | Ended, board: Board) -> str:

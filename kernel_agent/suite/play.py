@@ -15,6 +15,7 @@ from kernel_agent import errors
 from kernel_agent.agent import KernelAgent, found_target
 from kernel_agent.errors import KernelAgentError, NotCovered, ProviderError, Unavailable, UsageError, Waiting
 from kernel_agent.interfaces import Pool
+from kernel_agent.knowledge.library import IndexedKnowledge
 from kernel_agent.run import journal
 from kernel_agent.run.budget import Limits
 from kernel_agent.run.events import Event, Stopped
@@ -60,15 +61,17 @@ Watch = Callable[[Began | Ended, Board], None]
 
 @dataclass(slots=True)
 class Play:
-    """Plays the suite of a store over a pool; `watch` hears of every problem that begins or ends.
+    """Plays the suite of a store over a pool and a library; `watch` hears of every problem that begins or ends.
 
     `board` is what it is at. The run of each problem is a directory of its own, which `show` and `resume` take.
     """
 
     store: Store
     pool: Pool
+    library: IndexedKnowledge
     words: Words
     watch: Watch = lambda _, __: None
+    clock: Callable[[], float] = time.monotonic
     board: Board = field(init=False)
     _plan: Plan = field(init=False)
     _problems: dict[str, SuiteProblem] = field(init=False)
@@ -77,10 +80,11 @@ class Play:
     _tasks: dict[asyncio.Task[Found], str] = field(default_factory=dict)
     _spent: set[str] = field(default_factory=set)
     _rules: Rules = field(init=False)
-    _began: float = field(default_factory=time.monotonic)
+    _began: float = field(init=False)
 
     def __post_init__(self) -> None:
         suite = self.store.load()
+        self._began = self.clock()
         self._plan = suite.plan
         self._problems = {problem.id: problem for problem in suite.problems}
         for problem in suite.problems:
@@ -95,7 +99,8 @@ class Play:
         for id, outcome in self._outcomes.items():
             if outcome.state is not State.WAITING:
                 self.board.ended[id] = outcome, self._histories[id]
-                self.board.took_s += [self._histories[id].spent.minutes or 0.0] if outcome.state is State.DONE else []
+        done = (one for one in self._histories.values() if one.state is State.DONE)
+        self.board.took_s += [(one.spent.minutes or 0.0) * 60 for one in done]
         self._began -= suite.seconds
 
     async def play(self) -> None:
@@ -119,7 +124,7 @@ class Play:
     @property
     def seconds(self) -> float:
         """How long the suite has lasted, over all sessions."""
-        return time.monotonic() - self._began
+        return self.clock() - self._began
 
     @property
     def seconds_left(self) -> float | None:
@@ -179,7 +184,7 @@ class Play:
         """The histories, with the time that problems have been under way."""
         for id, one in self._histories.items():
             lane = self.board.lanes.get(id)
-            ran = (time.monotonic() - lane.since) / 60 if lane else 0.0
+            ran = (self.clock() - lane.since) / 60 if lane else 0.0
             yield replace(one, spent=replace(one.spent, minutes=(one.spent.minutes or 0.0) + ran))
 
     def _start(self, id: str, grant: Grant | None) -> None:
@@ -189,7 +194,7 @@ class Play:
         self.store.append(*([grant] if grant else []), outcome)
         self._outcomes[id] = outcome
         self._histories[id] = replace(self._histories[id], state=State.RUNNING, grants=own)
-        self.board.begin(Lane(id, time.monotonic(), limits.minutes))
+        self.board.begin(Lane(id, self.clock(), limits.minutes))
         self._tasks[asyncio.create_task(self._run(id))] = id
         self.watch(Began(id, grant), self.board)
 
@@ -207,7 +212,7 @@ class Play:
                 lane.observe(event)
 
         self._spent.discard(id)
-        agent = KernelAgent(observe=observe, pool=self.pool, **self._settings(id, minutes))
+        agent = KernelAgent(observe=observe, pool=self.pool, library=self.library, **self._settings(id, minutes))
         try:
             if journal.begun(directory):
                 _, found = await agent.resume(directory)
@@ -259,7 +264,7 @@ class Play:
         self._outcomes[id] = outcome
         directory = self._problems[id].directory(self.store.directory)
         self._histories[id] = history(directory, outcome, self._histories[id].grants)
-        self.board.end(outcome, self._histories[id], time.monotonic())
+        self.board.end(outcome, self._histories[id], self.clock())
         self.watch(Ended(outcome, self._histories[id]), self.board)
 
     async def _is_lost(self) -> bool:
