@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -265,7 +266,7 @@ def load_settings(**given: Any) -> Settings:
         near = nearest(unknown[0], Settings.model_fields, NEAR)
         others = f"; `{near}` is nearest." if near else "; the settings are " + ", ".join(Settings.model_fields) + "."
         raise UsageError(f"There is no setting `{unknown[0]}`{others}")
-    for sentence in mistyped({**dotenv(), **os.environ}):
+    for sentence in _mistyped(frozenset({**dotenv(), **os.environ})):
         if sentence not in _named:
             _named.add(sentence)
             warnings.warn(sentence, MistypedSetting, stacklevel=2)
@@ -273,6 +274,11 @@ def load_settings(**given: Any) -> Settings:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         raise UsageError(_sentence(error)) from None
+
+
+@lru_cache(maxsize=8)
+def _mistyped(variables: frozenset[str]) -> tuple[str, ...]:
+    return tuple(mistyped(variables))
 
 
 _named: set[str] = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -84,13 +85,18 @@ class Contract:
         return f"an input is a {odd[0]}" if odd else None
 
 
+@cache
+def _reader() -> TypeAdapter[Contract]:
+    return TypeAdapter(Contract)
+
+
 def contract_of(description: Description) -> Contract:
     """What the server recorded of the problem's calls; of an older run, what its graph tells.
 
     A call whose tensors were not all recorded counts as none: nothing could be checked by it.
     """
     if description.contract is not None:
-        found = TypeAdapter(Contract).validate_python(description.contract)
+        found = _reader().validate_python(description.contract)
         return replace(found, calls=()) if any(kind not in OPAQUE for kind in found.leaves) else found
     try:
         return _of_graph(description.graph) if description.graph else Contract()
@@ -112,7 +118,7 @@ def _of_graph(graph: JSON) -> Contract:
         "is_plain": structure in ("tensor", "list", "tuple") and (structure != "tensor" or len(gives) == 1),
         "parameters": {row["name"]: {"shape": row["shape"], "dtype": row["dtype"]} for row in graph["parameters"]},
     }
-    return TypeAdapter(Contract).validate_python(found)
+    return _reader().validate_python(found)
 
 
 def _named(node: JSON) -> list[dict[str, Any]]:

@@ -13,11 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 
-from pydantic import TypeAdapter
-
 from kernel_agent.errors import KernelAgentError, Unavailable, UsageError
 from kernel_agent.run.budget import Charge
-from kernel_agent.run.rows import grow, row_of, text_of
+from kernel_agent.run.rows import grow, reader, row_of, text_of
 from kernel_agent.run.tree import Record, Run
 from kernel_agent.run.types import JSON, Description, Problem
 from kernel_agent.settings import Settings, load_settings
@@ -143,7 +141,7 @@ class Journal:
     @property
     def problem(self) -> Problem:
         with _understood(self.directory):
-            return TypeAdapter(Problem).validate_json(_meta(self._rows)["problem"])
+            return reader(Problem).validate_json(_meta(self._rows)["problem"])
 
     @property
     def settings(self) -> Settings:
@@ -386,9 +384,9 @@ def _run(rows: sqlite3.Connection, directory: Path) -> Run:
     if "description" not in meta:
         raise UsageError(f"The run in {directory} stopped before its problem was described; resume it first.")
     run = Run(
-        TypeAdapter(Problem).validate_json(meta["problem"]),
+        reader(Problem).validate_json(meta["problem"]),
         load_settings(**json.loads(meta["settings"])),
-        TypeAdapter(Description).validate_json(meta["description"]),
+        reader(Description).validate_json(meta["description"]),
     )
     if "eager" not in run.description.baselines:
         raise KeyError("its problem has no eager baseline")

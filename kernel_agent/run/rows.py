@@ -8,7 +8,8 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -42,6 +43,7 @@ KINDS: Mapping[str, type[Record]] = {
     "baseline": Baseline,
     "asked": Asked,
 }
+T = TypeVar("T")
 OLDER: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"ideas": older.ideas}
 """What brings a row of an earlier version into today's form, by kind."""
 
@@ -67,6 +69,16 @@ def row_of(record: Record) -> tuple[str, str, str]:
             return kind, record.source_id, text_of(record)
 
 
+def reader(kind: type[T]) -> TypeAdapter[T]:
+    """What reads a value of this kind; made once, since that takes longer than a hundred readings."""
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
 def text_of(value: DataclassInstance) -> str:
     """As JSON that can be read back whatever stands in it: a half character, which none can be, becomes a `?`."""
     return json.dumps(asdict(value), ensure_ascii=False).encode("utf-8", "replace").decode()
@@ -74,7 +86,7 @@ def text_of(value: DataclassInstance) -> str:
 
 def grow(run: Run, rows: sqlite3.Connection) -> None:
     """Record in a run all that stands in the table `records`, in its order. Raises what is wrong with a row."""
-    readers: dict[str, TypeAdapter[Record]] = {name: TypeAdapter(kind) for name, kind in KINDS.items()}
+    readers = _readers()
     rows.execute(f"PRAGMA mmap_size={MAPPED}")
     with _nothing_collected():
         for kind, body in rows.execute("SELECT kind, body FROM records ORDER BY number"):
@@ -82,6 +94,11 @@ def grow(run: Run, rows: sqlite3.Connection) -> None:
                 run.record(readers[kind].validate_python(OLDER[kind](json.loads(body))))
             else:
                 run.record(readers[kind].validate_json(body))
+
+
+@cache
+def _readers() -> dict[str, TypeAdapter[Record]]:
+    return {name: TypeAdapter(kind) for name, kind in KINDS.items()}
 
 
 @contextmanager

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from pydantic import TypeAdapter
-
 from kernel_agent.errors import KernelAgentError, Unavailable, UsageError
-from kernel_agent.run.rows import text_of
+from kernel_agent.run.rows import reader, text_of
 from kernel_agent.suite.plan import Grant, Plan
 from kernel_agent.suite.types import Outcome, State, SuiteProblem
 
@@ -234,12 +232,11 @@ def _meta(rows: sqlite3.Connection) -> dict[str, str]:
 
 def _suite(rows: sqlite3.Connection, directory: Path) -> Suite:
     meta = _meta(rows)
-    readers: dict[str, TypeAdapter[Record]] = {name: TypeAdapter(kind) for name, kind in KINDS.items()}
     found = rows.execute("SELECT kind, body FROM records ORDER BY number")
-    records = [readers[kind].validate_json(body) for kind, body in found if kind in readers]
+    records = [reader(KINDS[kind]).validate_json(body) for kind, body in found if kind in KINDS]
     return Suite(
         directory,
-        TypeAdapter(Plan).validate_json(meta["plan"]),
+        reader(Plan).validate_json(meta["plan"]),
         tuple(record for record in records if isinstance(record, SuiteProblem)),
         {record.problem: record for record in records if isinstance(record, Outcome)},
         tuple(record for record in records if isinstance(record, Grant)),
