@@ -63,7 +63,9 @@ class Row:
 
     `status` is `improved`, `no_improvement`, `failed`, `not_covered`, `running` or `waiting`; `speedup` is against
     eager PyTorch, `versus_compile` against the fastest mode of torch.compile (`compile_mode`), which took `compile_us`;
-    `held` is whether `suite confirm` found the kernel right and faster again.
+    `held` is whether `suite confirm` found the kernel right and faster again, and `why_not_held` why it did not.
+    `correct` is whether there is a kernel, and no original in its place, that the judge found right; `reached` is the
+    share of the limit.
     """
 
     problem: str
@@ -85,6 +87,10 @@ class Row:
     device: str | None = None
     held: bool | None = None
     notes: tuple[str, ...] = field(default=())
+    correct: bool = False
+    reached: Interval | None = None
+    target: str | None = None
+    why_not_held: str | None = None
 
 
 def unique(problems: tuple[SuiteProblem, ...]) -> tuple[SuiteProblem, ...]:
