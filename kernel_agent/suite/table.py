@@ -169,8 +169,10 @@ def rows_in(written: str, name: str) -> tuple[Row, ...]:
 
 
 def times(interval: Interval | None) -> str:
-    """A speed-up with its interval."""
-    return f"{interval.median:.2f}x [{interval.low:.2f}, {interval.high:.2f}]" if interval else ""
+    """A speed-up with its interval; without one where it is no measurement."""
+    if interval is None or interval.low == interval.high:
+        return f"{interval.median:.2f}x" if interval else ""
+    return f"{interval.median:.2f}x [{interval.low:.2f}, {interval.high:.2f}]"
 
 
 def _status(status: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernel_agent.errors import UsageError
 from kernel_agent.problem.from_source import Shapes
-from kernel_agent.run.types import Interval
+from kernel_agent.run.types import Description, Evaluation, Interval
 
 PROBLEMS = "problems"
 """The folder of a suite that holds a run directory for each problem, by the problem's id."""
@@ -55,6 +55,29 @@ class Outcome:
     spent: bool = False
     minutes: float | None = None
     dollars: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judge's word on a kernel made elsewhere: in fresh processes, against eager PyTorch and the fastest mode of
+    torch.compile. `file` is where it lay, `source_id` the digest of its text; `description` is without the graph."""
+
+    problem: str
+    file: str
+    source_id: str
+    target: str
+    description: Description
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A delivered file judged once more; `why_not` says why its kernel did not hold, and is empty where it did."""
+
+    problem: str
+    source_id: str
+    why_not: str
+    evaluation: Evaluation | None = None
 
 
 @dataclass(frozen=True, slots=True)
