@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from kernel_agent.run.types import Interval
 from kernel_agent.suite.sums import geometric_mean, over_eager
+from kernel_agent.suite.table import Grid, times
 from kernel_agent.suite.types import Row
 
 RESAMPLES, SEED, CONFIDENCE = 2_000, 0, 0.95
+FEWEST = 6
+"""Problems under which no split of signs is surprising at 95 %; resampling fewer says no more."""
 
 
 class Change(StrEnum):
@@ -66,8 +69,54 @@ class Comparison:
 
     @property
     def is_noise(self) -> bool:
-        """Whether the mean's interval holds 1."""
-        return self.ratio is None or self.ratio.low <= 1 <= self.ratio.high
+        """Whether the mean's interval holds 1, or stands on too few problems to say anything."""
+        few = sum(pair.ratio is not None for pair in self.pairs) < FEWEST
+        return self.ratio is None or few or self.ratio.low <= 1 <= self.ratio.high
+
+
+def changes(found: Comparison) -> Grid:
+    """A line for each problem that changed by more than noise, or cannot be compared."""
+    told = (pair for pair in found.pairs if pair.change not in (Change.NOISE, Change.SAME))
+    return Grid(
+        ("problem", "change", "A over eager", "B over eager", "B over A"),
+        tuple(
+            (
+                pair.problem,
+                str(pair.change),
+                _kernel(pair.before),
+                _kernel(pair.after),
+                f"{pair.ratio:.2f}x" if pair.ratio else "",
+            )
+            for pair in told
+        ),
+    )
+
+
+def account(found: Comparison) -> Iterator[str]:
+    """What the two come to, and by which test it is more than noise."""
+    if found.ratio:
+        mean = f"B over A: {times(found.ratio)}, the geometric mean over {len(found.pairs)} problems"
+        yield f"{mean} with the interval of a bootstrap over them: {_word(found.is_noise)}"
+    tests = (
+        ("kernels gained and lost", found.correct),
+        ("kernels faster and slower, their intervals apart", found.speed),
+    )
+    for what, sign in tests:
+        yield f"{what}: {sign.up} and {sign.down}, by a sign test p = {sign.p:.2g}: {_word(sign.is_noise)}"
+    for change in (Change.NOISE, Change.SAME):
+        if count := sum(pair.change is change for pair in found.pairs):
+            yield f"{change}: {count} of {len(found.pairs)} problems"
+    for suite, only in (("A", found.only_before), ("B", found.only_after)):
+        if only:
+            yield f"only in {suite}: {', '.join(only)}"
+
+
+def _kernel(row: Row) -> str:
+    return times(row.speedup) if row.correct else row.status.replace("_", " ")
+
+
+def _word(is_noise: bool) -> str:
+    return "within noise" if is_noise else "more than noise"
 
 
 def compare(before: Sequence[Row], after: Sequence[Row]) -> Comparison:

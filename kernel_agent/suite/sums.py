@@ -58,7 +58,7 @@ def sums(rows: Sequence[Row]) -> Sums:
     dollars = [row.dollars for row in rows]
     return Sums(
         problems=len(rows),
-        status=Counter(row.status for row in rows),
+        status=dict(Counter(row.status for row in rows)),
         correct=sum(row.correct for row in rows),
         covered=sum(row.evaluations > 0 for row in rows),
         eager=_speed([(row.correct, over_eager(row)) for row in rows]),
@@ -70,7 +70,7 @@ def sums(rows: Sequence[Row]) -> Sums:
         tokens=sum(row.tokens for row in rows),
         dollars=None if None in dollars else math.fsum(one for one in dollars if one is not None),
         minutes=math.fsum(row.minutes for row in rows),
-        authorship=Counter(row.authorship or "unknown" for row in rows if row.correct),
+        authorship=dict(Counter(row.authorship or "unknown" for row in rows if row.correct)),
     )
 
 

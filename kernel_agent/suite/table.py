@@ -213,7 +213,8 @@ def _markdown(grid: Grid) -> str:
 
 def _plain(cell: str) -> str:
     """As it may stand in a cell: names and reasons are others' words."""
-    return "".join(f"\\{c}" if c in "|\\`*<[]" else c for c in text.line(cell, 4 * REASON))
+    escaped = "".join(f"\\{c}" if c in "|\\`*<" else c for c in text.line(cell, 4 * REASON))
+    return escaped.replace("](", "]\\(")
 
 
 def _flat(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
