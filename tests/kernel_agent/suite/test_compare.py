@@ -61,8 +61,7 @@ def test_an_account_says_by_which_test_and_tables_what_changed() -> None:
         ("b", "gained", "failed"),
     ]
     assert list(account(found))[:3] == [
-        "B over A: 2.00x, the geometric mean over 2 problems with the interval of a bootstrap over them: "
-        "within noise",
+        "B over A: 2.00x, the geometric mean over 2 problems with the interval of a bootstrap over them: within noise",
         "kernels gained and lost: 1 and 0, by a sign test p = 1: within noise",
         "kernels faster and slower, their intervals apart: 1 and 0, by a sign test p = 1: within noise",
     ]
