@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kernel_agent.cli import suite_table
 from kernel_agent.cli.flags import Parser, add_settings, chosen_settings, keys_sentence
 from kernel_agent.cli.watched import Watched, say, until_done
 from kernel_agent.errors import BudgetSpent, UsageError, Waiting
@@ -263,5 +264,6 @@ def _display() -> Iterator[Display]:
 ACTIONS: Mapping[str, Action] = {
     "run": Action("play the problems at PATH, or go on with them", _add_run, _run, takes_settings=True),
     "resume": Action("carry on a suite that was stopped", _add_resume, _resume, takes_settings=True),
+    **{name: Action(*row) for name, row in suite_table.ACTIONS.items()},
 }
 """The actions, in the order of the help."""

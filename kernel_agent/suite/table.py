@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from io import StringIO
 from typing import Any
 
@@ -19,6 +19,9 @@ from kernel_agent.suite.types import Row
 
 REASON = 160
 """Characters of a reason in a line."""
+
+INTERVALS = ("speedup", "versus_compile", "reached")
+"""Fields of a row that are intervals."""
 
 NOTES = (
     "fast_p: the share of all problems whose kernel is right and more than p times as fast.",
@@ -145,12 +148,10 @@ def markdown(found: Table) -> str:
 
 def comma_separated(found: Table) -> str:
     """A line for each problem with every field of its row; an interval is three columns."""
-    rows = [_flat(asdict(row)) for row in found.rows]
-    head = dict.fromkeys(name for row in rows for name in row)
     out = StringIO()
-    writer = csv.DictWriter(out, list(head), lineterminator="\n")
+    writer = csv.DictWriter(out, list(_flat(Row("", ""))), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(map(_flat, found.rows))
     return out.getvalue()
 
 
@@ -217,11 +218,14 @@ def _plain(cell: str) -> str:
     return escaped.replace("](", "]\\(")
 
 
-def _flat(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(row: Row) -> dict[str, Any]:
+    """A row's fields; an interval is three of them, which are empty where it is missing."""
     found: dict[str, Any] = {}
-    for name, value in fields.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{name}_")
+    for name in (each.name for each in fields(row)):
+        value = getattr(row, name)
+        if name in INTERVALS:
+            ends = asdict(value) if value else dict.fromkeys(("low", "median", "high"))
+            found |= {f"{name}_{end}": number for end, number in ends.items()}
         else:
-            found[f"{prefix}{name}"] = "; ".join(value) if isinstance(value, tuple | list) else value
+            found[name] = "; ".join(value) if isinstance(value, tuple) else value
     return found
