@@ -137,6 +137,8 @@ def _resume(arguments: argparse.Namespace, watched: Watched) -> int:
     from kernel_agent.suite.store import Store
 
     with Store.open(arguments.directory) as store:
+        if store.load().verdicts:
+            raise UsageError(f"{arguments.directory} has verdicts on kernels made elsewhere: `suite evaluate` goes on.")
         _go_on(store, arguments)
         return _played(store, watched)
 
