@@ -304,7 +304,9 @@ COMMANDS: Commands = {
     "run": Command("find a faster kernel for the module in FILE", flags.add_run, _run, takes_settings=True),
     "resume": Command("carry on a run that was stopped", flags.add_resume, _resume, takes_settings=True),
     "show": Command("the account of a run, finished or not", flags.add_show, _show),
-    "suite": Command("many problems under one budget: run, resume", suite.add, suite.run),
+    "suite": Command(
+        "many problems under one budget: run, resume, table, compare, confirm, export, evaluate", suite.add, suite.run
+    ),
     "evaluate": Command("judge one kernel that is there already", flags.add_evaluate, _evaluate),
     "experience": Command(
         "what earlier runs measured: list, export, import, forget", flags.add_experience, _experience

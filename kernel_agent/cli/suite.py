@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from kernel_agent.cli import suite_table
 from kernel_agent.cli.flags import Parser, add_settings, chosen_settings, keys_sentence
 from kernel_agent.cli.watched import Watched, say, until_done
 from kernel_agent.errors import BudgetSpent, UsageError, Waiting
@@ -136,6 +137,8 @@ def _resume(arguments: argparse.Namespace, watched: Watched) -> int:
     from kernel_agent.suite.store import Store
 
     with Store.open(arguments.directory) as store:
+        if store.load().verdicts:
+            raise UsageError(f"{arguments.directory} has verdicts on kernels made elsewhere: `suite evaluate` goes on.")
         _go_on(store, arguments)
         return _played(store, watched)
 
@@ -263,5 +266,6 @@ def _display() -> Iterator[Display]:
 ACTIONS: Mapping[str, Action] = {
     "run": Action("play the problems at PATH, or go on with them", _add_run, _run, takes_settings=True),
     "resume": Action("carry on a suite that was stopped", _add_resume, _resume, takes_settings=True),
+    **{name: Action(*row) for name, row in suite_table.ACTIONS.items()},
 }
 """The actions, in the order of the help."""

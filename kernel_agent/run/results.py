@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.run import tree
-from kernel_agent.run.types import Interval, Trial
+from kernel_agent.run.types import Description, Interval, Timing, Trial
 
 
 def results(run: tree.Run, directory: Path) -> dict[str, Any]:
@@ -34,6 +34,10 @@ def results(run: tree.Run, directory: Path) -> dict[str, Any]:
         "time_us": time_us,
         "reference_us": times.get("eager"),
         "compile_us": compiled.timing.median_us if compiled else None,
+        "limit_us": run.description.limit_us,
+        "reached": run.description.reached(time_us),
+        "reached_interval": _ends(reached(run.description, evaluation.timing)),
+        "authorship": evaluation.provenance.get("label") if idea else None,
         "gbps": run.description.bytes / time_us / 1e3,
         "tflops": run.description.flops / time_us / 1e6,
         "run_directory": str(directory),
@@ -42,6 +46,7 @@ def results(run: tree.Run, directory: Path) -> dict[str, Any]:
         "copy_gbps": run.description.device.copy_gbps,
         "rounds": max((i.round for i in run.ideas.values()), default=0),
         "trials": len(run.trials) - 1,
+        "evaluations": len(run.evaluations) + len(run.confirmations),
         "unwritten": [
             {"idea": run.ideas[one.idea].title, "attempt": one.attempt, "step": one.step, "reason": one.reason}
             for one in run.unwritten.values()
@@ -49,6 +54,15 @@ def results(run: tree.Run, directory: Path) -> dict[str, Any]:
         "lineage": _titles(run, winner),
         "ranking": [_row(run, place, trial) for place, trial in enumerate(tree.ranking(run), 1)],
     }
+
+
+def reached(description: Description, timing: Timing) -> Interval | None:
+    """The share of the limit that a measured time reaches, with the ends of its interval; None without a limit."""
+    share = description.reached(timing.median_us)
+    if share is None:
+        return None
+    whole = share * timing.median_us
+    return Interval(whole / timing.high_us, share, whole / timing.low_us)
 
 
 def _row(run: tree.Run, rank: int, trial: Trial) -> dict[str, Any]:

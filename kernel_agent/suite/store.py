@@ -10,14 +10,14 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from kernel_agent.errors import KernelAgentError, Unavailable, UsageError
 from kernel_agent.run.rows import reader, text_of
 from kernel_agent.suite.plan import Grant, Plan
-from kernel_agent.suite.types import Outcome, State, SuiteProblem
+from kernel_agent.suite.types import Confirmed, Outcome, State, SuiteProblem, Verdict
 
 FORMAT = "1"
 """Changes when an older suite could no longer be read."""
@@ -25,8 +25,14 @@ FORMAT = "1"
 FILE = "suite.sqlite"
 LOGS = "logs"
 
-Record = SuiteProblem | Outcome | Grant
-KINDS: Mapping[str, type[Record]] = {"problem": SuiteProblem, "outcome": Outcome, "grant": Grant}
+Record = SuiteProblem | Outcome | Grant | Verdict | Confirmed
+KINDS: Mapping[str, type[Record]] = {
+    "problem": SuiteProblem,
+    "outcome": Outcome,
+    "grant": Grant,
+    "verdict": Verdict,
+    "confirmed": Confirmed,
+}
 
 SCHEMA = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -40,7 +46,8 @@ class Suite:
     """What is recorded of a suite, in the order of its problems.
 
     `outcomes` has the last word on each problem, `grants` all of them in order; `seconds` is how long its sessions
-    have lasted, to a few seconds where one was killed.
+    have lasted, to a few seconds where one was killed. `verdicts` and `confirmed` have the last word of the judge on
+    each kernel made elsewhere, and on each delivered file.
     """
 
     directory: Path
@@ -49,6 +56,8 @@ class Suite:
     outcomes: Mapping[str, Outcome]
     grants: tuple[Grant, ...]
     seconds: float = 0.0
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    confirmed: Mapping[str, Confirmed] = field(default_factory=dict)
 
     def outcome(self, problem: SuiteProblem) -> Outcome:
         """What became of a problem so far; waiting where nothing is recorded."""
@@ -241,4 +250,6 @@ def _suite(rows: sqlite3.Connection, directory: Path) -> Suite:
         {record.problem: record for record in records if isinstance(record, Outcome)},
         tuple(record for record in records if isinstance(record, Grant)),
         float(meta.get("seconds", "0")),
+        {record.problem: record for record in records if isinstance(record, Verdict)},
+        {record.problem: record for record in records if isinstance(record, Confirmed)},
     )

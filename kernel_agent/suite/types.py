@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernel_agent.errors import UsageError
 from kernel_agent.problem.from_source import Shapes
-from kernel_agent.run.types import Interval
+from kernel_agent.run.types import Description, Evaluation, Interval
 
 PROBLEMS = "problems"
 """The folder of a suite that holds a run directory for each problem, by the problem's id."""
@@ -58,12 +58,37 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judge's word on a kernel made elsewhere: in fresh processes, against eager PyTorch and the fastest mode of
+    torch.compile. `file` is where it lay, `source_id` the digest of its text; `description` is without the graph."""
+
+    problem: str
+    file: str
+    source_id: str
+    target: str
+    description: Description
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A delivered file judged once more; `why_not` says why its kernel did not hold, and is empty where it did."""
+
+    problem: str
+    source_id: str
+    why_not: str
+    evaluation: Evaluation | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """A problem's line of the table. Times are microseconds, speed-ups paired ratios with 95 % intervals.
 
     `status` is `improved`, `no_improvement`, `failed`, `not_covered`, `running` or `waiting`; `speedup` is against
     eager PyTorch, `versus_compile` against the fastest mode of torch.compile (`compile_mode`), which took `compile_us`;
-    `held` is whether `suite confirm` found the kernel right and faster again.
+    `held` is whether `suite confirm` found the kernel right and faster again, and `why_not_held` why it did not.
+    `correct` is whether there is a kernel, and no original in its place, that the judge found right; `reached` is the
+    share of the limit.
     """
 
     problem: str
@@ -85,6 +110,10 @@ class Row:
     device: str | None = None
     held: bool | None = None
     notes: tuple[str, ...] = field(default=())
+    correct: bool = False
+    reached: Interval | None = None
+    target: str | None = None
+    why_not_held: str | None = None
 
 
 def unique(problems: tuple[SuiteProblem, ...]) -> tuple[SuiteProblem, ...]:
