@@ -116,7 +116,20 @@ class Settings(ProviderKeys):
         description="Command that starts the measuring server, or the http(s) address of one that runs; "
         "a command that begins with `python` runs in this interpreter.",
     )
-    ncu_server_token: SecretStr | None = _key("NCU_SERVER_TOKEN", "Token of a measuring server at an http(s) address.")
+    ncu_server_token: SecretStr | None = _key(
+        "NCU_SERVER_TOKEN",
+        "Token of a measuring server at an http(s) address; of several, one for all or one for each in their order, "
+        "apart by commas.",
+    )
+    pool: str = Field(
+        default="local",
+        min_length=1,
+        description="Which servers measure: `local` (`mcp_server_path`, once for each visible GPU), http(s) addresses "
+        "apart by commas, `ray` (one on each GPU of a Ray that is started here, or at RAY_ADDRESS), or `ray:ADDRESS`.",
+    )
+    gpus: int | None = Field(
+        default=None, ge=1, le=1024, description="Most GPUs of a `local` or `ray` pool that are used; unset, all."
+    )
     branching_factor: int = Field(default=8, ge=1, le=256, description="Ideas a round, shared over the parents.")
     num_rounds: int = Field(default=3, ge=1, le=100, description="Rounds of ideas.")
     selection_percentage: float = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from pydantic import SecretStr
 
@@ -20,7 +20,8 @@ from kernel_agent.bench.answers import (
 )
 from kernel_agent.bench.connection import Connection
 from kernel_agent.bench.environment import Environment
-from kernel_agent.errors import Unavailable, Unprofiled
+from kernel_agent.bench.transport import Endpoint
+from kernel_agent.errors import Unavailable, Unprofiled, UsageError
 from kernel_agent.interfaces import OnNotice, OnProgress, ignore
 from kernel_agent.run.types import Baseline, Description, Device, Evaluation, ModuleCheck, Problem, Profile
 
@@ -30,6 +31,33 @@ BASELINES_S = 1800.0
 """Seconds that the server has to time modes of torch.compile; waits for the device are in it."""
 PROFILED_AT_ONCE, PROFILE_S = 8, 300.0
 """Candidates that one call may hold, and seconds that the server has for a run of its profiler."""
+
+
+class Line(Protocol):
+    """A way to call a server's tools, however far it is; open between `__aenter__` and `__aexit__`. See Connection."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no server will answer any more."""
+
+    async def call(
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        on_progress: OnProgress = ignore,
+        patience_s: float | None = None,
+        whole: bool = False,
+    ) -> dict[str, Any]:
+        """A tool's structured answer."""
+
+    async def resource(self, uri: str | None) -> Any:
+        """The JSON of a resource; None where there is none."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None: ...
 
 
 class BenchClient:
@@ -46,8 +74,15 @@ class BenchClient:
         on_notice: OnNotice = ignore,
         token: SecretStr | None = None,
     ) -> None:
-        self._server = Connection(path, directory, timeout_s, on_notice, token)
+        self._server: Line = Connection(Endpoint(path, token), directory, timeout_s, on_notice)
         self._timeout_s = timeout_s
+
+    @classmethod
+    def over(cls, line: Line, timeout_s: float = 120.0) -> Self:
+        """The server that a line leads to."""
+        client = cls.__new__(cls)
+        client._server, client._timeout_s = line, timeout_s
+        return client
 
     async def __aenter__(self) -> Self:
         await self._server.__aenter__()
@@ -58,14 +93,26 @@ class BenchClient:
     ) -> None:
         await self._server.__aexit__(kind, error, at)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether no server will answer any more."""
+        return self._server.is_lost
+
     async def environment(self, probe_counters: bool = False) -> Environment:
         """What the server's machine can do; `probe_counters` also profiles a tiny kernel, which takes some seconds."""
         asked = {"probe_counters": True} if probe_counters else {}
         return parse(Environment, await self._server.call("check_environment", asked))
 
+    async def machine(self) -> Environment:
+        """The targets and GPUs of the server's machine alone, which takes no second."""
+        try:
+            return parse(Environment, await self._server.call("check_environment", {"brief": True}))
+        except UsageError:  # a server of before
+            return await self.environment()
+
     async def available(self) -> frozenset[str]:
         """The targets that the server can judge for."""
-        return frozenset(target.name for target in (await self.environment()).targets if target.available)
+        return frozenset((await self.machine()).cards)
 
     def like(self, device: Device) -> Self:
         """The one server: what it measured in a run's earlier session, it measured where it stood then."""

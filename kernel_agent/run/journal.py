@@ -30,10 +30,16 @@ FILE = "journal.sqlite"
 LOG = "server.log"
 """What the measuring server says on stderr, beside the journal."""
 
+
+def log_of(number: int) -> str:
+    """The same of a pool's server of this number, from 0."""
+    return f"server-{number + 1}.log" if number else LOG
+
+
 MANUAL = "manual"
 """The folder of prompts and replies where a person is the model."""
 
-OURS = (FILE, f"{FILE}-wal", f"{FILE}-shm", f"{FILE}-journal", "lock", LOG)
+OURS = (FILE, f"{FILE}-wal", f"{FILE}-shm", f"{FILE}-journal", "lock", *map(log_of, range(16)))
 """The files that stand in a run's directory before anything is recorded there."""
 
 TABLES = {"meta", "records", "calls"}

@@ -297,6 +297,16 @@ class CountersResult(BaseModel):
     fix: str | None
 
 
+class GpuResult(BaseModel):
+    """A GPU that this server sees, the first of which it measures on."""
+
+    index: int = Field(description="its number on the machine")
+    name: str
+    uuid: str
+    memory_bytes: float
+    busy: str | None = Field(description="who else is at work on it, as far as NVML can tell")
+
+
 class EnvironmentResult(BaseModel):
     """What this machine can measure."""
 
@@ -309,3 +319,5 @@ class EnvironmentResult(BaseModel):
     walls: list[WallResult] = []
     places: list[PlaceResult] = []
     counters: CountersResult | None = Field(default=None, description="only where `probe_counters` asked for it")
+    host: str = Field(default="", description="the machine's name")
+    gpus: list[GpuResult] = Field(default=[], description="the GPUs that CUDA_VISIBLE_DEVICES leaves, by NVML")
