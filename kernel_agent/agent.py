@@ -18,11 +18,12 @@ from kernel_agent.problem.from_python import source_of
 from kernel_agent.problem.from_source import InitInputs, Shapes, load_problem
 from kernel_agent.prompts.advice import rules
 from kernel_agent.proposers.seeded import Seeded
+from kernel_agent.run.devices import DeviceLog
 from kernel_agent.run.events import Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.run.journal import Journal
 from kernel_agent.run.results import results
 from kernel_agent.run.spending import budget_of, spent
-from kernel_agent.run.types import Description, Problem
+from kernel_agent.run.types import Description, DeviceTime, Problem
 from kernel_agent.settings import Settings, load_settings, provider_of, resumed_settings
 from kernel_agent.targets import USUAL
 
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunParts:
-    """What one run has open: its model (None where templates propose), who measures, and its own budget."""
+    """What one run has open: its model (None where templates propose), who measures, and its own budget; `before` is
+    what the pool's devices had done when it came."""
 
     model: Model | None
     pool: Pool
     budget: Budget
+    before: tuple[DeviceTime, ...] = ()
 
 
 class KernelAgent:
@@ -169,7 +172,7 @@ class KernelAgent:
             pool = self._pool
             if pool is None:
                 pool = await stack.enter_async_context(open_pool(settings, journal.directory, self._notice))
-            yield RunParts(model, pool, budget)
+            yield RunParts(model, pool, budget, pool.devices())
 
     async def _run(self, journal: Journal, settings: Settings, parts: RunParts) -> tuple[str, dict[str, Any]]:
         from kernel_agent.knowledge.library import open_library
@@ -200,9 +203,13 @@ class KernelAgent:
             self._observe(started)
             seeded = isinstance(proposer, Seeded)
             bench = parts.pool.like(run.description.device)
-            search = Search(run, journal, proposer, bench, library, self._observe, parts.budget, seeded)
+            log = DeviceLog(run, journal, parts.pool.devices, self._observe, parts.before)
+            search = Search(run, journal, proposer, bench, library, self._observe, parts.budget, seeded, log.record)
             async with remembered(run, journal, settings, provider, library.library, self._notice):
-                await search.play()
+                try:
+                    await search.play()
+                finally:
+                    log.record()
                 found = results(run, journal.directory) | {
                     "retrieval": library.mode,
                     "stopped": search.stopped,

@@ -11,6 +11,7 @@ from kernel_agent.run.types import (
     Baseline,
     Description,
     Device,
+    DeviceTime,
     Evaluation,
     Idea,
     ModuleCheck,
@@ -23,10 +24,15 @@ from rag import Answer, Situation
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a measurement is at, in the server's words; `ahead` is how many are before it while it waits its turn."""
+    """What a measurement is at, in the server's words; `ahead` is how many are before it while it waits its turn.
+
+    `at` is the same as data: `device` (it has that to itself), `building`, `waiting`, `preparing`; None where that is
+    not told.
+    """
 
     message: str
     ahead: int | None = None
+    at: str | None = None
 
 
 OnProgress = Callable[[Stage], None]
@@ -101,6 +107,9 @@ class Pool(Bench, Protocol):
 
         Raises Unavailable where it has none.
         """
+
+    def devices(self) -> tuple[DeviceTime, ...]:
+        """What each of its devices did since it was opened."""
 
 
 class Library(Protocol):

@@ -262,6 +262,12 @@ def is_key(name: str) -> bool:
     return field is not None and SecretStr in get_args(field.annotation)
 
 
+def secret_variables() -> frozenset[str]:
+    """The environment variables that hold a secret of ours."""
+    ours = (choice for name in Settings.model_fields if is_key(name) for choice in _choices(name))
+    return frozenset([*ours, *(name for name in OTHERS if name.endswith(("KEY", "TOKEN")))])
+
+
 def variable_of(name: str) -> str:
     """The environment variable that a setting is documented under."""
     alias = Settings.model_fields[name].validation_alias

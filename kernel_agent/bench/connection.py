@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 START_S = 120.0
 """Seconds a server may take to answer for the first time."""
 
-AHEAD, WHOLE = "ncu-server/ahead", "ncu-server/whole"
-"""Where in `_meta` a notification says how many are ahead of a call, and a call that nothing of a report be cut."""
+AHEAD, AT, WHOLE = "ncu-server/ahead", "ncu-server/stage", "ncu-server/whole"
+"""Where in `_meta` a notification says how many are ahead of a call and what it is at, and a call that nothing of a
+report be cut."""
 
 REFUSAL = re.compile(r"(?:Error executing tool \w+: )?([A-Z_]+): (.+)", re.DOTALL)
 REFUSALS: dict[str, type[KernelAgentError]] = {
@@ -153,8 +154,10 @@ class Connection:
         """Tell whoever made a call how it gets on. The SDK's own callback for progress leaves out what `_meta` says."""
         if not isinstance(message, ProgressNotification) or not message.params.message:
             return
-        ahead = (message.params.meta or {}).get(AHEAD)
-        stage = Stage(message.params.message, ahead if isinstance(ahead, int) else None)
+        meta = message.params.meta or {}
+        ahead, at = meta.get(AHEAD), meta.get(AT)
+        words = message.params.message
+        stage = Stage(words, ahead if isinstance(ahead, int) else None, at if isinstance(at, str) else None)
         self._listeners.get(message.params.progress_token, ignore)(stage)
 
     def _lost(self, line: asyncio.Future[Client], what: str) -> None:
@@ -203,6 +206,7 @@ class Connection:
         self._line.exception()  # known: nobody may be waiting for it
 
     async def _close(self) -> None:
+        self._restarts = 0  # whoever still calls is not worth another server
         if self._line.done():
             self._hang_up.set()
         else:

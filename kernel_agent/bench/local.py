@@ -11,11 +11,12 @@ from kernel_agent.bench.client import BenchClient
 from kernel_agent.bench.connection import Connection
 from kernel_agent.bench.environment import Gpu
 from kernel_agent.bench.member import Member
+from kernel_agent.bench.occupancy import Occupancy
 from kernel_agent.bench.servers import ServerPool
 from kernel_agent.bench.transport import Endpoint
 from kernel_agent.errors import UsageError
 from kernel_agent.interfaces import OnNotice, Pool, ignore
-from kernel_agent.run.journal import log_of
+from kernel_agent.run.journal import LOG
 from kernel_agent.settings import Settings
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -44,17 +45,24 @@ async def local_pool(settings: Settings, directory: Path, on_notice: OnNotice) -
 
 
 def _start(
-    settings: Settings, directory: Path, number: int, gpu: Gpu | None, on_notice: OnNotice, restarts: int
+    settings: Settings,
+    directory: Path,
+    number: int,
+    gpu: Gpu | None,
+    on_notice: OnNotice,
+    restarts: int,
+    occupancy: Occupancy | None = None,
 ) -> BenchClient:
     around = {VISIBLE: gpu.uuid or str(gpu.index)} if gpu else {}
-    endpoint = Endpoint(settings.mcp_server_path, None, around, log_of(number))
+    log = f"server-{number + 1}.log" if number else LOG
+    endpoint = Endpoint(settings.mcp_server_path, None, around, log)
     line = Connection(endpoint, directory, settings.evaluation_timeout_s, on_notice, restarts)
-    return BenchClient.over(line, settings.evaluation_timeout_s)
+    return BenchClient.over(line, settings.evaluation_timeout_s, occupancy)
 
 
 def _members(
     gpus: Sequence[Gpu],
-    start: Callable[[int, Gpu | None, OnNotice, int], BenchClient],
+    start: Callable[..., BenchClient],
     on_notice: OnNotice,
     on_change: Callable[[], None],
 ) -> Iterable[Member]:

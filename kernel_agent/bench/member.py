@@ -9,6 +9,7 @@ from typing import Protocol
 
 from kernel_agent.bench.client import BenchClient
 from kernel_agent.bench.environment import Environment
+from kernel_agent.bench.occupancy import Occupancy
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.interfaces import OnNotice
 
@@ -19,7 +20,7 @@ FIRST_S, LONGEST_S = 1.0, 60.0
 class Connect(Protocol):
     """Makes a client that is not open yet; once it is lost, it stays so."""
 
-    def __call__(self) -> BenchClient: ...
+    def __call__(self, occupancy: Occupancy) -> BenchClient: ...
 
 
 class Member:
@@ -35,16 +36,20 @@ class Member:
         self.in_flight = 0
         self.problems: set[str] = set()
         self.why = ""
+        self.occupancy = Occupancy()
         self._connect, self._notice, self._changed = connect, on_notice, on_change
         self._returning: asyncio.Task[None] | None = None
         self._pause_s = 0.0
 
     async def open(self) -> None:
         """Raises KernelAgentError where the server does not answer."""
-        client = self._connect()
+        client = self._connect(self.occupancy)
         await client.__aenter__()
         try:
-            self.environment = await client.machine()
+            self.environment = found = await client.machine()
+            gpu = found.gpus[0] if found.gpus else None
+            card = gpu.name if gpu else next(iter(found.cards.values()), "")
+            self.occupancy.seen_on({"device": card, "uuid": gpu.uuid if gpu else None, "host": found.host})
         except BaseException:
             await client.__aexit__(None, None, None)
             raise
@@ -56,9 +61,9 @@ class Member:
         if self._returning:
             self._returning.cancel()
             await asyncio.wait({self._returning})
-        if self.client:
-            await self.client.__aexit__(None, None, None)
-            self.client = None
+        if (client := self.client) is not None:
+            self.client = None  # its calls are not lost: nobody wants them any more
+            await client.__aexit__(None, None, None)
 
     def card(self, target: str) -> str | None:
         """What judges for a target there; None where nothing does, and before the server has answered once."""
@@ -81,6 +86,7 @@ class Member:
         if client is not self.client:
             return
         self.client = None
+        self.occupancy.open(False)
         self.problems.clear()
         self._notice(f"The measuring server {self.name} is lost, its calls go to the others: {why}")
         self.return_later(why, client)

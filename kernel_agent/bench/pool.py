@@ -13,6 +13,7 @@ from kernel_agent.bench.client import BenchClient
 from kernel_agent.bench.connection import Connection
 from kernel_agent.bench.local import local_pool
 from kernel_agent.bench.member import Member
+from kernel_agent.bench.occupancy import Occupancy
 from kernel_agent.bench.servers import ServerPool
 from kernel_agent.bench.transport import Endpoint, is_address
 from kernel_agent.errors import UsageError, meant
@@ -60,9 +61,9 @@ def _members(
 ) -> Iterable[Member]:
     for endpoint in endpoints:
 
-        def connect(endpoint: Endpoint = endpoint) -> BenchClient:
+        def connect(occupancy: Occupancy, endpoint: Endpoint = endpoint) -> BenchClient:
             line = Connection(endpoint, directory, settings.evaluation_timeout_s, restarts=0)
-            return BenchClient.over(line, settings.evaluation_timeout_s)
+            return BenchClient.over(line, settings.evaluation_timeout_s, occupancy)
 
         yield Member(endpoint.path, connect, on_notice, on_change)
 

@@ -11,7 +11,7 @@ from kernel_agent.bench.client import BenchClient
 from kernel_agent.bench.member import Member
 from kernel_agent.errors import KernelAgentError, ServerError, Unavailable
 from kernel_agent.interfaces import OnNotice, OnProgress, Stage, ignore
-from kernel_agent.run.types import Baseline, Description, Device, Evaluation, ModuleCheck, Problem, Profile
+from kernel_agent.run.types import Baseline, Description, Device, DeviceTime, Evaluation, ModuleCheck, Problem, Profile
 
 T = TypeVar("T")
 Work = Callable[[BenchClient], Awaitable[T]]
@@ -187,6 +187,10 @@ class ServerPool(Servers):
         names = None if baselines is None else list(baselines)
         work: Work[Description] = lambda one: one.describe(problem, on_progress, names)  # noqa: E731
         return (await self._ask(problem, work, on_progress))[0]
+
+    def devices(self) -> tuple[DeviceTime, ...]:
+        """What each of its devices did since it was opened."""
+        return tuple(member.occupancy.read() for member in self._crew.members)
 
     def like(self, device: Device) -> Servers:
         """Those that judge on this device's model. Raises Unavailable where none does."""

@@ -97,11 +97,11 @@ def command(path: str, variables: Mapping[str, str] | None = None) -> StdioServe
             f"The measuring server `{path}` cannot be started: there is no command {program}; correct mcp_server_path."
         )
     passed_on = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
-    around = passed_on | {"PYTHONPATH": _python_path(), **(variables or {})}
+    around = passed_on | {"PYTHONPATH": python_path(), **(variables or {})}
     return StdioServerParameters(command=program, args=arguments, env=around)
 
 
-def _python_path() -> str:
+def python_path() -> str:
     """The packages beside this one, unless the interpreter looks there anyway, and none that hangs on the folder."""
     ours = Path(__file__).resolve().parents[2]
     installed = ours in {Path(place).resolve() for place in (*site.getsitepackages(), site.getusersitepackages())}

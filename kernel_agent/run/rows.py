@@ -16,6 +16,7 @@ from kernel_agent.run import older
 from kernel_agent.run.tree import (
     Confirmation,
     Delivered,
+    DevicesUsed,
     Diagnosis,
     EvaluationRecord,
     Ideas,
@@ -41,6 +42,7 @@ KINDS: Mapping[str, type[Record]] = {
     "recalled": Recalled,
     "baseline": Baseline,
     "asked": ShownBaselines,
+    "devices": DevicesUsed,
 }
 OLDER: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"ideas": older.ideas}
 """What brings a row of an earlier version into today's form, by kind."""
@@ -55,6 +57,8 @@ def row_of(record: Record) -> tuple[str, str, str]:
     match record:
         case Ideas():
             return kind, str(record.round), text_of(record)
+        case DevicesUsed():
+            return kind, str(record.number), text_of(record)
         case Trial() | Unwritten():
             return kind, record.id, text_of(record)
         case Recalled():

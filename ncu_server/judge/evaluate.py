@@ -98,7 +98,7 @@ async def _judge(judging: Judging) -> evaluation.EvaluateResult:
             status=objection.status,
             log=objection.log,
             **_exactness(objection.error),
-            provenance=objection.facts,
+            provenance={**where(judging.device), **objection.facts},
             diagnostics=list(objection.diagnostics),
             stages=stages,
         )
@@ -301,11 +301,17 @@ def _ownership(source: str, built: Build) -> Ownership:
     return Ownership(source, images, tuple(sorted(vendor)), numeric, kernels)
 
 
+def where(device: Device) -> dict[str, str]:
+    """Which device it is, of all that there are."""
+    probe = device.probe
+    return {"device": probe.device, "host": platform.node(), **({"uuid": probe.uuid} if probe.uuid else {})}
+
+
 def provenance(device: Device) -> dict[str, str | float]:
     """What stands behind the numbers."""
     probe = device.probe
     return {
-        "device": probe.device,
+        **where(device),
         "arch": probe.arch,
         "threads": float(probe.threads),
         "torch": version("torch"),

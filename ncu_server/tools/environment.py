@@ -27,7 +27,7 @@ def add(mcp: Surface) -> None:
         brief: Annotated[bool, Field(description="targets and GPUs alone, which takes no second")] = False,
         timeout_s: TimeoutS = 180,
     ) -> evaluation.EnvironmentResult:
-        """What this machine can measure: targets, GPUs, compilers, profilers, versions, and a fix for what is missing."""
+        """What this machine can measure: targets, GPUs, compilers, profilers, and a fix for each thing missing."""
         async with served(ctx, timeout_s) as progress:
             found = await asyncio.to_thread(environment.check, state(ctx).workshop.machine.places, brief)
             if probe_counters:

@@ -162,6 +162,8 @@ class DeviceResult(BaseModel):
 
     target: str
     name: str
+    uuid: str | None = Field(default=None, description="which of its kind, where there may be several")
+    host: str = Field(default="", description="the machine's name")
     arch: str
     build_arch: str | None = Field(
         default=None, description="what CUDA kernels are built for, such as 9.0a; builds elsewhere have to ask for it"

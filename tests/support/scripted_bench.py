@@ -137,7 +137,13 @@ def verdict(source: str, baselines: list[str]) -> dict[str, Any]:
 def gpus(count: int, busy: int) -> list[dict[str, Any]]:
     """As the server tells of them."""
     told = [
-        {"index": n, "name": "scripted", "uuid": f"GPU-{n}", "memory_bytes": 1e9, "busy": "in use" if n < busy else None}
+        {
+            "index": n,
+            "name": "scripted",
+            "uuid": f"GPU-{n}",
+            "memory_bytes": 1e9,
+            "busy": "in use" if n < busy else None,
+        }
         for n in range(count)
     ]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -245,7 +251,8 @@ def serve(args: argparse.Namespace) -> MCPServer:
         counted = itertools.count()
 
         async def progress(message: str, *, ahead: int | None = None) -> None:
-            await report(context, next(counted), message, ahead)
+            at = "waiting" if ahead is not None else "device" if message == "timing" else "building"
+            await report(context, next(counted), message, ahead, at)  # type: ignore[arg-type]
 
         await progress("building")
         async with device.alone(progress):
