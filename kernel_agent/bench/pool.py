@@ -35,10 +35,17 @@ def open_pool(settings: Settings, directory: Path, on_notice: OnNotice) -> Abstr
         from kernel_agent.bench.ray_pool import ray_pool
 
         return ray_pool(settings, address or None, on_notice)
-    endpoints = _endpoints(settings)
-    if len(endpoints) == 1:
-        return _one(endpoints[0], settings, directory, on_notice)
-    return ServerPool(partial(_members, endpoints, settings, directory, on_notice), on_notice)
+    there = _addresses(settings)
+    if len(there) == 1:
+        return _one(there[0], settings, directory, on_notice)
+    return ServerPool(partial(_members, there, settings, directory, on_notice), on_notice)
+
+
+def endpoints(settings: Settings) -> list[Endpoint]:
+    """Where the servers are that the settings name; of `local` and `ray`, what starts one. Raises UsageError."""
+    if settings.pool.partition(":")[0] in (LOCAL, RAY):
+        return [Endpoint(settings.mcp_server_path, settings.ncu_server_token)]
+    return _addresses(settings)
 
 
 def _local(settings: Settings, directory: Path, on_notice: OnNotice) -> AbstractAsyncContextManager[Pool]:
@@ -53,13 +60,13 @@ def _one(endpoint: Endpoint, settings: Settings, directory: Path, on_notice: OnN
 
 
 def _members(
-    endpoints: Sequence[Endpoint],
+    there: Sequence[Endpoint],
     settings: Settings,
     directory: Path,
     on_notice: OnNotice,
     on_change: Callable[[], None],
 ) -> Iterable[Member]:
-    for endpoint in endpoints:
+    for endpoint in there:
 
         def connect(occupancy: Occupancy, endpoint: Endpoint = endpoint) -> BenchClient:
             line = Connection(endpoint, directory, settings.evaluation_timeout_s, restarts=0)
@@ -68,7 +75,7 @@ def _members(
         yield Member(endpoint.path, connect, on_notice, on_change)
 
 
-def _endpoints(settings: Settings) -> list[Endpoint]:
+def _addresses(settings: Settings) -> list[Endpoint]:
     """The addresses with their tokens. Raises UsageError where there is something else among them, or a number of
     tokens that does not fit."""
     addresses = [part.strip() for part in settings.pool.split(",") if part.strip()]

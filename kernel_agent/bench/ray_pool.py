@@ -29,8 +29,8 @@ from kernel_agent.interfaces import OnNotice, OnProgress, Pool, Stage, ignore
 from kernel_agent.settings import Settings, secret_variables
 
 ADDRESS = "RAY_ADDRESS"
-CLOSE_S = 10.0
-"""Seconds that an actor has to end its server."""
+CLOSE_S, BEYOND_S = 10.0, 120.0
+"""Seconds that an actor has to end its server, and beyond what its server gives a call."""
 SECRET = re.compile(r".*(KEY|TOKEN|SECRET|PASSWORD).*", re.IGNORECASE)
 """Variables that a Ray that is started here does not get: it hands its whole environment on to every worker."""
 
@@ -179,7 +179,7 @@ class RayLine:
         self._in_flight_s += patience
         try:
             with self._watched():
-                async with asyncio.timeout(self._in_flight_s + patience + 120):
+                async with asyncio.timeout(self._in_flight_s + patience + BEYOND_S):
                     stream = self._actor.call.options(num_returns="streaming")
                     async for reference in stream.remote(tool, arguments, patience_s, whole):
                         said = await reference

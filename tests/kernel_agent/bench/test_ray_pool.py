@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kernel_agent.bench import ray_pool
 from kernel_agent.bench.pool import open_pool
 from kernel_agent.errors import ServerError, Unavailable, UsageError
 from kernel_agent.interfaces import Stage
@@ -99,6 +100,26 @@ async def test_a_server_that_dies_in_its_actor_is_started_again_there(tmp_path: 
         with pytest.raises(Unavailable, match="so it was ordered"):
             await pool.evaluate(PROBLEM, "# refuse: NO_DEVICE")
         assert (await pool.evaluate(PROBLEM, "# verdict: wrong")).status is Status.WRONG
+
+
+@needs_ray
+async def test_an_actor_that_gives_no_answer_in_time_is_killed_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_pool, "BEYOND_S", 4.0)
+    notices: list[str] = []
+    gate = tmp_path / "gate"
+    gate.touch()
+
+    def notice(sentence: str) -> None:
+        notices.append(sentence)
+        gate.unlink(missing_ok=True)
+
+    path = settings(tmp_path, "--rendezvous", str(gate), evaluation_timeout_s=8)
+    async with asyncio.timeout(280), open_pool(path, tmp_path, notice) as pool:
+        assert (await pool.evaluate(PROBLEM, "# speed: 2")).speedup == 2
+        await until(lambda: len(notices) == 2, 120)
+    assert "it gave no answer, and was killed" in notices[0] and notices[1].endswith("is back.")
 
 
 @needs_ray
