@@ -192,7 +192,12 @@ async def _run(attempt: Attempt, progress: Progress) -> evaluation.EvaluateResul
         shapes=shapes if len(shapes) > 1 else [],
         limit_us=_mean([shape.limit_us for shape in shapes]),
         limit_rate="; ".join(dict.fromkeys(one.limit.rate for one in raced.runs)),
-        provenance=provenance(attempt.prepared.device) | author.facts() | {"walls": attempt.child.walls},
+        provenance={
+            **provenance(attempt.prepared.device),
+            **raced.facts,
+            **author.facts(),
+            "walls": attempt.child.walls,
+        },
         notes=[*attempt.notes, *raced.notes, *([author.why] if author.label == "unknown" else [])],
         stages=attempt.stages,
     )

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pynvml
@@ -108,6 +109,12 @@ class CudaGauge:
         if self._fault:
             said.append(f"clocks and other users of the GPU were not watched: NVML says {self._fault}")
         return said
+
+    def facts(self) -> dict[str, float]:
+        """The SM clock in MHz: its median, its lowest."""
+        if not self._clocks:
+            return {}
+        return {"sm_clock_mhz": float(median(self._clocks)), "lowest_sm_clock_mhz": float(min(self._clocks))}
 
 
 def _strangers(handle: Any) -> set[int]:

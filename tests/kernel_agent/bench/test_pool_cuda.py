@@ -23,7 +23,7 @@ def variants(count: int) -> list[str]:
 
 
 @pytest.mark.gpu
-async def test_later_candidates_are_built_by_the_time_that_the_first_leaves_the_device(tmp_path: Path) -> None:
+async def test_later_candidates_are_built_while_the_first_has_the_device(tmp_path: Path) -> None:
     seen: list[tuple[int, str | None]] = []
 
     def hear(number: int, stage: Stage) -> None:
