@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +161,7 @@ class KernelAgent:
     @asynccontextmanager
     async def _opened(self, journal: Journal, settings: Settings) -> AsyncIterator[RunParts]:
         from kernel_agent.bench.pool import open_pool
+        from kernel_agent.interfaces import devices_of
 
         budget = budget_of(journal, settings)
         async with AsyncExitStack() as stack:
@@ -172,9 +174,10 @@ class KernelAgent:
             pool = self._pool
             if pool is None:
                 pool = await stack.enter_async_context(open_pool(settings, journal.directory, self._notice))
-            yield RunParts(model, pool, budget, pool.devices())
+            yield RunParts(model, pool, budget, devices_of(pool))
 
     async def _run(self, journal: Journal, settings: Settings, parts: RunParts) -> tuple[str, dict[str, Any]]:
+        from kernel_agent.interfaces import devices_of
         from kernel_agent.knowledge.library import open_library
         from kernel_agent.knowledge.lifecycle import remembered
         from kernel_agent.search.loop import Search
@@ -203,7 +206,7 @@ class KernelAgent:
             self._observe(started)
             seeded = isinstance(proposer, Seeded)
             bench = parts.pool.like(run.description.device)
-            log = DeviceLog(run, journal, parts.pool.devices, self._observe, parts.before)
+            log = DeviceLog(run, journal, partial(devices_of, parts.pool), self._observe, parts.before)
             search = Search(run, journal, proposer, bench, library, self._observe, parts.budget, seeded, log.record)
             async with remembered(run, journal, settings, provider, library.library, self._notice):
                 try:

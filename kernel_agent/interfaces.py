@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from kernel_agent.run.brief import Brief
 from kernel_agent.run.types import (
@@ -108,8 +108,18 @@ class Pool(Bench, Protocol):
         Raises Unavailable where it has none.
         """
 
+
+@runtime_checkable
+class TellsDevices(Protocol):
+    """A pool that knows what its devices do all the time."""
+
     def devices(self) -> tuple[DeviceTime, ...]:
-        """What each of its devices did since it was opened."""
+        """What each did since the pool was opened."""
+
+
+def devices_of(pool: Pool) -> tuple[DeviceTime, ...]:
+    """What each of a pool's devices did since it was opened; nothing where it does not tell."""
+    return pool.devices() if isinstance(pool, TellsDevices) else ()
 
 
 class Library(Protocol):

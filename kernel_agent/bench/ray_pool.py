@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
+import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -29,6 +32,8 @@ from kernel_agent.interfaces import OnNotice, OnProgress, Pool, Stage, ignore
 from kernel_agent.settings import Settings, secret_variables
 
 ADDRESS = "RAY_ADDRESS"
+REACH_S = 10.0
+"""Seconds to reach an address."""
 CLOSE_S, BEYOND_S = 10.0, 120.0
 """Seconds that an actor has to end its server, and beyond what its server gives a call."""
 SECRET = re.compile(r".*(KEY|TOKEN|SECRET|PASSWORD).*", re.IGNORECASE)
@@ -72,7 +77,9 @@ def _reached(settings: Settings, address: str | None) -> Iterator[None]:
     if not address and settings.gpus is not None:
         how["num_gpus"] = settings.gpus
     try:
-        with _cleaned():
+        if address:
+            _require_listener(address)
+        with _cleaned(), _signals_kept():
             ray.init(log_to_driver=False, logging_level="ERROR", **how)
     except (OSError, RuntimeError, ValueError) as fault:  # ConnectionError is an OSError
         first = next(iter(str(fault).strip().splitlines()), type(fault).__name__)
@@ -82,6 +89,26 @@ def _reached(settings: Settings, address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _require_listener(address: str) -> None:
+    """Raises OSError where nobody listens at an address, which Ray itself tries for minutes."""
+    if found := re.fullmatch(r"(?:ray://)?\[?([^/\]]+)\]?:(\d+)", address):
+        socket.create_connection((found[1], int(found[2])), REACH_S).close()
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Ray puts a handler of its own in the place of whoever stops a run in order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
