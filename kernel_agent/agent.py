@@ -50,8 +50,8 @@ class KernelAgent:
 
     An argument left None takes its value from the environment or `.env`, else the default of the setting of its name
     (branching_factor 8, num_rounds 3, selection_percentage 0.25, implementations_per_idea 2); any other setting may
-    be given by name too. `observe` is called with every event. `pool` measures, where one is open already; else each
-    run opens what its settings say. Raises UsageError for a setting that cannot be used.
+    be given by name too. `observe` is called with every event. `pool` is the setting of that name, or one that is open
+    already; else each run opens what its settings say. Raises UsageError for a setting that cannot be used.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class KernelAgent:
         target: str | None = None,
         *,
         observe: Observer = silent,
-        pool: Pool | None = None,
+        pool: Pool | str | None = None,
         **settings: Any,
     ) -> None:
         named = {
@@ -78,12 +78,13 @@ class KernelAgent:
             "implementations_per_idea": implementations_per_idea,
             "model_name": model_name,
             "target": target,
+            "pool": pool if isinstance(pool, str) else None,
         }
         self._given = {name: value for name, value in (named | settings).items() if value is not None}
         self.settings = load_settings(**self._given)
         rules(self.settings.prompt_rules)
         self._observe = observe
-        self._pool = pool
+        self._pool = None if isinstance(pool, str) else pool
 
     async def generate_kernel(
         self,

@@ -14,17 +14,20 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from kernel_agent import KernelAgent
 from kernel_agent.bench.client import BenchClient
 from kernel_agent.bench.member import Member
 from kernel_agent.bench.pool import open_pool
 from kernel_agent.bench.servers import MOST, ServerPool
 from kernel_agent.errors import KernelAgentError, ServerError, Unavailable, UsageError
 from kernel_agent.interfaces import Pool, Stage
+from kernel_agent.run.events import Event, TrialJudged
+from kernel_agent.run.journal import read
 from kernel_agent.run.types import Problem, Status
 from kernel_agent.settings import Settings, load_settings
 from tests.support.http_benches import HttpBench, free_port, http_benches
 from tests.support.http_server import served, until
-from tests.support.scripted_run import BENCH, DESCRIPTION, PROBLEM
+from tests.support.scripted_run import BENCH, DESCRIPTION, MODEL, PROBLEM
 
 OTHER = Problem("other", PROBLEM.source, "cpu")
 
@@ -290,3 +293,31 @@ async def test_a_pool_that_is_left_while_calls_are_under_way_ends_its_servers(tm
         with pytest.raises(ServerError):
             await one
     assert not lost
+
+
+async def test_a_run_goes_on_while_one_of_two_servers_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with http_benches(tmp_path, ("--delay", "0.02"), ("--delay", "0.02")) as (a, b):
+
+        def observe(event: Event) -> None:
+            if isinstance(event, TrialJudged) and entries(a.log):
+                a.kill()
+
+        agent = KernelAgent(
+            pool=f"{a.url},{b.url}",
+            target="cpu",
+            provider="templates",
+            num_rounds=2,
+            retrieval="lexical",
+            runs_dir=tmp_path / "runs",
+            observe=observe,
+        )
+        _, results = await agent.generate_kernel(MODEL, name="relu")
+        assert a.process is None and entries(b.log)
+    run = read(Path(results["run_directory"]))
+    assert results["status"] == "improved" and len(run.evaluations) == len(
+        {trial.source_id for trial in run.trials.values() if trial.idea}
+    )
+    assert [device["card"] for device in results["devices"]] == ["scripted"]
