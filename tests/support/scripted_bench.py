@@ -147,7 +147,9 @@ def gpus(count: int, busy: int) -> list[dict[str, Any]]:
         for n in range(count)
     ]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return told if visible is None else [gpu for gpu in told if gpu["uuid"] in visible.split(",")]
+    return (
+        told if visible is None else [gpu for gpu in told if {gpu["uuid"], str(gpu["index"])} & {*visible.split(",")}]
+    )
 
 
 def serve(args: argparse.Namespace) -> MCPServer:
