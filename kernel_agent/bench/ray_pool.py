@@ -36,8 +36,9 @@ REACH_S = 10.0
 """Seconds to reach an address."""
 CLOSE_S, BEYOND_S = 10.0, 120.0
 """Seconds that an actor has to end its server, and beyond what its server gives a call."""
-SECRET = re.compile(r".*(KEY|TOKEN|SECRET|PASSWORD).*", re.IGNORECASE)
-"""Variables that a Ray that is started here does not get: it hands its whole environment on to every worker."""
+SECRET = re.compile(r"(?!RAY_).*(KEY|TOKEN|SECRET|PASSWORD).*", re.IGNORECASE)
+"""Variables that a Ray that is started here does not get, Ray's own apart: it hands all on to every worker."""
+USAGE = "RAY_USAGE_STATS_ENABLED"
 
 
 def ray_pool(settings: Settings, address: str | None, on_notice: OnNotice) -> AbstractAsyncContextManager[Pool]:
@@ -115,6 +116,7 @@ def _signals_kept() -> Iterator[None]:
 def _cleaned() -> Iterator[None]:
     """This process's environment without secrets."""
     held = {name: os.environ.pop(name) for name in list(os.environ) if _is_secret(name)}
+    os.environ.setdefault(USAGE, "0")  # nobody has agreed to reports on their use
     try:
         yield
     finally:
