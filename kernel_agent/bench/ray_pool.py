@@ -38,7 +38,7 @@ CLOSE_S, BEYOND_S = 10.0, 120.0
 """Seconds that an actor has to end its server, and beyond what its server gives a call."""
 SECRET = re.compile(r"(?!RAY_).*(KEY|TOKEN|SECRET|PASSWORD).*", re.IGNORECASE)
 """Variables that a Ray that is started here does not get, Ray's own apart: it hands all on to every worker."""
-USAGE = "RAY_USAGE_STATS_ENABLED"
+USAGE, MODE = "RAY_USAGE_STATS_ENABLED", "RAY_AUTH_MODE"
 
 
 def ray_pool(settings: Settings, address: str | None, on_notice: OnNotice) -> AbstractAsyncContextManager[Pool]:
@@ -85,7 +85,8 @@ def _reached(settings: Settings, address: str | None) -> Iterator[None]:
     except (OSError, RuntimeError, ValueError) as fault:  # ConnectionError is an OSError
         first = next(iter(str(fault).strip().splitlines()), type(fault).__name__)
         where = f"at {address} cannot be reached" if address else "cannot be started"
-        raise ServerError(f"Ray {where}: {first}") from None
+        token = "; where it wants a token, set RAY_AUTH_MODE=token" if address and not os.environ.get(MODE) else ""
+        raise ServerError(f"Ray {where}: {first.rstrip('.')}{token}.") from None
     try:
         yield
     finally:
