@@ -54,7 +54,7 @@ async def evaluate(workshop: Workshop, request: EvaluateRequest, progress: Progr
         raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}", f"there are: {', '.join(BASELINES)}")
     judging = Judging(workshop, workshop.machine.device(request.target), request, progress)
     if fault := await asyncio.to_thread(unbuildable, request.candidate):
-        return evaluation.EvaluateResult(status=fault.status, log=fault.log)
+        return evaluation.EvaluateResult(status=fault.status, log=fault.log, provenance={**where(judging.device)})
     await workshop.machine.require_room()
     try:
         result = await patiently(lambda: _judged(judging))
