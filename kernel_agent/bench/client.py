@@ -142,7 +142,7 @@ class BenchClient:
         answer = await self._call("describe_problem", arguments, on_progress, patience_s=300)
         found = parse(DescribeAnswer, answer)
         device = found.device
-        self.occupancy.seen_on({"device": device.name, "uuid": device.uuid, "host": device.host})
+        self.occupancy.seen_on(device.name, device.uuid, device.host)
         return found.description(
             await self._server.resource(found.graph_uri), await self._server.resource(found.contract_uri)
         )
@@ -208,7 +208,6 @@ class BenchClient:
     ) -> Evaluation:
         answer = await self._answer(problem, source, on_progress, baselines=baselines, fresh=fresh)
         found = parse(EvaluateAnswer, answer)
-        self.occupancy.seen_on(found.provenance)
         return found.evaluation(with_warnings=not fresh)  # our own code in a delivered file is warned of
 
     async def _answer(

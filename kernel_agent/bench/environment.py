@@ -77,7 +77,7 @@ class Gpu:
     name: str
     uuid: str | None = None
     memory_bytes: float | None = None
-    busy: str | None = None
+    busy: str = ""
 
 
 @dataclass(frozen=True, slots=True)

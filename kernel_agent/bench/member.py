@@ -49,7 +49,7 @@ class Member:
             self.environment = found = await client.machine()
             gpu = found.gpus[0] if found.gpus else None
             card = gpu.name if gpu else next(iter(found.cards.values()), "")
-            self.occupancy.seen_on({"device": card, "uuid": gpu.uuid if gpu else None, "host": found.host})
+            self.occupancy.seen_on(card, gpu.uuid if gpu else None, found.host)
         except BaseException:
             await client.__aexit__(None, None, None)
             raise

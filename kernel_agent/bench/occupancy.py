@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from kernel_agent.interfaces import OnProgress, Stage
 from kernel_agent.run.types import DeviceTime
@@ -24,18 +23,18 @@ class Occupancy:
         self._since: float | None = None
         self._at: Counter[str] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._card, self._uuid, self._host = "", None, None
+        self._card = ""
+        self._uuid: str | None = None
+        self._host: str | None = None
 
     def open(self, now: bool) -> None:
         """The server answers from now on, or no longer."""
         self._count()
         self._since = self._clock() if now else None
 
-    def seen_on(self, told: Mapping[str, Any]) -> None:
-        """The device, by a provenance's names."""
-        self._card = told.get("device") or self._card
-        self._uuid = told.get("uuid") or self._uuid
-        self._host = told.get("host") or self._host
+    def seen_on(self, card: str, uuid: str | None, host: str | None) -> None:
+        """The device, as far as it is told."""
+        self._card, self._uuid, self._host = card or self._card, uuid or self._uuid, host or self._host
 
     @contextmanager
     def call(self, on_progress: OnProgress) -> Iterator[OnProgress]:

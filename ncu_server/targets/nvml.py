@@ -28,13 +28,14 @@ WORKS = 5  # percent of the last second in which a kernel ran, from which on som
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU by its number on the machine; `busy` says who else is at work on it, as far as that can be told."""
+    """A GPU by its number on the machine; `busy` says who else is at work on it, as far as that can be told; empty
+    where nobody is."""
 
     index: int
     name: str
     uuid: str
     memory_bytes: float
-    busy: str | None
+    busy: str
 
 
 def visible() -> list[Gpu]:
@@ -67,14 +68,14 @@ def _gpu(index: int, handle: Any) -> Gpu:
     return Gpu(index, name, uuid, float(pynvml.nvmlDeviceGetMemoryInfo(handle).total), _busy(handle))
 
 
-def _busy(handle: Any) -> str | None:
+def _busy(handle: Any) -> str:
     if others := _strangers(handle):
         return f"{len(others)} other process{'es have' if len(others) > 1 else ' has'} it open"
     try:
         share = int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     except pynvml.NVMLError:  # a part of a GPU has no such number
-        return None
-    return f"kernels run {share} % of the time" if share >= WORKS else None
+        return ""
+    return f"kernels run {share} % of the time" if share >= WORKS else ""
 
 
 class CudaGauge:

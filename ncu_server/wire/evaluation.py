@@ -162,8 +162,8 @@ class DeviceResult(BaseModel):
 
     target: str
     name: str
-    uuid: str | None = Field(default=None, description="which of its kind, where there may be several")
-    host: str = Field(default="", description="the machine's name")
+    uuid: str | None = None
+    host: str = ""
     arch: str
     build_arch: str | None = Field(
         default=None, description="what CUDA kernels are built for, such as 9.0a; builds elsewhere have to ask for it"
@@ -255,7 +255,7 @@ class TargetResult(BaseModel):
 
 
 class VersionResult(BaseModel):
-    """A package on whose private parts the server leans, and the versions that it was tried with."""
+    """A package with private parts that the server uses, and the versions tried."""
 
     package: str
     version: str | None
@@ -273,16 +273,16 @@ class ToolResult(BaseModel):
 
 
 class WallResult(BaseModel):
-    """One wall around a candidate's processes: whether it stands on this machine, and how, or why not."""
+    """One wall around a candidate's processes: whether it stands, and how, or why not."""
 
     name: str
     stands: bool
     why: str
-    targets: list[str] = Field(description="the available targets on which that is so")
+    targets: list[str] = Field(description="where that is so")
 
 
 class PlaceResult(BaseModel):
-    """A folder that the server writes to; `why` says what was passed over for it, or why it cannot be used."""
+    """A folder that is written to; `why`: what was passed over for it, or why it cannot be used."""
 
     name: str
     path: str
@@ -300,13 +300,13 @@ class CountersResult(BaseModel):
 
 
 class GpuResult(BaseModel):
-    """A GPU that this server sees, the first of which it measures on."""
+    """A GPU that is seen; `busy`: who else is at work on it."""
 
-    index: int = Field(description="its number on the machine")
+    index: int
     name: str
     uuid: str
     memory_bytes: float
-    busy: str | None = Field(description="who else is at work on it, as far as NVML can tell")
+    busy: str
 
 
 class EnvironmentResult(BaseModel):
@@ -321,5 +321,5 @@ class EnvironmentResult(BaseModel):
     walls: list[WallResult] = []
     places: list[PlaceResult] = []
     counters: CountersResult | None = Field(default=None, description="only where `probe_counters` asked for it")
-    host: str = Field(default="", description="the machine's name")
-    gpus: list[GpuResult] = Field(default=[], description="the GPUs that CUDA_VISIBLE_DEVICES leaves, by NVML")
+    host: str = ""
+    gpus: list[GpuResult] = []

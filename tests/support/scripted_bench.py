@@ -142,7 +142,7 @@ def gpus(count: int, busy: int) -> list[dict[str, Any]]:
             "name": "scripted",
             "uuid": f"GPU-{n}",
             "memory_bytes": 1e9,
-            "busy": "in use" if n < busy else None,
+            "busy": "in use" if n < busy else "",
         }
         for n in range(count)
     ]

@@ -60,8 +60,8 @@ def test_what_is_told_is_passed_on_and_a_call_that_fails_ends() -> None:
 
 def test_a_device_is_named_by_the_last_who_told_of_it() -> None:
     occupancy = Occupancy(Clock())
-    occupancy.seen_on({"device": "H200", "uuid": "GPU-1", "host": "a"})
-    occupancy.seen_on({})
+    occupancy.seen_on("H200", "GPU-1", "a")
+    occupancy.seen_on("", None, None)
     assert occupancy.read() == DeviceTime("H200", "GPU-1", "a", 0.0, {})
 
 
