@@ -25,7 +25,7 @@ def add(mcp: Surface) -> None:
         brief: Annotated[bool, Field(description="no tools")] = False,
         timeout_s: TimeoutS = 180,
     ) -> evaluation.EnvironmentResult:
-        """What this machine can measure: targets, GPUs, tools, and a fix for each thing missing."""
+        """What this machine can measure, and a fix for each thing missing."""
         async with served(ctx, timeout_s) as progress:
             found = await asyncio.to_thread(environment.check, state(ctx).workshop.machine.places, brief)
             if probe_counters:

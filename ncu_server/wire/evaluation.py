@@ -255,7 +255,7 @@ class TargetResult(BaseModel):
 
 
 class VersionResult(BaseModel):
-    """A package with private parts that the server uses, and the versions tried."""
+    """A package whose private parts are used, and the versions tried."""
 
     package: str
     version: str | None
@@ -273,7 +273,7 @@ class ToolResult(BaseModel):
 
 
 class WallResult(BaseModel):
-    """One wall around a candidate's processes: whether it stands, and how, or why not."""
+    """One wall around candidates: whether it stands, and how, or why not."""
 
     name: str
     stands: bool
@@ -292,7 +292,7 @@ class PlaceResult(BaseModel):
 
 
 class CountersResult(BaseModel):
-    """Whether ncu may read the GPU's counters; `unknown` where something else stood in the way."""
+    """Whether ncu may read counters; `unknown` where something else stood in the way."""
 
     state: Literal["allowed", "denied", "unknown"]
     why: str
