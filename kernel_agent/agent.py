@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,12 @@ from kernel_agent.problem.from_python import source_of
 from kernel_agent.problem.from_source import InitInputs, Shapes, load_problem
 from kernel_agent.prompts.advice import rules
 from kernel_agent.proposers.seeded import Seeded
+from kernel_agent.run.devices import DeviceLog
 from kernel_agent.run.events import Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.run.journal import Journal
 from kernel_agent.run.results import results
 from kernel_agent.run.spending import budget_of, spent
-from kernel_agent.run.types import Description, Problem
+from kernel_agent.run.types import Description, DeviceTime, Problem
 from kernel_agent.settings import Settings, load_settings, provider_of, resumed_settings
 from kernel_agent.targets import USUAL
 
@@ -35,11 +37,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunParts:
-    """What one run has open: its model (None where templates propose), who measures, and its own budget."""
+    """What one run has open: its model (None where templates propose), who measures, and its own budget; `before` is
+    what the pool's devices had done when it came."""
 
     model: Model | None
     pool: Pool
     budget: Budget
+    before: tuple[DeviceTime, ...] = ()
 
 
 class KernelAgent:
@@ -47,8 +51,9 @@ class KernelAgent:
 
     An argument left None takes its value from the environment or `.env`, else the default of the setting of its name
     (branching_factor 8, num_rounds 3, selection_percentage 0.25, implementations_per_idea 2); any other setting may
-    be given by name too. `observe` is called with every event. `pool` measures and `library` is asked, where they are
-    open already; else each run opens what its settings say. Raises UsageError for a setting that cannot be used.
+    be given by name too. `observe` is called with every event. `pool` is the setting of that name, or one that is open
+    already, as `library` may be; else each run opens what its settings say. Raises UsageError for a setting that cannot
+    be used.
     """
 
     def __init__(
@@ -63,7 +68,7 @@ class KernelAgent:
         target: str | None = None,
         *,
         observe: Observer = silent,
-        pool: Pool | None = None,
+        pool: Pool | str | None = None,
         library: IndexedKnowledge | None = None,
         **settings: Any,
     ) -> None:
@@ -76,12 +81,13 @@ class KernelAgent:
             "implementations_per_idea": implementations_per_idea,
             "model_name": model_name,
             "target": target,
+            "pool": pool if isinstance(pool, str) else None,
         }
         self._given = {name: value for name, value in (named | settings).items() if value is not None}
         self.settings = load_settings(**self._given)
         rules(self.settings.prompt_rules)
         self._observe = observe
-        self._pool = pool
+        self._pool = None if isinstance(pool, str) else pool
         self._library = library
 
     async def generate_kernel(
@@ -160,6 +166,7 @@ class KernelAgent:
     @asynccontextmanager
     async def _opened(self, journal: Journal, settings: Settings) -> AsyncIterator[RunParts]:
         from kernel_agent.bench.pool import open_pool
+        from kernel_agent.interfaces import devices_of
 
         budget = budget_of(journal, settings)
         async with AsyncExitStack() as stack:
@@ -172,9 +179,10 @@ class KernelAgent:
             pool = self._pool
             if pool is None:
                 pool = await stack.enter_async_context(open_pool(settings, journal.directory, self._notice))
-            yield RunParts(model, pool, budget)
+            yield RunParts(model, pool, budget, devices_of(pool))
 
     async def _run(self, journal: Journal, settings: Settings, parts: RunParts) -> tuple[str, dict[str, Any]]:
+        from kernel_agent.interfaces import devices_of
         from kernel_agent.knowledge.lifecycle import remembered
         from kernel_agent.search.loop import Search
 
@@ -202,9 +210,13 @@ class KernelAgent:
             self._observe(started)
             seeded = isinstance(proposer, Seeded)
             bench = parts.pool.like(run.description.device)
-            search = Search(run, journal, proposer, bench, library, self._observe, parts.budget, seeded)
+            log = DeviceLog(run, journal, partial(devices_of, parts.pool), self._observe, parts.before)
+            search = Search(run, journal, proposer, bench, library, self._observe, parts.budget, seeded, log.record)
             async with remembered(run, journal, settings, provider, library.library, self._notice):
-                await search.play()
+                try:
+                    await search.play()
+                finally:
+                    log.record()
                 found = results(run, journal.directory) | {
                     "retrieval": library.mode,
                     "stopped": search.stopped,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from kernel_agent.run.brief import Brief
 from kernel_agent.run.types import (
     Baseline,
     Description,
     Device,
+    DeviceTime,
     Evaluation,
     Idea,
     ModuleCheck,
@@ -23,10 +24,15 @@ from rag import Answer, Situation
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a measurement is at, in the server's words; `ahead` is how many are before it while it waits its turn."""
+    """What a measurement is at, in the server's words; `ahead` is how many are before it while it waits its turn.
+
+    `at` is the same as data: `device` (it has that to itself), `building`, `waiting`, `preparing`; None where that is
+    not told.
+    """
 
     message: str
     ahead: int | None = None
+    at: str | None = None
 
 
 OnProgress = Callable[[Stage], None]
@@ -103,8 +109,21 @@ class Pool(Bench, Protocol):
         """
 
     @property
-    def devices(self) -> int:
+    def width(self) -> int:
         """How many devices it judges on."""
+
+
+@runtime_checkable
+class TellsDevices(Protocol):
+    """A pool that knows what its devices do all the time."""
+
+    def devices(self) -> tuple[DeviceTime, ...]:
+        """What each did since the pool was opened."""
+
+
+def devices_of(pool: Pool) -> tuple[DeviceTime, ...]:
+    """What each of a pool's devices did since it was opened; nothing where it does not tell."""
+    return pool.devices() if isinstance(pool, TellsDevices) else ()
 
 
 class Library(Protocol):

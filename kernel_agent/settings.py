@@ -117,7 +117,20 @@ class Settings(ProviderKeys):
         description="Command that starts the measuring server, or the http(s) address of one that runs; "
         "a command that begins with `python` runs in this interpreter.",
     )
-    ncu_server_token: SecretStr | None = _key("NCU_SERVER_TOKEN", "Token of a measuring server at an http(s) address.")
+    ncu_server_token: SecretStr | None = _key(
+        "NCU_SERVER_TOKEN",
+        "Token of a measuring server at an http(s) address; of several, one for all or one for each in their order, "
+        "apart by commas.",
+    )
+    pool: str = Field(
+        default="local",
+        min_length=1,
+        description="Which servers measure: `local` (`mcp_server_path`, once for each visible GPU), http(s) addresses "
+        "apart by commas, `ray` (one on each GPU of a Ray that is started here, or at RAY_ADDRESS), or `ray:ADDRESS`.",
+    )
+    gpus: int | None = Field(
+        default=None, ge=1, le=1024, description="Most GPUs of a `local` or `ray` pool that are used; unset, all."
+    )
     branching_factor: int = Field(default=8, ge=1, le=256, description="Ideas a round, shared over the parents.")
     num_rounds: int = Field(default=3, ge=1, le=100, description="Rounds of ideas.")
     selection_percentage: float = Field(
@@ -248,6 +261,12 @@ def is_key(name: str) -> bool:
     """Whether the setting of this name is secret."""
     field = Settings.model_fields.get(name)
     return field is not None and SecretStr in get_args(field.annotation)
+
+
+def secret_variables() -> frozenset[str]:
+    """The environment variables that hold a secret of ours."""
+    ours = (choice for name in Settings.model_fields if is_key(name) for choice in _choices(name))
+    return frozenset([*ours, *(name for name in OTHERS if name.endswith(("KEY", "TOKEN")))])
 
 
 def variable_of(name: str) -> str:

@@ -124,7 +124,7 @@ def test_every_command_is_understood(page: str, command: str, monkeypatch: pytes
             understood(module, given, monkeypatch)
         case ["python", "test_agent.py", *given]:
             understood("test_agent", given, monkeypatch)
-        case ["kernel-agent" | "ncu-server"] | ["pip", "install", "." | "pypdf"] | ["python"]:
+        case ["kernel-agent" | "ncu-server"] | ["pip", "install", "." | "pypdf" | ".[ray]"] | ["python"]:
             pass
         case ["export", variable, *_]:
             assert variable.partition("=")[0] in sources()

@@ -16,8 +16,9 @@ from mcp import Client, stdio_client
 from pydantic import BaseModel
 
 from kernel_agent.bench import answers, profiles
-from kernel_agent.bench.connection import AHEAD, WHOLE
+from kernel_agent.bench.connection import AHEAD, AT, WHOLE
 from kernel_agent.bench.environment import Environment
+from kernel_agent.bench.occupancy import ORDER
 from kernel_agent.bench.transport import command
 from kernel_agent.cli.evaluate import STAGES
 from kernel_agent.run.budget import JUDGING
@@ -103,7 +104,8 @@ def test_the_stages_that_the_agent_adds_up_are_the_server_s() -> None:
 
 
 def test_both_ends_have_the_same_keys_in_meta() -> None:
-    assert (AHEAD, WHOLE) == (meta.AHEAD, meta.WHOLE)
+    assert (AHEAD, AT, WHOLE) == (meta.AHEAD, meta.STAGE, meta.WHOLE)
+    assert {*ORDER} == {*meta.STAGES}
 
 
 def test_no_field_of_an_answer_is_read_by_a_key_which_the_walk_would_not_see() -> None:

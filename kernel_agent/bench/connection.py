@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mcp import Client, MCPError, stdio_client
 from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT, ProgressNotification, TextContent, TextResourceContents
-from pydantic import SecretStr
 
 from kernel_agent.bench.answers import malformed
-from kernel_agent.bench.transport import Address, command, is_address
+from kernel_agent.bench.transport import Address, Endpoint, command, is_address
 from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
 from kernel_agent.interfaces import OnNotice, OnProgress, Stage, ignore
-from kernel_agent.run.journal import LOG
 
 if TYPE_CHECKING:
     from mcp.client.session import IncomingMessage
@@ -29,8 +27,9 @@ if TYPE_CHECKING:
 START_S = 120.0
 """Seconds a server may take to answer for the first time."""
 
-AHEAD, WHOLE = "ncu-server/ahead", "ncu-server/whole"
-"""Where in `_meta` a notification says how many are ahead of a call, and a call that nothing of a report be cut."""
+AHEAD, AT, WHOLE = "ncu-server/ahead", "ncu-server/stage", "ncu-server/whole"
+"""Where in `_meta` a notification says how many are ahead of a call and what it is at, and a call that nothing of a
+report be cut."""
 
 REFUSAL = re.compile(r"(?:Error executing tool \w+: )?([A-Z_]+): (.+)", re.DOTALL)
 REFUSALS: dict[str, type[KernelAgentError]] = {
@@ -56,22 +55,28 @@ REFUSALS: dict[str, type[KernelAgentError]] = {
 
 
 class Connection:
-    """An open connection to the server at `path`, used as an async context manager.
+    """An open connection to a server, used as an async context manager.
 
-    A server that dies is started once more and the calls in flight are made again; the second death is a ServerError.
-    `token` is for a server at an address. Its stderr goes to server.log in `directory`. Leaving the context ends the
+    A server that dies is started once more and the calls in flight are made again; the second death is a ServerError,
+    and the first where there are no `restarts`. Its stderr goes to a file in `directory`. Leaving the context ends the
     child within seconds.
     """
 
     def __init__(
-        self, path: str, directory: Path, timeout_s: float, on_notice: OnNotice = ignore, token: SecretStr | None = None
+        self,
+        endpoint: Endpoint,
+        directory: Path,
+        timeout_s: float,
+        on_notice: OnNotice = ignore,
+        restarts: int = 1,
     ) -> None:
-        self._path, self._directory, self._timeout_s = path, directory, timeout_s
-        self._address = Address(path, token) if is_address(path) else None
+        self._endpoint, self._path, self._timeout_s = endpoint, endpoint.path, timeout_s
+        self._log = directory / endpoint.log
+        self._address = Address(endpoint.path, endpoint.token) if is_address(endpoint.path) else None
         self._notice = on_notice
         self._in_flight_s = 0.0
         self._log_from = 0
-        self._restarts = 1
+        self._restarts = self._deaths = restarts
         self._tokens = itertools.count(1)
         self._listeners: dict[object, OnProgress] = {}
 
@@ -99,14 +104,17 @@ class Connection:
 
     async def resource(self, uri: str | None) -> Any:
         """The JSON of a resource; None where there is none. Raises ServerError where it cannot be read."""
-        if uri is None:
-            return None
-        client = await asyncio.shield(self._line)
-        try:
-            contents = (await client.read_resource(uri)).contents
-            return json.loads("".join(part.text for part in contents if isinstance(part, TextResourceContents)))
-        except (MCPError, ValueError) as error:
-            raise ServerError(f"The measuring server's resource {uri} cannot be read: {error}.") from None
+        while uri is not None:
+            line = self._line
+            client = await asyncio.shield(line)
+            try:
+                contents = (await client.read_resource(uri)).contents
+                return json.loads("".join(part.text for part in contents if isinstance(part, TextResourceContents)))
+            except (MCPError, ValueError) as error:
+                if not isinstance(error, MCPError) or error.code != CONNECTION_CLOSED:
+                    raise ServerError(f"The measuring server's resource {uri} cannot be read: {error}.") from None
+                self._lost(line, "died")
+        return None
 
     async def call(
         self,
@@ -146,8 +154,10 @@ class Connection:
         """Tell whoever made a call how it gets on. The SDK's own callback for progress leaves out what `_meta` says."""
         if not isinstance(message, ProgressNotification) or not message.params.message:
             return
-        ahead = (message.params.meta or {}).get(AHEAD)
-        stage = Stage(message.params.message, ahead if isinstance(ahead, int) else None)
+        meta = message.params.meta or {}
+        ahead, at = meta.get(AHEAD), meta.get(AT)
+        words = message.params.message
+        stage = Stage(words, ahead if isinstance(ahead, int) else None, at if isinstance(at, str) else None)
         self._listeners.get(message.params.progress_token, ignore)(stage)
 
     def _lost(self, line: asyncio.Future[Client], what: str) -> None:
@@ -159,11 +169,13 @@ class Connection:
             self._restarts -= 1
             does = "asked" if self._address else "started"
             self._notice(f"The measuring server {what}; it is {does} once more.")
-        else:
+        elif self._deaths:
             self._fail(
                 f"The measuring server {what} again{self._last_words()}; resume the run, "
                 "or start it again where nothing is recorded yet."
             )
+        else:
+            self._fail(f"it {what}{self._last_words()}.")
         self._hang_up.set()
 
     async def _keep(self) -> None:
@@ -194,6 +206,7 @@ class Connection:
         self._line.exception()  # known: nobody may be waiting for it
 
     async def _close(self) -> None:
+        self._restarts = 0  # whoever still calls is not worth another server
         if self._line.done():
             self._hang_up.set()
         else:
@@ -206,9 +219,10 @@ class Connection:
             if self._address:
                 client = await stack.enter_async_context(self._address.client(self._heard))
             else:
-                errlog = stack.enter_context((self._directory / LOG).open("a"))
+                errlog = stack.enter_context(self._log.open("a"))
                 self._log_from = errlog.tell()
-                client = Client(stdio_client(command(self._path), errlog), message_handler=self._heard)
+                child = stdio_client(command(self._path, self._endpoint.variables), errlog)
+                client = Client(child, message_handler=self._heard)
             async with asyncio.timeout(START_S):
                 await stack.enter_async_context(client)
             yield client
@@ -219,8 +233,7 @@ class Connection:
 
     def _last_words(self) -> str:
         """The last line that the server now running, or just dead, wrote to its stderr."""
-        log = self._directory / LOG
-        written = log.read_bytes()[self._log_from :] if log.exists() else b""
+        written = self._log.read_bytes()[self._log_from :] if self._log.exists() else b""
         lines = written.decode(errors="replace").strip().splitlines()
         return f"; its last words are `{lines[-1].strip()}`" if lines else ""
 

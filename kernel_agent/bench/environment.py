@@ -70,8 +70,19 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU that the server sees, first the one that it measures on; `busy` says who else is at work on it."""
+
+    index: int
+    name: str
+    uuid: str | None = None
+    memory_bytes: float | None = None
+    busy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
-    """What the server's machine can do."""
+    """What the server's machine can do; `host` is its name."""
 
     server: str
     python: str
@@ -82,3 +93,10 @@ class Environment:
     places: tuple[Folder, ...] = ()
     versions: tuple[Version, ...] = ()
     counters: Counters | None = None
+    host: str | None = None
+    gpus: tuple[Gpu, ...] = ()
+
+    @property
+    def cards(self) -> dict[str, str]:
+        """What judges there, by target."""
+        return {target.name: target.device or "" for target in self.targets if target.available}

@@ -8,8 +8,9 @@ import shlex
 import shutil
 import site
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
@@ -19,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
 
 from kernel_agent.errors import ServerError
+from kernel_agent.run.journal import LOG
 
 PASSED_ON = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|VIRTUAL_ENV|CC|CXX|"
@@ -38,6 +40,17 @@ REFUSALS = {
     421: "it does not answer to this name: start it with --allow-host and the name",
     503: "it holds as many sessions as it may",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server is: the command that starts it, with `variables` of its own and a file for its stderr, or its
+    http(s) address with a token."""
+
+    path: str
+    token: SecretStr | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    log: str = LOG
 
 
 class Address:
@@ -64,8 +77,10 @@ def is_address(path: str) -> bool:
     return path.startswith(("http://", "https://"))
 
 
-def command(path: str) -> StdioServerParameters:
+def command(path: str, variables: Mapping[str, str] | None = None) -> StdioServerParameters:
     """How to start the server: `python` is this interpreter, which finds our packages from any folder.
+
+    It gets what PASSED_ON names of our environment, with `variables` in their place.
 
     Raises ServerError where `path` is no command, or one that this machine does not have.
     """
@@ -82,10 +97,11 @@ def command(path: str) -> StdioServerParameters:
             f"The measuring server `{path}` cannot be started: there is no command {program}; correct mcp_server_path."
         )
     passed_on = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
-    return StdioServerParameters(command=program, args=arguments, env=passed_on | {"PYTHONPATH": _python_path()})
+    around = passed_on | {"PYTHONPATH": python_path(), **(variables or {})}
+    return StdioServerParameters(command=program, args=arguments, env=around)
 
 
-def _python_path() -> str:
+def python_path() -> str:
     """The packages beside this one, unless the interpreter looks there anyway, and none that hangs on the folder."""
     ours = Path(__file__).resolve().parents[2]
     installed = ours in {Path(place).resolve() for place in (*site.getsitepackages(), site.getusersitepackages())}

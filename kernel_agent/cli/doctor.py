@@ -8,10 +8,14 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.settings import Settings, dotenv
 from kernel_agent.targets import target_of
+
+if TYPE_CHECKING:
+    from kernel_agent.bench.transport import Endpoint
 
 CACHE_FIX = "set XDG_CACHE_HOME to a folder that can be written"
 
@@ -41,10 +45,12 @@ async def examine(settings: Settings) -> AsyncIterator[DoctorLine]:
 
 async def _measuring(settings: Settings) -> AsyncIterator[DoctorLine]:
     from kernel_agent.bench.client import BenchClient
+    from kernel_agent.bench.pool import endpoints
 
     try:
+        first, *others = endpoints(settings)
         with tempfile.TemporaryDirectory() as folder:
-            async with BenchClient(settings.mcp_server_path, Path(folder), token=settings.ncu_server_token) as bench:
+            async with BenchClient(first.path, Path(folder), token=first.token) as bench:
                 found = await bench.environment()
                 if any(target.available and target_of(target.name).on_gpu for target in found.targets):
                     found = await bench.environment(probe_counters=True)
@@ -52,7 +58,9 @@ async def _measuring(settings: Settings) -> AsyncIterator[DoctorLine]:
         yield DoctorLine("server", False, str(fault), "correct mcp_server_path, or install what its message names")
         yield DoctorLine("target cpu", False, "not known: the server does not answer")
         return
-    yield DoctorLine("server", True, f"{settings.mcp_server_path} ({found.server}, Python {found.python})")
+    yield DoctorLine("server", True, f"{first.path} ({found.server}, Python {found.python})")
+    for other in others:
+        yield await _answers(other)
     yield DoctorLine(
         "torch", bool(found.torch), found.torch or "not installed", None if found.torch else "pip install torch"
     )
@@ -67,6 +75,10 @@ async def _measuring(settings: Settings) -> AsyncIterator[DoctorLine]:
         yield DoctorLine(
             f"target {target.name}", ok, detail if target.available else target.reason or "not available", target.fix
         )
+    for gpu in found.gpus:
+        memory = f", {gpu.memory_bytes / 2**30:.0f} GiB" if gpu.memory_bytes else ""
+        busy = f"; others are at work on it: {gpu.busy}" if gpu.busy else ""
+        yield DoctorLine(f"GPU {gpu.index}", None if busy else True, f"{gpu.name}{memory}{busy}")
     for tool in found.tools:
         here = tool.path is not None
         yield DoctorLine(tool.name, here or None, f"{tool.path} ({tool.version})" if here else "not found", tool.fix)
@@ -80,6 +92,19 @@ async def _measuring(settings: Settings) -> AsyncIterator[DoctorLine]:
         why = f" (since {place.why})" if place.usable else f" cannot be used: {place.why}"
         fine = place.usable and place.fix is None
         yield DoctorLine(f"folder: {place.name}", fine or None, f"{place.path}{why if place.why else ''}", place.fix)
+
+
+async def _answers(other: Endpoint) -> DoctorLine:
+    """Whether one more server of a pool does."""
+    from kernel_agent.bench.client import BenchClient
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            async with BenchClient(other.path, Path(folder), token=other.token) as bench:
+                cards = ", ".join(dict.fromkeys((await bench.machine()).cards.values()))
+    except KernelAgentError as fault:
+        return DoctorLine("server", False, str(fault), "see that it runs, and that its token is right")
+    return DoctorLine("server", True, f"{other.path} ({cards})")
 
 
 def _folders(settings: Settings) -> Iterator[DoctorLine]:

@@ -33,14 +33,16 @@ async def judge(
     """
     from kernel_agent.agent import found_target
     from kernel_agent.bench.client import BenchClient
+    from kernel_agent.bench.pool import endpoints
 
+    server = endpoints(settings)[0]
     with tempfile.TemporaryDirectory() as folder:
         async with BenchClient(
-            settings.mcp_server_path,
+            server.path,
             Path(folder),
             settings.evaluation_timeout_s,
             lambda notice: on_progress(Stage(notice)),
-            settings.ncu_server_token,
+            server.token,
         ) as bench:
             if not problem.target:
                 problem = Problem(problem.name, problem.source, await found_target(bench))

@@ -16,6 +16,7 @@ from rich.text import Text
 from kernel_agent import text
 from kernel_agent.delivery import BEST
 from kernel_agent.run import tree
+from kernel_agent.run.devices import used
 from kernel_agent.run.events import (
     BaselineTimed,
     Confirmed,
@@ -36,6 +37,7 @@ from kernel_agent.run.events import (
 from kernel_agent.run.tree import Run
 from kernel_agent.run.types import (
     Description,
+    DeviceTime,
     Evaluation,
     Idea,
     Interval,
@@ -50,6 +52,9 @@ from kernel_agent.targets import target_of
 SHOWN, FINDINGS = 12, 3
 """Rows of the final table; the journal holds them all."""
 
+
+WAITS = {"proposer": "the proposer", "building": "builds", "preparing": "inputs", "waiting": "calls of others"}
+"""What a device waits for, in words."""
 
 WORDS = 400
 """Characters of a line that a profiler says; source text of a kernel is in it."""
@@ -355,6 +360,16 @@ def diagnosed(run: Run) -> Iterator[str]:
     yield ""
 
 
+def occupied(device: DeviceTime) -> str:
+    """How much of the time a device was busy, and what it waited for in the rest."""
+    place = ", ".join(filter(None, (device.uuid, device.host)))
+    waits = sorted(device.waited_s.items(), key=lambda wait: -wait[1])
+    told = [f"{WAITS.get(name, name)} {s / device.seconds:.0%}" for name, s in waits if s >= 0.005 * device.seconds]
+    rest = f"; it waited for {', '.join(told)}" if told else ""
+    name = f"{device.card}{f' ({place})' if place else ''}"
+    return f"{name} was busy {device.busy_share:.0%} of {device.seconds:,.0f} s{rest}"
+
+
 def measured(run: Run, retrieval: str | None) -> Iterator[str]:
     """How the numbers came about."""
     device = run.description.device
@@ -363,6 +378,7 @@ def measured(run: Run, retrieval: str | None) -> Iterator[str]:
     if confirmed := run.confirmations.get(tree.winner(run).source_id):
         own = ", ".join(f"{baseline_title(v.baseline)} {ms(v.timing.median_us)}" for v in confirmed.versus)
         yield f"when the best was confirmed: {own}"
+    yield from map(occupied, used(run))
     if run.description.limit_us:
         yield "limit: the bytes moved once at the measured copy speed, or matrix operations at the measured rate"
     yield (

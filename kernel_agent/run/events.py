@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kernel_agent.run.types import Baseline, Description, Evaluation, Idea, Problem, Profile, Trial
+from kernel_agent.run.types import Baseline, Description, DeviceTime, Evaluation, Idea, Problem, Profile, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +135,13 @@ class Stopped:
     spent: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class DevicesSeen:
+    """What each device has done in the run so far, sessions before this one included; told after each round."""
+
+    devices: tuple[DeviceTime, ...]
+
+
 Event = (
     Notice
     | RunOpened
@@ -151,6 +158,7 @@ Event = (
     | Stopped
     | Confirming
     | Confirmed
+    | DevicesSeen
 )
 
 

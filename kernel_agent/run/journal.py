@@ -31,7 +31,7 @@ LOG = "server.log"
 MANUAL = "manual"
 """The folder of prompts and replies where a person is the model."""
 
-OURS = (FILE, f"{FILE}-wal", f"{FILE}-shm", f"{FILE}-journal", "lock", LOG)
+OURS = (FILE, f"{FILE}-wal", f"{FILE}-shm", f"{FILE}-journal", "lock", LOG, *(f"server-{n}.log" for n in range(2, 33)))
 """The files that stand in a run's directory before anything is recorded there."""
 
 TABLES = {"meta", "records", "calls"}
@@ -48,7 +48,6 @@ SPENDING = (
     "prompt_tokens INTEGER NOT NULL, reply_tokens INTEGER NOT NULL, dollars REAL, seconds REAL NOT NULL)"
 )
 """Made with the first charge, so that a journal of an earlier version can be gone on with."""
-
 PLACE = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_BUSY,
@@ -61,7 +60,8 @@ PLACE = {
 }
 """Faults of where a journal is, and not of what stands in it."""
 
-HELD = "SELECT 1 FROM records WHERE kind NOT IN ('recalled', 'baseline', 'asked') UNION ALL SELECT 1 FROM calls LIMIT 1"
+BESIDE = "('recalled', 'baseline', 'asked', 'devices')"
+HELD = f"SELECT 1 FROM records WHERE kind NOT IN {BESIDE} UNION ALL SELECT 1 FROM calls LIMIT 1"
 SYNCED = "PRAGMA synchronous=NORMAL"
 """With the write-ahead log a run is whole after a kill, and after a power cut too."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.run import tree
+from kernel_agent.run.devices import as_json, used
 from kernel_agent.run.types import Description, Interval, Timing, Trial
 
 
@@ -51,6 +52,7 @@ def results(run: tree.Run, directory: Path) -> dict[str, Any]:
             {"idea": run.ideas[one.idea].title, "attempt": one.attempt, "step": one.step, "reason": one.reason}
             for one in run.unwritten.values()
         ],
+        "devices": [as_json(device) for device in used(run)],
         "lineage": _titles(run, winner),
         "ranking": [_row(run, place, trial) for place, trial in enumerate(tree.ranking(run), 1)],
     }

@@ -17,6 +17,7 @@ from kernel_agent.run import older
 from kernel_agent.run.tree import (
     Confirmation,
     Delivered,
+    DevicesUsed,
     Diagnosis,
     EvaluationRecord,
     Ideas,
@@ -42,6 +43,7 @@ KINDS: Mapping[str, type[Record]] = {
     "recalled": Recalled,
     "baseline": Baseline,
     "asked": ShownBaselines,
+    "devices": DevicesUsed,
 }
 T = TypeVar("T")
 OLDER: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"ideas": older.ideas}
@@ -57,6 +59,8 @@ def row_of(record: Record) -> tuple[str, str, str]:
     match record:
         case Ideas():
             return kind, str(record.round), text_of(record)
+        case DevicesUsed():
+            return kind, str(record.number), text_of(record)
         case Trial() | Unwritten():
             return kind, record.id, text_of(record)
         case Recalled():

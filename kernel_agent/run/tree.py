@@ -12,6 +12,7 @@ from kernel_agent.run.types import (
     Baseline,
     Delivery,
     Description,
+    DeviceTime,
     Evaluation,
     Idea,
     Interval,
@@ -107,6 +108,14 @@ class ShownBaselines:
     known: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class DevicesUsed:
+    """What each device did since the record of this kind before."""
+
+    number: int
+    devices: tuple[DeviceTime, ...]
+
+
 Record = (
     Ideas
     | Trial
@@ -118,6 +127,7 @@ Record = (
     | Recalled
     | Baseline
     | ShownBaselines
+    | DevicesUsed
 )
 T = TypeVar("T")
 
@@ -142,6 +152,7 @@ class Run:
     recalled: Recalled | None = None
     baselines: dict[str, Baseline] = field(default_factory=dict)
     shown_baselines: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    used: dict[str, DevicesUsed] = field(default_factory=dict)
     _first: Description = field(init=False, repr=False, compare=False)
     chains: dict[tuple[str | None, int], list[Trial]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -182,6 +193,8 @@ class Run:
                 self.description = self.description.joined(record)
             case ShownBaselines(place, known):
                 _add(self.shown_baselines, place, known)
+            case DevicesUsed():
+                _add(self.used, str(record.number), record)
 
     @property
     def reference(self) -> Trial:

@@ -293,6 +293,29 @@ class Device:
     """What CUDA kernels are built for there, such as `9.0a`; None in runs of before, and where nothing is built so."""
     compiles_beside: bool = False
     """Whether modes of torch.compile can be timed there while other calls go on."""
+    uuid: str | None = None
+    host: str | None = None
+    """Which of its kind it is, and on which machine; None where the server does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTime:
+    """Seconds in which a device was busy, and in which it was not, by what it waited for: a call's `building` or
+    `preparing`, its `waiting` for somebody else's call, or the `proposer`, where no call was under way."""
+
+    card: str
+    uuid: str | None
+    host: str | None
+    busy_s: float
+    waited_s: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        return self.busy_s + sum(self.waited_s.values())
+
+    @property
+    def busy_share(self) -> float:
+        return self.busy_s / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from kernel_agent.search.tuning import Tunable
 class Search:
     """One run's search. `library` None searches without passages; `seeded` begins with the round of the templates.
 
-    `stopped` says why it ended before its last round.
+    `stopped` says why it ended before its last round; `on_round` is called after each.
     """
 
     run: Run
@@ -58,6 +58,7 @@ class Search:
     observe: Observer = silent
     budget: Budget = field(default_factory=Budget)
     seeded: bool = False
+    on_round: Callable[[], None] = lambda: None
     stopped: str | None = None
     _spent: BudgetSpent | None = None
     _unusable: Unusable | None = None
@@ -94,6 +95,7 @@ class Search:
         first = tree.SEEDING if self.seeded else tree.SEEDING + 1
         for number in range(first, self.run.settings.num_rounds + 1):
             await self.round(number)
+            self.on_round()
             if self._spent:
                 raise self._spent
             if number > tree.SEEDING and (reason := self.fruitless(number) or selection.finished(self.run, number)):

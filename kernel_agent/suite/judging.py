@@ -118,7 +118,7 @@ class Judging:
         self.tell(f"{problem.id}: {why or (f'held, {_over_eager(found)}' if found else '')}")
 
     async def _each(self, problems: Iterable[SuiteProblem], judge: Callable[[SuiteProblem], Awaitable[None]]) -> None:
-        room = asyncio.Semaphore(A_DEVICE * self.pool.devices)
+        room = asyncio.Semaphore(A_DEVICE * self.pool.width)
 
         async def one(problem: SuiteProblem) -> None:
             async with room:

@@ -101,7 +101,7 @@ class Play:
             outcome, own = again(suite.outcome(problem), suite.plan), suite.granted(problem.id)
             self._outcomes[problem.id] = outcome
             self._histories[problem.id] = history(problem.directory(self.store.directory), outcome, own)
-        at_once = suite.plan.at_once or A_DEVICE * self.pool.devices
+        at_once = suite.plan.at_once or A_DEVICE * self.pool.width
         self._rules = rules_of(suite.plan, self._histories.values(), at_once)
         minutes = suite.plan.limits.minutes
         ends_at = None if minutes is None else self._began + minutes * 60 - suite.seconds

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from ncu_server.compiler.diagnostics import diagnostics, spoken
+from ncu_server.machine.activity import during
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Lease, Progress
 from ncu_server.rules import lint, triton_cache
@@ -133,7 +134,8 @@ class Builds:
     @contextlib.asynccontextmanager
     async def _room(self, device: Device, progress: Progress) -> AsyncIterator[None]:
         async with (device.lease if device.target.builds_disturb else self._pool).shared(progress):
-            yield
+            with during("building"):
+                yield
 
 
 def _lies_in(directory: Path, path: Path) -> bool:

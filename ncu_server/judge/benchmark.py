@@ -42,10 +42,11 @@ class ShapeRun:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """All input shapes, and what was noticed meanwhile."""
+    """All input shapes, and what was noticed meanwhile, in words and as numbers."""
 
     runs: list[ShapeRun]
     notes: list[str]
+    facts: dict[str, float]
 
 
 async def time_candidate(attempt: Attempt) -> Timed:
@@ -64,7 +65,7 @@ async def time_candidate(attempt: Attempt) -> Timed:
         work, reached = await _counted(attempt, input_set)
         await _believe(attempt, input_set, samples, work, reached)
         runs.append(ShapeRun(input_set, samples, limit(work, reached)))
-    return Timed(runs, [*notes, *gauge.notes()])
+    return Timed(runs, [*notes, *gauge.notes()], gauge.facts())
 
 
 async def _sides(attempt: Attempt, names: Sequence[str], input_set: InputSet) -> Sides:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,6 +71,8 @@ def _result(
         device=evaluation.DeviceResult(
             target=target.name,
             name=probe.device,
+            uuid=probe.uuid,
+            host=platform.node(),
             arch=probe.arch,
             build_arch=target.build_arch(probe.arch) if target.build_arch else None,
             threads=probe.threads,

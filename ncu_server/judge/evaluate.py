@@ -54,7 +54,7 @@ async def evaluate(workshop: Workshop, request: EvaluateRequest, progress: Progr
         raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}", f"there are: {', '.join(BASELINES)}")
     judging = Judging(workshop, workshop.machine.device(request.target), request, progress)
     if fault := await asyncio.to_thread(unbuildable, request.candidate):
-        return evaluation.EvaluateResult(status=fault.status, log=fault.log)
+        return evaluation.EvaluateResult(status=fault.status, log=fault.log, provenance={**where(judging.device)})
     await workshop.machine.require_room()
     try:
         result = await patiently(lambda: _judged(judging))
@@ -98,7 +98,7 @@ async def _judge(judging: Judging) -> evaluation.EvaluateResult:
             status=objection.status,
             log=objection.log,
             **_exactness(objection.error),
-            provenance=objection.facts,
+            provenance={**where(judging.device), **objection.facts},
             diagnostics=list(objection.diagnostics),
             stages=stages,
         )
@@ -192,7 +192,12 @@ async def _run(attempt: Attempt, progress: Progress) -> evaluation.EvaluateResul
         shapes=shapes if len(shapes) > 1 else [],
         limit_us=_mean([shape.limit_us for shape in shapes]),
         limit_rate="; ".join(dict.fromkeys(one.limit.rate for one in raced.runs)),
-        provenance=provenance(attempt.prepared.device) | author.facts() | {"walls": attempt.child.walls},
+        provenance={
+            **provenance(attempt.prepared.device),
+            **raced.facts,
+            **author.facts(),
+            "walls": attempt.child.walls,
+        },
         notes=[*attempt.notes, *raced.notes, *([author.why] if author.label == "unknown" else [])],
         stages=attempt.stages,
     )
@@ -301,11 +306,17 @@ def _ownership(source: str, built: Build) -> Ownership:
     return Ownership(source, images, tuple(sorted(vendor)), numeric, kernels)
 
 
+def where(device: Device) -> dict[str, str]:
+    """Which device it is, of all that there are."""
+    probe = device.probe
+    return {"device": probe.device, "host": platform.node(), **({"uuid": probe.uuid} if probe.uuid else {})}
+
+
 def provenance(device: Device) -> dict[str, str | float]:
     """What stands behind the numbers."""
     probe = device.probe
     return {
-        "device": probe.device,
+        **where(device),
         "arch": probe.arch,
         "threads": float(probe.threads),
         "torch": version("torch"),

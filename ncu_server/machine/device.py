@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ncu_server.machine.activity import during
 from ncu_server.machine.lease import Lease, Progress
 from ncu_server.sandbox.forkserver import ForkServer
 from ncu_server.targets import Probe, Target
@@ -43,8 +44,7 @@ class Device:
     @contextlib.asynccontextmanager
     async def compiling(self, progress: Progress | None = None) -> AsyncIterator[None]:
         """Cores for torch.compile. Nothing is timed meanwhile on few cores, or where they are what is timed."""
-        if self.compiles_beside and not self.target.builds_disturb:
-            yield
-            return
-        async with self.lease.shared(progress):
-            yield
+        beside = self.compiles_beside and not self.target.builds_disturb
+        async with contextlib.nullcontext() if beside else self.lease.shared(progress):
+            with during("building"):
+                yield

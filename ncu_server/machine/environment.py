@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ncu_server import places
@@ -16,7 +16,7 @@ from ncu_server.machine.machine import probed
 from ncu_server.machine.tickets import ROOT_VARIABLE, Tickets
 from ncu_server.places import Places
 from ncu_server.sandbox import policy
-from ncu_server.targets import TARGETS
+from ncu_server.targets import TARGETS, nvml
 from ncu_server.wire import evaluation
 
 TOOLS = {
@@ -33,18 +33,23 @@ TOOLS = {
 }
 
 
-def check(where: Places) -> evaluation.EnvironmentResult:
-    """Targets, tools and versions; starts nothing that lasts."""
-    return evaluation.EnvironmentResult(
+def check(where: Places, brief: bool = False) -> evaluation.EnvironmentResult:
+    """Targets, GPUs, tools and versions; starts nothing that lasts. `brief`: nothing but targets and GPUs."""
+    found = evaluation.EnvironmentResult(
         server=versions.installed("kernel-agent") or "source tree",
         python=platform.python_version(),
         torch=versions.installed("torch"),
-        versions=[_version(package) for package in versions.TRIED],
+        versions=[],
         targets=[_target(name) for name in TARGETS],
-        tools=[_tool(name) for name in TOOLS],
-        walls=_walls(),
-        places=[*_folders(where), *_queues()],
+        tools=[],
+        host=platform.node(),
+        gpus=[evaluation.GpuResult(**asdict(gpu)) for gpu in nvml.visible()],
     )
+    if not brief:
+        found.versions = [_version(package) for package in versions.TRIED]
+        found.tools = [_tool(name) for name in TOOLS]
+        found.walls, found.places = _walls(), [*_folders(where), *_queues()]
+    return found
 
 
 def _folders(where: Places) -> Iterator[evaluation.PlaceResult]:

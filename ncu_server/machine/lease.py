@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
+from ncu_server.machine.activity import during
 from ncu_server.machine.tickets import Progress, Tickets
 
 __all__ = ["Lease", "Progress"]
@@ -41,19 +42,22 @@ class Lease:
 
     @contextlib.asynccontextmanager
     async def _held(self, alone: bool, progress: Progress | None) -> AsyncIterator[None]:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append((alone, turn))
-        self._admit()
-        try:
-            await self._wait(turn, progress)
-        except BaseException:
-            self._withdraw(alone, turn)
-            raise
-        try:
-            async with self._tickets.hold(alone, progress) if self._tickets else contextlib.nullcontext():
-                yield
-        finally:
-            self._release(alone)
+        async with contextlib.AsyncExitStack() as stack:
+            with during("waiting"):
+                turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._queue.append((alone, turn))
+                self._admit()
+                try:
+                    await self._wait(turn, progress)
+                except BaseException:
+                    self._withdraw(alone, turn)
+                    raise
+                stack.callback(self._release, alone)
+                if self._tickets:
+                    await stack.enter_async_context(self._tickets.hold(alone, progress))
+            if alone and self._tickets:  # without tickets it is no device that is held
+                stack.enter_context(during("device"))
+            yield
 
     async def _wait(self, turn: asyncio.Future[None], progress: Progress | None) -> None:
         """Until it is our turn; `progress` hears how many are ahead, at first and whenever that changes."""

@@ -89,6 +89,9 @@ class CpuGauge:
             return []
         return [f"the machine was busy while this was timed: load {self._load:.1f} on {cores} cores"]
 
+    def facts(self) -> dict[str, float]:
+        return {"load": round(self._load, 2)}
+
 
 HARDWARE = Hardware(
     "cpu",

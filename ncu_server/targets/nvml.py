@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pynvml
@@ -18,6 +21,61 @@ THROTTLES = {
     0x40: "its temperature (hardware)",
     0x80: "the power brake",
 }
+
+
+WORKS = 5  # percent of the last second in which a kernel ran, from which on somebody is at work
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU by its number on the machine; `busy` says who else is at work on it, as far as that can be told; empty
+    where nobody is."""
+
+    index: int
+    name: str
+    uuid: str
+    memory_bytes: float
+    busy: str
+
+
+def visible() -> list[Gpu]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; none where NVML does not answer."""
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        uuids = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        return [_gpu(index, handles[index]) for index in shown(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)]
+    except pynvml.NVMLError:
+        return []
+
+
+def shown(variable: str | None, uuids: Sequence[str]) -> list[int]:
+    """The numbers of the GPUs that a value of CUDA_VISIBLE_DEVICES leaves; as CUDA has it, the first word that names
+    none ends the list."""
+    if variable is None:
+        return list(range(len(uuids)))
+    found: list[int] = []
+    for word in (part.strip() for part in variable.split(",")):
+        numbers = [n for n, uuid in enumerate(uuids) if word == str(n) or (word and uuid.startswith(word))]
+        if len(numbers) != 1:
+            break
+        found += [number for number in numbers if number not in found]
+    return found
+
+
+def _gpu(index: int, handle: Any) -> Gpu:
+    name, uuid = str(pynvml.nvmlDeviceGetName(handle)), str(pynvml.nvmlDeviceGetUUID(handle))
+    return Gpu(index, name, uuid, float(pynvml.nvmlDeviceGetMemoryInfo(handle).total), _busy(handle))
+
+
+def _busy(handle: Any) -> str:
+    if others := _strangers(handle):
+        return f"{len(others)} other process{'es have' if len(others) > 1 else ' has'} it open"
+    try:
+        share = int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    except pynvml.NVMLError:  # a part of a GPU has no such number
+        return ""
+    return f"kernels run {share} % of the time" if share >= WORKS else ""
 
 
 class CudaGauge:
@@ -52,6 +110,12 @@ class CudaGauge:
         if self._fault:
             said.append(f"clocks and other users of the GPU were not watched: NVML says {self._fault}")
         return said
+
+    def facts(self) -> dict[str, float]:
+        """The SM clock in MHz: its median, its lowest."""
+        if not self._clocks:
+            return {}
+        return {"sm_clock_mhz": float(median(self._clocks)), "lowest_sm_clock_mhz": float(min(self._clocks))}
 
 
 def _strangers(handle: Any) -> set[int]:

@@ -42,11 +42,14 @@ class Probe:
 
 
 class Gauge(Protocol):
-    """Looks at the device each time it is called; `notes` says in words what was out of the ordinary."""
+    """Looks at the device each time it is called; `notes` says in words what was out of the ordinary, `facts` in
+    numbers how it was."""
 
     def __call__(self) -> None: ...
 
     def notes(self) -> list[str]: ...
+
+    def facts(self) -> dict[str, float]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,13 @@ def add(mcp: Surface) -> None:
     @mcp.tool(title="Check the environment", annotations=READ_ONLY)
     async def check_environment(
         ctx: ToolContext,
-        probe_counters: Annotated[
-            bool, Field(description="also profile a tiny kernel, to see whether the GPU's counters may be read (10 s)")
-        ] = False,
+        probe_counters: Annotated[bool, Field(description="also see whether counters may be read (10 s)")] = False,
+        brief: Annotated[bool, Field(description="no tools")] = False,
         timeout_s: TimeoutS = 180,
     ) -> evaluation.EnvironmentResult:
-        """What this machine can measure: targets, compilers, profilers, versions, and a fix for each thing missing."""
+        """What this machine can measure, and a fix for each thing missing."""
         async with served(ctx, timeout_s) as progress:
-            found = await asyncio.to_thread(environment.check, state(ctx).workshop.machine.places)
+            found = await asyncio.to_thread(environment.check, state(ctx).workshop.machine.places, brief)
             if probe_counters:
                 found.counters = await counters.probed(state(ctx).workshop.machine, state(ctx).reports, progress)
             return found

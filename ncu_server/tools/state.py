@@ -15,10 +15,11 @@ from mcp.types import ProgressNotification, ProgressNotificationParams
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge.problems import Workshop
+from ncu_server.machine import activity
 from ncu_server.machine.lease import Progress
 from ncu_server.machine.store import Store
 from ncu_server.profiler.reports import Reports
-from ncu_server.wire.meta import AHEAD
+from ncu_server.wire.meta import AHEAD, STAGE, Stage
 
 HEARTBEAT_S = 5.0
 
@@ -53,13 +54,21 @@ async def served(ctx: ToolContext, timeout_s: float | None) -> AsyncIterator[Pro
         nonlocal count, latest
         count += 1
         latest = message, ahead
-        await report(ctx, count, message, ahead)
+        at.changed.clear()
+        await report(ctx, count, message, ahead, at.stage)
 
     async def beat() -> None:
+        """Say again what goes on, now and then, and at once where the call comes to another stage."""
         while True:
-            await asyncio.sleep(HEARTBEAT_S)
-            await progress(latest[0], ahead=latest[1])
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(at.changed.wait(), HEARTBEAT_S)
+            message, ahead = latest
+            if ahead is not None and at.stage == "device":  # its turn has come, and it has said nothing since
+                message, ahead = "on the device", None
+            await progress(message, ahead=ahead)
 
+    stack = contextlib.ExitStack()
+    at = stack.enter_context(activity.call())
     heart = asyncio.create_task(beat())
     try:
         async with asyncio.timeout(timeout_s):
@@ -74,14 +83,15 @@ async def served(ctx: ToolContext, timeout_s: float | None) -> AsyncIterator[Pro
         raise ToolError(f"{Code.INTERNAL}: {type(fault).__name__}: {fault}") from fault
     finally:
         heart.cancel()
+        stack.close()
 
 
-async def report(ctx: Context[Any, Any], count: int, message: str, ahead: int | None) -> None:
+async def report(ctx: Context[Any, Any], count: int, message: str, ahead: int | None, stage: Stage) -> None:
     """Send one progress notification; the SDK's own call has no room for `_meta`."""
     token = (ctx.request_context.meta or {}).get("progress_token")
-    if ahead is None or token is None:
-        await ctx.report_progress(count, None, message)
+    if token is None:
         return
-    params = ProgressNotificationParams(progress_token=token, progress=count, message=message, _meta={AHEAD: ahead})
+    meta: Any = {STAGE: stage} | ({AHEAD: ahead} if ahead is not None else {})
+    params = ProgressNotificationParams(progress_token=token, progress=count, message=message, _meta=meta)
     session = ctx.request_context.session
     await session.send_notification(ProgressNotification(params=params), related_request_id=ctx.request_id)

@@ -162,6 +162,8 @@ class DeviceResult(BaseModel):
 
     target: str
     name: str
+    uuid: str | None = None
+    host: str = ""
     arch: str
     build_arch: str | None = Field(
         default=None, description="what CUDA kernels are built for, such as 9.0a; builds elsewhere have to ask for it"
@@ -253,7 +255,7 @@ class TargetResult(BaseModel):
 
 
 class VersionResult(BaseModel):
-    """A package on whose private parts the server leans, and the versions that it was tried with."""
+    """A package whose private parts are used, and the versions tried."""
 
     package: str
     version: str | None
@@ -271,16 +273,16 @@ class ToolResult(BaseModel):
 
 
 class WallResult(BaseModel):
-    """One wall around a candidate's processes: whether it stands on this machine, and how, or why not."""
+    """One wall around candidates: whether it stands, and how, or why not."""
 
     name: str
     stands: bool
     why: str
-    targets: list[str] = Field(description="the available targets on which that is so")
+    targets: list[str] = Field(description="where that is so")
 
 
 class PlaceResult(BaseModel):
-    """A folder that the server writes to; `why` says what was passed over for it, or why it cannot be used."""
+    """A folder that is written to; `why`: what was passed over for it, or why it cannot be used."""
 
     name: str
     path: str
@@ -290,11 +292,21 @@ class PlaceResult(BaseModel):
 
 
 class CountersResult(BaseModel):
-    """Whether ncu may read the GPU's counters; `unknown` where something else stood in the way."""
+    """Whether ncu may read counters; `unknown` where something else stood in the way."""
 
     state: Literal["allowed", "denied", "unknown"]
     why: str
     fix: str | None
+
+
+class GpuResult(BaseModel):
+    """A GPU that is seen; `busy`: who else is at work on it."""
+
+    index: int
+    name: str
+    uuid: str
+    memory_bytes: float
+    busy: str
 
 
 class EnvironmentResult(BaseModel):
@@ -309,3 +321,5 @@ class EnvironmentResult(BaseModel):
     walls: list[WallResult] = []
     places: list[PlaceResult] = []
     counters: CountersResult | None = Field(default=None, description="only where `probe_counters` asked for it")
+    host: str = ""
+    gpus: list[GpuResult] = []

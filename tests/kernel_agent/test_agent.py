@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from kernel_agent import KernelAgent
+from kernel_agent.cli.report import measured
 from kernel_agent.errors import BudgetSpent, KernelAgentError, ServerError, Unavailable, UsageError
 from kernel_agent.proposers.seeded import Seeded
 from kernel_agent.run.brief import Brief
-from kernel_agent.run.events import Confirmed, Event, Notice, RunOpened, RunStarted, TrialJudged
+from kernel_agent.run.devices import as_json
+from kernel_agent.run.events import Confirmed, DevicesSeen, Event, Notice, RunOpened, RunStarted, TrialJudged
 from kernel_agent.run.journal import FILE, Journal, begun, read
 from kernel_agent.run.tree import Run
 from kernel_agent.run.types import Idea
@@ -28,6 +30,25 @@ from tests.support.edits import edit
 from tests.support.scripted_openai import Say, ScriptedOpenAI
 from tests.support.scripted_run import DESCRIPTION, PROBLEM, ROOT, ScriptedProposer, small_settings
 from tests.support.scripted_run import MODEL as CODE
+
+
+async def test_a_run_says_of_each_device_how_busy_it_was_over_all_sessions(tmp_path: Path) -> None:
+    events: list[Event] = []
+    two = agent(tmp_path, events, "--gpus 2 --delay 0.02", num_rounds=1)
+    _, first = await two.generate_kernel(CODE, name="relu", run_directory=tmp_path / "run")
+    assert len(first["devices"]) == 2
+    for device in first["devices"]:
+        assert (device["card"], device["host"]) == ("scripted", "scripted-host")
+        assert 0 < device["busy_share"] < 1 and device["waited_for"]["proposer"] > 0
+        assert device["busy_share"] + sum(device["waited_for"].values()) == pytest.approx(1, abs=0.01)
+    assert {device["uuid"] for device in first["devices"]} == {"GPU-0", "GPU-1"}
+    _, then = await agent(tmp_path, events, "--gpus 2", num_rounds=2).resume(tmp_path / "run")
+    for device, before in zip(then["devices"], first["devices"], strict=True):
+        assert device["uuid"] == before["uuid"] and device["seconds"] > before["seconds"]
+    told = [event.devices for event in events if isinstance(event, DevicesSeen)]
+    assert len(told) > 2 and [as_json(device) for device in told[-1]] == then["devices"]
+    shown = list(measured(read(tmp_path / "run"), None))
+    assert [line for line in shown if line.startswith("scripted (GPU-1, scripted-host) was busy ")]
 
 
 @pytest.fixture(autouse=True)
@@ -195,6 +216,7 @@ async def test_a_start_that_is_killed_or_stopped_is_resumed(tmp_path: Path, numb
     server = agent(tmp_path, server="--behave ponder").settings.mcp_server_path
     script = f"""
 import asyncio; from kernel_agent import KernelAgent
+from kernel_agent.cli.report import measured
 def observe(event): print(type(event).__name__, flush=True)
 agent = KernelAgent(mcp_server_path={server!r}, observe=observe)
 asyncio.run(agent.generate_kernel({CODE!r}, run_directory="runs/one"))

@@ -1,13 +1,15 @@
 """A measuring server that runs nothing: verdicts and timings follow from the source's hash, each call is logged.
 
     python tests/support/scripted_bench.py --log FILE [--delay SECONDS] [--die-at N] [--behave WORD] [--port N]
-        [--compile-after N]
+        [--compile-after N] [--card NAME] [--gpus N] [--busy N] [--rendezvous FILE]
 
 `--die-at N` kills the process at the N-th evaluation, with `--behave "die once"` only the first time; with `--behave
 "die describing"` at each description, and with `--behave ponder` a description takes for ever. The environment is told
 as the names of tools. A candidate may order its verdict by a line `# verdict: wrong` or `# speed: 2.5`; a refusal by
 `# refuse: NO_DEVICE`. A problem with a line `# no compile` has no compiled baseline. Where
 `--compile-after N` is given, compiled baselines can be timed beside other calls, and come after so many evaluations.
+`--card` is what it measures on; of `--gpus` that it tells of, it sees those that CUDA_VISIBLE_DEVICES leaves, and the
+first `--busy` are busy. While the file `--rendezvous` is there, whoever holds the device waits for it to go.
 """
 
 from __future__ import annotations
@@ -132,15 +134,35 @@ def verdict(source: str, baselines: list[str]) -> dict[str, Any]:
     return answer | {"error": 0.5, "timing": timing(EAGER_US / speedup), "versus": versus}
 
 
-def serve(log: Path, delay: float, die_at: int | None, behave: str, compile_after: int | None) -> MCPServer:
+def gpus(count: int, busy: int) -> list[dict[str, Any]]:
+    """As the server tells of them."""
+    told = [
+        {
+            "index": n,
+            "name": "scripted",
+            "uuid": f"GPU-{n}",
+            "memory_bytes": 1e9,
+            "busy": "in use" if n < busy else "",
+        }
+        for n in range(count)
+    ]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (
+        told if visible is None else [gpu for gpu in told if {gpu["uuid"], str(gpu["index"])} & {*visible.split(",")}]
+    )
+
+
+def serve(args: argparse.Namespace) -> MCPServer:
+    log, delay, die_at = args.log, args.delay, args.die_at
+    behave, compile_after = args.behave, args.compile_after
     mcp = MCPServer("scripted-bench")
     device = Lease(1)
     judged = asyncio.Condition()
     seen = 0
 
     @mcp.tool()
-    async def check_environment() -> Answer:
-        cpu = {"name": "cpu", "available": True, "device": "scripted", "arch": "x86_64", "threads": 2}
+    async def check_environment(brief: bool = False) -> Answer:
+        cpu = {"name": "cpu", "available": True, "device": args.card, "arch": "x86_64", "threads": 2}
         cpu |= {"compiler": None, "reason": None, "fix": None}
         cuda = {"name": "cuda", "available": False, "reason": "no device", "fix": "plug one in"}
         cuda |= {"device": "", "arch": "", "threads": 0, "compiler": None}
@@ -163,6 +185,8 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str, compile_afte
             tools=tools,
             places=places,
             versions=[newer],
+            host="scripted-host",
+            gpus=gpus(args.gpus, args.busy),
         )
 
     @mcp.tool()
@@ -188,7 +212,7 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str, compile_afte
         return Answer(
             problem_id="p1",
             target=target,
-            device={"target": target, "name": "scripted", "arch": "x86_64", "threads": 2} | PEAKS | beside,
+            device={"target": target, "name": args.card, "arch": "x86_64", "threads": 2} | PEAKS | beside,
             graph_uri=f"problem://{'uncovered' if '# uncovered' in problem else 'p1'}/graph",
             graph_error=None,
             flops=4096.0,
@@ -229,13 +253,17 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str, compile_afte
         counted = itertools.count()
 
         async def progress(message: str, *, ahead: int | None = None) -> None:
-            await report(context, next(counted), message, ahead)
+            at = "waiting" if ahead is not None else "device" if message == "timing" else "building"
+            await report(context, next(counted), message, ahead, at)  # type: ignore[arg-type]
 
         await progress("building")
         async with device.alone(progress):
             await progress("timing")
             await asyncio.sleep(delay)
+            while args.rendezvous and args.rendezvous.exists():
+                await asyncio.sleep(0.01)
         entry = {"source": candidate, "fresh": fresh, "baselines": baselines, "pid": os.getpid()}
+        entry |= {"gpu": os.environ.get("CUDA_VISIBLE_DEVICES")}
         with log.open("a") as file:
             file.write(json.dumps(entry) + "\n")
         async with judged:
@@ -246,6 +274,8 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str, compile_afte
 
     @mcp.tool()
     async def verify_module(source: str, problem: str, target: str, timeout_s: float = 600) -> Answer:
+        with log.with_name(f"{log.name}.verified").open("a") as file:
+            file.write(f"{os.getpid()}\n")
         broken = "# breaks alone" in source
         names = ("builds",) if broken else ("builds", "agrees", "state_dict", "to", "compile")
         checks = [{"name": name, "ok": not broken, "why": "no nvcc" if broken else ""} for name in names]
@@ -309,12 +339,16 @@ if __name__ == "__main__":
     parser.add_argument("--behave", default="well")
     parser.add_argument("--port", type=int, help="serve over HTTP")
     parser.add_argument("--compile-after", type=int)
+    parser.add_argument("--card", default="scripted")
+    parser.add_argument("--gpus", type=int, default=0)
+    parser.add_argument("--busy", type=int, default=0)
+    parser.add_argument("--rendezvous", type=Path)
     args = parser.parse_args()
     if args.behave == "not start":
         raise SystemExit("scripted: refuses to start")
     if args.behave == "hang":
         signal.pause()
-    bench = serve(args.log, args.delay, args.die_at, args.behave, args.compile_after)
+    bench = serve(args)
     if args.port:
         bench.run("streamable-http", host="127.0.0.1", port=args.port)
     else:

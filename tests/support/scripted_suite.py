@@ -56,7 +56,7 @@ class ScriptedPool(InProcessBench):
         return self
 
     @property
-    def devices(self) -> int:
+    def width(self) -> int:
         return 1
 
 

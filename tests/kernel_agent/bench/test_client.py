@@ -20,6 +20,8 @@ from kernel_agent.run.journal import LOG
 from kernel_agent.run.types import Diagnostic, Evaluation, Problem, Status
 from tests.support.scripted_run import DESCRIPTION, PROBLEM, ROOT
 
+BUILDING = Stage("building", at="building")
+
 
 def server(directory: Path, *options: str) -> str:
     script = ROOT / "tests" / "support" / "scripted_bench.py"
@@ -47,7 +49,7 @@ async def test_a_problem_is_described_with_its_graph_and_a_kernel_judged_twice(t
     assert first.status is Status.PASSED and first.speedup == 2.0 and first.against("compile") is None
     only = await confirmed_without_compile(tmp_path)
     assert only.speedup == 2.0 and only.against("compile") is None
-    assert second.against("compile") and stages == [Stage("building"), Stage("timing")]
+    assert second.against("compile") and stages == [BUILDING, Stage("timing", at="device")]
     assert not any(alive(pid) for pid in pids(tmp_path))
 
 
@@ -72,7 +74,7 @@ async def test_a_call_that_waits_for_the_device_is_told_its_place_as_a_number(tm
         for task in (before, behind):
             task.cancel()
         await asyncio.wait({before, behind})
-    assert stages == [Stage("building"), Stage("queued behind 1", 1)]
+    assert stages == [BUILDING, Stage("queued behind 1", 1, "waiting")]
 
 
 async def test_candidates_are_profiled_in_one_call_and_their_reports_come_whole(tmp_path: Path) -> None:
@@ -211,7 +213,7 @@ async def test_a_server_is_reached_by_its_address_too(tmp_path: Path) -> None:
                 assert await bench.describe(PROBLEM) == DESCRIPTION
                 stages: list[Stage] = []
                 assert (await bench.evaluate(PROBLEM, "# speed: 2", stages.append)).speedup == 2.0
-                assert Stage("building") in stages
+                assert BUILDING in stages
         finally:
             process.kill()
 

@@ -1,8 +1,12 @@
 import asyncio
+import os
+from pathlib import Path
 
 import pytest
 
 from ncu_server.machine.lease import Lease
+from ncu_server.machine.machine import Machine, probed
+from ncu_server.targets import TARGETS
 
 
 async def hold(lease: Lease, kind: str, name: str, log: list[str], gate: asyncio.Event) -> None:
@@ -108,3 +112,31 @@ async def test_a_turn_that_comes_with_the_cancellation_is_given_back() -> None:
     await asyncio.gather(waiter, return_exceptions=True)
     async with asyncio.timeout(1), lease.alone():
         assert log == []
+
+
+async def test_each_gpu_has_a_queue_of_its_own_and_servers_on_the_cpu_share_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues, programs = tmp_path / "queues", tmp_path / "bin"
+    programs.mkdir()
+    gpus = "printf 'NVIDIA H200, 9.0, GPU-1\\nNVIDIA H200, 9.0, GPU-2\\n'"
+    for name, line in (("nvidia-smi", gpus), ("nvcc", "echo release 13.0")):
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o700)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("NCU_SERVER_LEASES", str(queues))
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    used: list[set[str]] = []
+    try:
+        for uuid in ("GPU-1", "GPU-2"):
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", uuid)
+            probed.cache_clear()
+            server = Machine(tmp_path / uuid)
+            for target in ("cuda", "cpu"):
+                async with server.lease(TARGETS[target]).alone():
+                    used.append({queue.name for queue in queues.iterdir() if any(queue.iterdir())})
+            server.close()
+    finally:
+        probed.cache_clear()
+    assert used == [{"GPU-1"}, {"cpu"}, {"GPU-2"}, {"cpu"}]
