@@ -15,6 +15,7 @@ from rich.text import Text
 
 from kernel_agent import text
 from kernel_agent.delivery import BEST
+from kernel_agent.page.words import baselines, measured, ms, times
 from kernel_agent.run import tree
 from kernel_agent.run.events import (
     BaselineTimed,
@@ -35,7 +36,6 @@ from kernel_agent.run.events import (
 )
 from kernel_agent.run.tree import Run
 from kernel_agent.run.types import (
-    Description,
     Evaluation,
     Idea,
     Interval,
@@ -43,7 +43,6 @@ from kernel_agent.run.types import (
     Status,
     Trial,
     baseline_title,
-    baseline_titles,
 )
 from kernel_agent.targets import target_of
 
@@ -58,16 +57,6 @@ WORDS = 400
 def short(trial: Trial) -> str:
     """A trial's name on the screen."""
     return trial.id[:4] if trial.idea else "original"
-
-
-def ms(us: float) -> str:
-    """Microseconds as milliseconds of three digits."""
-    return f"{us / 1e3:,.0f} ms" if us >= 1e5 else f"{us / 1e3:.3g} ms"
-
-
-def times(interval: Interval | None) -> str:
-    """A speed-up with its 95 % interval."""
-    return f"{interval.median:.2f}x [{interval.low:.2f}, {interval.high:.2f}]" if interval else "not measured"
 
 
 def verdict_text(evaluation: Evaluation) -> str:
@@ -86,7 +75,7 @@ def line(event: Event) -> str | None:
             return message
         case RunStarted():
             kept = f"; {event.kept} evaluations kept" if event.kept else ""
-            return f"{_title(event)}; {_baselines(event.description)}; in {event.directory}{kept}"
+            return f"{_title(event)}; {baselines(event.description)}; in {event.directory}{kept}"
         case BaselineTimed(baseline):
             time = ms(baseline.timing.median_us) if baseline.timing else "does not run on this problem"
             return f"{baseline_title(baseline.name)} {time}"
@@ -113,13 +102,6 @@ def _title(event: RunStarted) -> str:
         f"{event.problem.name} on {device.target} ({device.name}{threads}); "
         f"proposer {event.proposer}; {event.retrieval_mode} retrieval"
     )
-
-
-def _baselines(description: Description) -> str:
-    parts = [f"{baseline_title(name)} {ms(timing.median_us)}" for name, timing in description.baselines.items()]
-    missing = [f"{baseline_titles(description.unmeasured)} not timed yet"] if description.unmeasured else []
-    limit = [f"limit {ms(description.limit_us)}"] if description.limit_us else []
-    return ", ".join(parts + missing + limit)
 
 
 def _judged(idea: Idea, trial: Trial, evaluation: Evaluation) -> str:
@@ -353,27 +335,3 @@ def diagnosed(run: Run) -> Iterator[str]:
     if profile.report:
         yield f"    whole report: read_report {profile.report}, of the measuring server"
     yield ""
-
-
-def measured(run: Run, retrieval: str | None) -> Iterator[str]:
-    """How the numbers came about."""
-    device = run.description.device
-    threads = f", {device.threads} threads" if not target_of(device.target).on_gpu else ""
-    yield f"measured on {device.name} ({device.target}, {device.arch}{threads}): {_baselines(run.description)}"
-    if confirmed := run.confirmations.get(tree.winner(run).source_id):
-        own = ", ".join(f"{baseline_title(v.baseline)} {ms(v.timing.median_us)}" for v in confirmed.versus)
-        yield f"when the best was confirmed: {own}"
-    if run.description.limit_us:
-        yield "limit: the bytes moved once at the measured copy speed, or matrix operations at the measured rate"
-    yield (
-        "a candidate and eager PyTorch take turns on the same secret inputs; intervals are 95 % of the paired ratio; "
-        "outputs are checked against float64, the error is in rounding units of which 64 are allowed, or 4 times what "
-        "the reference errs where it takes TF32 itself"
-    )
-    if run.confirmations:
-        yield (
-            "confirmed: the speed-up when judged a second time, with new inputs in fresh processes; "
-            "the best is surely the fastest by it: its interval has the highest lower end"
-        )
-    if retrieval:
-        yield f"retrieval: {retrieval}"

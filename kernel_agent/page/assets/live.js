@@ -1,0 +1,56 @@
+// A page that follows runs: events bring new facts, texts are asked for one by one.
+const token = () => new URLSearchParams(location.search).get("token") || "";
+const address = (path, more) => `${path}?${new URLSearchParams({ token: token(), ...more })}`;
+const run = () => new URLSearchParams(location.search).get("run");
+
+async function beginLive() { if (run() === null) await beginList(); else await beginOne(); }
+
+async function beginOne() {
+  const cache = new Map();
+  const textsOf = async (id) => {
+    const trial = state.byId.get(id), name = `${id} ${trial.status} ${Boolean(trial.again)} ${Boolean(trial.profile)}`;
+    if (!cache.has(name)) { const answer = await fetch(address("texts", { run: run(), trial: id })); if (!answer.ok) throw new Error(await answer.text()); cache.set(name, await answer.json()); }
+    return cache.get(name);
+  };
+  const answer = await fetch(address("facts", { run: run() }));
+  if (!answer.ok) throw new Error(await answer.text());
+  const state = stateOf(await answer.json(), textsOf), draw = () => drawRun(state, stopButton(state));
+  draw(); keys(state); addEventListener("themed", draw);
+  if (location.hash) state.choose(location.hash.slice(1));
+  const events = new EventSource(address("events", { run: run() }));
+  events.addEventListener("facts", (event) => {
+    const typed = document.activeElement && document.activeElement.type === "search";
+    const before = state.open && JSON.stringify(state.byId.get(state.open)), focus = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.id : null;
+    state.take(JSON.parse(event.data)); draw(); document.documentElement.dataset.updates = String(Number(document.documentElement.dataset.updates || 0) + 1);
+    if (typed) document.querySelector("input[type=search]").focus();
+    else if (focus) document.querySelector(`.tree [data-id="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+    if (state.open && JSON.stringify(state.byId.get(state.open)) !== before) state.choose(state.open, true);
+  });
+  events.addEventListener("fault", (event) => tell(event.data));
+  events.onerror = () => tell("The server of this page is gone; it goes on by itself when it is back.");
+}
+function stopButton(state) {
+  const back = el("a", { class: "ghost", href: address("", {}) }, "all runs");
+  if (state.facts.state !== "running") return back;
+  const button = el("button", { class: "ghost danger", type: "button", id: "stop", onclick: async () => {
+    if (button.dataset.sure !== "yes") { button.dataset.sure = "yes"; button.textContent = "stop: sure?"; setTimeout(() => { button.dataset.sure = ""; button.textContent = "stop"; }, 4000); return; }
+    const answer = await fetch(address("stop", { run: run() }), { method: "POST", headers: { "X-Token": token() } });
+    button.textContent = answer.ok ? "stopping" : "cannot"; tell(await answer.text());
+  } }, "stop");
+  return el("span", { class: "tools" }, back, button);
+}
+async function beginList() {
+  const draw = (runs) => {
+    byId("top").replaceChildren(el("h1", null, "Runs"), el("span", { class: "chip" }, fmt.count(runs.length)), el("span", { class: "grow" }), themeButton());
+    const rows = runs.map((one) => el("article", { class: "card run", "data-run": one.run }, el("div", null, el("a", { href: address("", { run: one.run }) }, one.name || one.run), el("div", { class: "faint small" }, one.run)),
+      el("div", null, el("span", { class: "badge small" }, el("span", { class: `dot ${one.state}`, style: { "border-radius": "50%" } }), one.fault || `${one.state}${one.progress ? `, round ${one.progress.round} of ${one.progress.rounds}, ${fmt.many(one.progress.judged, "verdict")}` : ""}${one.progress && one.progress.left_s ? `, about ${fmt.s(one.progress.left_s)} left` : ""}`), one.progress && el("div", { class: "budget", style: { "margin-top": "6px" } }, el("i", { style: { width: `${one.progress.share * 100}%` } }))),
+      el("div", { class: "num" }, one.headline ? el("b", null, one.headline.sure === "none" ? "1.00\u00d7" : fmt.times(one.headline.speedup)) : dash)));
+    byId("main").replaceChildren(el("div", { class: "runs" }, rows.length ? rows : el("p", { class: "soft" }, "There is no run here yet; one that begins shows by itself.")));
+    document.documentElement.dataset.updates = String(Number(document.documentElement.dataset.updates || 0) + 1);
+  };
+  const events = new EventSource(address("events", {}));
+  let last = [];
+  events.addEventListener("runs", (event) => { last = JSON.parse(event.data); draw(last); });
+  events.onerror = () => tell("The server of this page is gone; it goes on by itself when it is back.");
+  addEventListener("themed", () => draw(last));
+}
