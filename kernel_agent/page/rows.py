@@ -12,7 +12,7 @@ from kernel_agent.run import tree
 from kernel_agent.run.history import History
 from kernel_agent.run.tree import Run
 from kernel_agent.run.types import Evaluation, Idea, Interval, Trial
-from kernel_agent.text import line
+from kernel_agent.text import clean, line
 
 TITLE = 200
 """Characters of a title; an idea's text holds it whole."""
@@ -83,7 +83,16 @@ def _verdict(run: Run, trial: Trial) -> dict[str, Any]:
         "authorship": _text(evaluation.provenance.get("label")),
         "profile": _profile(run, trial),
         "judging_s": dict(evaluation.stages),
+        "why": why(evaluation),
     }
+
+
+def why(evaluation: Evaluation) -> str | None:
+    """Why a kernel did not pass: the first that a compiler or the judge said; None of one that did."""
+    if evaluation.timing is not None:
+        return None
+    said = (*map(str, evaluation.diagnostics), *clean(evaluation.log).strip().splitlines())
+    return line(next(iter(said), ""), TITLE) or None
 
 
 def measures(evaluation: Evaluation) -> dict[str, Any]:
@@ -121,7 +130,7 @@ class Clock:
     def __init__(self, history: History) -> None:
         self._since = history.since_start()
         self._recorded = history.recorded
-        paid = sorted((one.at, one.charge) for one in history.paid if one.at is not None)
+        paid = [(one.at, one.charge) for one in history.paid if one.at is not None]
         self._at = [at for at, _ in paid]
         self._usd = [0.0, *accumulate(charge.dollars or 0.0 for _, charge in paid)]
         self._tokens = [0, *accumulate(charge.prompt_tokens + charge.reply_tokens for _, charge in paid)]

@@ -7,7 +7,8 @@ function plot(box, options, data, legend) {
   if (legend) box.append(legend);
   return () => { watch.disconnect(); chart.destroy(); box.replaceChildren(); };
 }
-const axis = (label, more) => ({ label, labelSize: 20, labelFont: "12px sans-serif", font: "11.5px sans-serif", stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1, size: 4 }, ...more });
+const face = () => getComputedStyle(document.body).fontFamily;
+const axis = (label, more) => ({ label, size: 30, labelSize: 18, labelGap: 0, gap: 4, labelFont: `12px ${face()}`, font: `11.5px ${face()}`, stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1, size: 4 }, ...more });
 const logTicks = (u, splits) => splits.map((one) => { const head = one / 10 ** Math.floor(Math.log10(one) + 1e-9); return Math.abs(head - 1) < 1e-6 || Math.abs(head - 2) < 1e-6 || Math.abs(head - 5) < 1e-6 ? `${digits(one)}` : ""; });
 function key(rows) { return el("div", { class: "tools small soft", style: { "margin-top": "6px" } }, rows.map(([kind, words]) => el("span", { class: "badge" }, el("span", { class: "dot", style: { background: colour(kind), "border-radius": "50%" } }), words))); }
 
@@ -33,10 +34,10 @@ function progressPlot(state, box, way) {
   const fails = (u) => { u.ctx.save(); u.ctx.fillStyle = colour("wrong"); u.ctx.globalAlpha = 0.7; for (const row of rows) if (row.own === null) { const x = u.valToPos(row.x, "x", true); u.ctx.fillRect(x - devicePixelRatio, u.bbox.top + u.bbox.height - 7 * devicePixelRatio, 2 * devicePixelRatio, 7 * devicePixelRatio); } u.ctx.restore(); };
   return plot(box, {
     scales: { x: { time: false, range: (u, min, max) => [Math.min(0, min), Math.max(max, 1) * 1.02] }, y: { distr: 3, log: 10, range: () => [low, high] } },
-    axes: [axis(OVER[way].label), axis("speed-up over eager", { size: 58, splits: () => ticksOf(low, high), values: (u, all) => all.map((one) => `${one}\u00d7`), filter: null })],
-    series: [{}, { stroke: paint, width: 2.2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }, { stroke: colour("level"), paths: () => null, points: { show: true, size: rows.length > 400 ? 4 : 6, fill: colour("level"), stroke: colour("level") } }],
+    axes: [axis(OVER[way].label), axis("speed-up over eager", { size: 46, splits: () => ticksOf(low, high), values: (u, all) => all.map((one) => `${one}\u00d7`), filter: (u, all) => all })],
+    series: [{}, { stroke: colour("level"), paths: () => null, points: { show: true, size: rows.length > 400 ? 3.5 : 6, fill: `${colour("level")}${rows.length > 400 ? "66" : "cc"}`, stroke: "transparent", width: 0 } }, { stroke: paint, width: 2.2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
     hooks: { draw: [fails] },
-  }, [xs, ys, own], key([["accent", "best so far, by first judgements"], ["level", "each kernel that passed"], ["wrong", "did not pass"]]));
+  }, [xs, own, ys], key([["accent", "best so far, by first judgements"], ["level", "each kernel that passed"], ["wrong", "did not pass"]]));
 }
 // Operations and bytes are those that the problem needs, so every candidate stands at one intensity.
 function roofline(state, box) {
@@ -45,25 +46,27 @@ function roofline(state, box) {
   const at = flops / work.moved_bytes, rate = (us) => flops / us / 1e3, peak = work.moving_us && work.limit_us > work.moving_us * 1.01 ? rate(work.limit_us) : null;
   const left = at / 30, right = peak ? Math.max(at * 12, (peak / device.copy_gbps) * 6) : at * 30, roof = (x) => Math.min(x * device.copy_gbps, peak ?? Infinity);
   const xs = []; for (let i = 0; i <= 120; i += 1) xs.push(left * (right / left) ** (i / 120));
-  const passed = facts.trials.filter((one) => one.status === "passed" && one.time_us && one.kind !== "original"), base = facts.baselines.map((one) => ({ y: rate(one.time_us), words: one.title }));
+  const passed = facts.trials.filter((one) => one.status === "passed" && one.time_us && one.kind !== "original"), base = facts.baselines.map((one) => ({ y: rate(one.time_us), words: brief(one.title) }));
   const all = [...passed.map((one) => rate(one.time_us)), ...base.map((one) => one.y), roof(at)], low = Math.min(...all) / 2.5, high = Math.max(...all, peak ?? 0) * 3;
   const draw = (u) => {
     const c = u.ctx, d = devicePixelRatio, x = u.valToPos(at, "x", true), y = (value) => u.valToPos(value, "y", true);
     const dot = (value, r, fill, shift = 0) => { c.beginPath(); c.arc(x + shift, y(value), r * d, 0, 7); c.fillStyle = fill; c.fill(); };
-    const words = (value, text, fill, side, bold) => { c.font = `${bold ? 600 : 400} ${12 * d}px sans-serif`; c.fillStyle = fill; c.textAlign = side > 0 ? "left" : "right"; c.textBaseline = "middle"; c.fillText(text, x + side * 12 * d, value); };
+    const words = (value, text, fill, side, bold) => { c.font = `${bold ? 600 : 400} ${12 * d}px ${face()}`; c.fillStyle = fill; c.textAlign = side > 0 ? "left" : "right"; c.textBaseline = "middle"; c.fillText(text, x + side * 12 * d, value); };
     c.save();
     c.setLineDash([3 * d, 3 * d]); c.strokeStyle = colour("gold"); c.beginPath(); c.moveTo(x, y(roof(at))); c.lineTo(x, u.bbox.top + u.bbox.height); c.stroke(); c.setLineDash([]);
     c.globalAlpha = passed.length > 80 ? 0.35 : 0.65;
     for (const one of passed) dot(rate(one.time_us), 3.5, colour(outcome(one) === "faster" ? "faster" : "level"));
     c.globalAlpha = 1;
+    for (const one of base) { c.strokeStyle = colour("ink"); c.lineWidth = 1.5 * d; c.strokeRect(x - 4 * d, y(one.y) - 4 * d, 8 * d, 8 * d); }
+    const labels = base.map((one) => ({ ...one, fill: colour("soft") }));
+    if (facts.headline.sure !== "none") { const own = rate(facts.headline.time_us); dot(own, 6, colour("accent")); labels.push({ y: own, words: `this kernel, ${fmt.percent(facts.headline.reached)} of the limit`, fill: colour("ink"), bold: true }); }
     let before = Infinity;
-    for (const one of [...base].sort((a, b) => a.y - b.y)) { c.strokeStyle = colour("ink"); c.lineWidth = 1.5 * d; c.strokeRect(x - 4 * d, y(one.y) - 4 * d, 8 * d, 8 * d); const place = Math.min(y(one.y), before - 14 * d); words(place, one.words, colour("soft"), -1); before = place; }
+    for (const one of labels.sort((a, b) => a.y - b.y)) { before = Math.min(y(one.y), before - 15 * d); words(before, one.words, one.fill, 1, one.bold); }
     words(y(roof(at)), `limit ${digits(roof(at))} GFLOP/s`, colour("gold"), -1, true);
-    if (facts.headline.sure !== "none") { const own = rate(facts.headline.time_us); dot(own, 6, colour("accent")); words(y(own), `this kernel, ${fmt.percent(facts.headline.reached)} of the limit`, colour("ink"), 1, true); }
     c.restore();
   };
   const log = (label, more) => axis(label, { values: logTicks, ...more });
-  return plot(box, { scales: { x: { time: false, distr: 3, log: 10, range: () => [left, right] }, y: { distr: 3, log: 10, range: () => [low, high] } }, axes: [log("operations a byte (FLOP/B)"), log("GFLOP/s", { size: 62 })], series: [{}, { stroke: colour("gold"), width: 2.2, points: { show: false } }], cursor: { show: false }, hooks: { draw: [draw] } }, [xs, xs.map(roof)],
+  return plot(box, { scales: { x: { time: false, distr: 3, log: 10, range: () => [left, right] }, y: { distr: 3, log: 10, range: () => [low, high] } }, axes: [log("operations a byte (FLOP/B)"), log("GFLOP/s", { size: 54 })], series: [{}, { stroke: colour("gold"), width: 2.2, points: { show: false } }], cursor: { show: false }, hooks: { draw: [draw] } }, [xs, xs.map(roof)],
     el("p", { class: "small soft" }, `${fmt.work(flops)} and ${fmt.bytes(work.moved_bytes)} are counted for one call; the slope is the ${device.copy_gbps >= 1000 ? `${digits(device.copy_gbps / 1000)} TB/s` : `${digits(device.copy_gbps)} GB/s`} of a copy measured on this device.`));
 }
 // Each of the best with its interval against eager PyTorch; the ring is its second judgement.
@@ -86,10 +89,12 @@ function errors(state, box) {
   const x = (units) => pad + ((Math.log10(Math.min(units, high)) - Math.log10(low)) / (Math.log10(high) - Math.log10(low))) * (wide - 2 * pad), base = tall - 40, heap = new Map();
   const powers = []; for (let at = Math.ceil(Math.log10(low)); at <= Math.log10(high); at += 1) powers.push(10 ** at);
   const keep = powers.filter((one, index) => index % Math.ceil(powers.length / 7) === 0), size = rows.length > 300 ? 2 : rows.length > 80 ? 3 : 5;
+  const tallest = Math.max(...[...rows.reduce((all, one) => { const spot = Math.round(x(one.error_units) / (size * 2 + 1)); return all.set(spot, (all.get(spot) || 0) + 1); }, new Map()).values()]);
+  const step = Math.min(size * 2 + 1, (base - 38) / tallest);
   const dots = [...rows].sort((a, b) => a.error_units - b.error_units).map((one) => {
     const spot = Math.round(x(one.error_units) / (size * 2 + 1)), high = heap.get(spot) || 0;
     heap.set(spot, high + 1);
-    return svg("circle", { class: `node f-${outcome(one)}`, "data-id": one.id, cx: spot * (size * 2 + 1), cy: Math.max(24, base - size - 2 - high * (size * 2 + 1)), r: size });
+    return svg("circle", { class: `node f-${outcome(one)}`, "data-id": one.id, cx: spot * (size * 2 + 1), cy: (base - size - 2 - high * step).toFixed(1), r: size });
   });
   const picture = svg("svg", { width: wide, height: tall, role: "img", "aria-label": `Errors of ${rows.length} kernels, ${digits(allowed)} units are allowed` },
     svg("rect", { x: x(allowed), y: 16, width: wide - pad - x(allowed), height: base - 16, fill: colour("cut") }), svg("line", { x1: pad, x2: wide - pad, y1: base, y2: base, stroke: colour("faint") }),
@@ -101,7 +106,7 @@ function errors(state, box) {
   return picture;
 }
 function bars(rows, most) {
-  return el("div", { class: "bars" }, rows.map((row) => el(row.act ? "button" : "div", row.act ? { type: "button", onclick: row.act } : null, el("span", null, row.name), el("div", { class: "track" }, el("i", { class: row.kind ? `f-${row.kind}` : "", style: { width: `${most ? (row.value / most) * 100 : 0}%`, ...(row.paint ? { background: row.paint } : {}) } })), el("span", { class: "num" }, row.words), row.why && el("span", { class: "why", title: row.why }, row.why))));
+  return el("div", { class: "bars" }, rows.map((row) => el(row.act ? "button" : "div", row.act ? { type: "button", onclick: row.act } : null, el("span", null, row.name), el("div", { class: "track" }, el("i", { style: { width: `${most ? (row.value / most) * 100 : 0}%`, background: row.paint || colour(row.kind || "level") } })), el("span", { class: "num" }, row.words), row.why && el("span", { class: "why", title: row.why }, row.why))));
 }
 function stageBars(facts) {
   const rows = facts.stages.filter((one) => one.s > 0), paints = { model: "timeout", build: "build_error", prepare: "waiting", device: "accent", wait: "slower" };

@@ -41,5 +41,7 @@ function outcome(trial) {
   return ends[0] > 1 ? "faster" : ends[1] < 1 ? "slower" : "level";
 }
 function badge(kind) { return el("span", { class: "badge" }, el("span", { class: `dot f-${kind}` }), STATUS[kind]); }
+// A long mode of torch.compile in few words; its whole name stands where there is room.
+const brief = (title) => title.replace("torch.compile max-autotune-no-cudagraphs", "torch.compile max-autotune");
 const short = (id) => id.slice(0, 4);
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

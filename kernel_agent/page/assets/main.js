@@ -51,8 +51,8 @@ function drawRun(state, act) {
   byId("main").replaceChildren(...[
     facts.state !== "finished" && progressCard(facts, act), hero(facts),
     card("The search", { note: `${fmt.many(facts.ideas.length, "idea")}, ${fmt.many(facts.trials.length - 1, "trial")} in ${fmt.many(deep, "round")}. Height is speed, lines lead from parent to child, the bold line to the best${swept ? "; small points are swept variants" : ""}. Click a point for its idea, code and log.`, id: "search" }, picks(state), tree),
-    card("The best, with their intervals", { kind: "half", note: "Speed-up over eager PyTorch; the grey band is a tie, a ring is the second judgement." }, forest(state)), card("Speed over the run", { kind: "half", tools: wayTabs }, curve),
-    card("Roofline", { kind: "half" }, roof), card("Tolerance", { kind: "half", note: "How far each kernel is off; outputs are compared with float64 on secret inputs." }, spread),
+    card("The best, with their intervals", { kind: "two", note: "Speed-up over eager PyTorch; the grey band is a tie, a ring is the second judgement." }, forest(state)), card("Tolerance", { kind: "third", note: "How far each kernel is off from float64, on secret inputs." }, spread),
+    card("Speed over the run", { kind: "half", tools: wayTabs }, curve), card("Roofline", { kind: "half" }, roof),
     card("Where the time went", { kind: "half", note: "Added up over what went on at the same time." }, stageBars(facts)), card("What failed", { kind: "half" }, failureBars(state)),
     card("All trials", { kind: "long", id: "trials" }, el("div", { class: "wide" }, state.table.box)), sheetCard(facts), repeatCard(facts), el("footer", null, `${facts.made_by} \u00b7 ${facts.directory}`),
   ].filter(Boolean));
@@ -78,7 +78,7 @@ async function begin() {
   const dark = matchMedia("(prefers-color-scheme: dark)"), root = document.documentElement;
   root.dataset.theme = dark.matches ? "dark" : "light";
   dark.addEventListener("change", () => { root.dataset.theme = dark.matches ? "dark" : "light"; dispatchEvent(new Event("themed")); });
-  const mode = root.dataset.mode;
+  const mode = root.dataset.mode, since = performance.now();
   try {
     if (mode === "live") await beginLive();
     else if (mode === "compare") beginCompare(await unpacked("facts"));
@@ -89,6 +89,7 @@ async function begin() {
       addEventListener("themed", () => drawRun(state));
       if (location.hash) state.choose(location.hash.slice(1));
     }
+    root.dataset.took = String(Math.round(performance.now() - since));
     root.dataset.drawn = "yes";
   } catch (fault) { byId("main").replaceChildren(el("p", { class: "loading" }, fault.message)); throw fault; }
 }

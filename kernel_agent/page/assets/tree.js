@@ -10,7 +10,7 @@ function linesOf(facts, best) {
   const eager = facts.baselines.find((one) => one.name === "eager").time_us;
   const fast = facts.baselines.filter((one) => one.compiled).sort((a, b) => a.time_us - b.time_us)[0];
   const found = [];
-  if (fast) found.push({ at: eager / fast.time_us, kind: "rival", words: `${fast.title.replace("max-autotune-no-cudagraphs", "max-autotune")} ${fmt.times(eager / fast.time_us)}` });
+  if (fast) found.push({ at: eager / fast.time_us, kind: "rival", words: `${brief(fast.title)} ${fmt.times(eager / fast.time_us)}` });
   if (facts.work.limit_us) found.push({ at: eager / facts.work.limit_us, kind: "bound", words: `limit ${fmt.times(eager / facts.work.limit_us)}` });
   return found.map((line) => ({ ...line, shown: line.at <= Math.max(best, 1) * 3 && line.at >= 0.05 }));
 }
@@ -103,7 +103,7 @@ function grid(plan, facts) {
       before = y;
       parts.push(svg("line", { class: line.kind, x1: EDGE.left, x2: right, y1: y, y2: y }));
       parts.push(svg("text", { class: `${line.kind} name`, x: right - 2, y: y + (under ? 14 : -5), "text-anchor": "end" }, line.words));
-    } else if (line.at > plan.high) parts.push(svg("text", { class: line.kind, x: right - 2, y: EDGE.top + 6, "text-anchor": "end" }, `${line.words} \u2191`));
+    } else if (line.at > plan.high) parts.push(svg("text", { class: `${line.kind} name`, x: EDGE.left + 6, y: EDGE.top + 6 }, `\u2191 ${line.words}`));
   }
   if (plan.deep) {
     parts.push(svg("rect", { class: "lane", x: EDGE.left, y: plan.lane, width: right - EDGE.left, height: plan.deep, rx: 8 }));
@@ -153,7 +153,7 @@ function drawTree(state, box) {
   const winner = facts.headline.sure === "none" ? null : points.get(facts.headline.trial);
   const halo = winner && svg("circle", { class: "halo", cx: winner.x, cy: winner.y, r: winner.r + 3.5 });
   const picture = svg("svg", { width: plan.wide, height: plan.tall, viewBox: `0 0 ${plan.wide} ${plan.tall}`, role: "group", "aria-label": "The tree of the search. Arrow keys move: left to the parent, right to a child, up and down by speed. Enter opens." },
-    grid(plan, facts), svg("path", { class: "edge failed", d: bad }), svg("path", { class: "edge", d: good }), best, over, nodes, halo, names(plan, facts));
+    grid(plan, facts), svg("path", { class: "edge failed", d: bad }), svg("path", { class: `edge${plan.many > 250 ? " faint" : ""}`, d: good }), best, over, nodes, halo, names(plan, facts));
   const drawOver = (id) => over.setAttribute("d", id ? pathTo(state, id, points) : "");
   const idOf = (event) => event.target.dataset && event.target.dataset.id;
   picture.addEventListener("click", (event) => idOf(event) && state.choose(idOf(event)));
