@@ -68,6 +68,17 @@ def facts(seen: Seen) -> dict[str, Any]:
     }
 
 
+def summary(seen: Seen) -> dict[str, Any]:
+    """What a list of runs says of one."""
+    head = headline(seen.run)
+    return {
+        "name": line(seen.run.problem.name),
+        "target": seen.run.problem.target,
+        "progress": _progress(seen),
+        "headline": {name: head[name] for name in ("sure", "title", "speedup", "speedup_interval")},
+    }
+
+
 def _models(seen: Seen) -> list[str]:
     return [line(name) for name in dict.fromkeys(paid.charge.model for paid in seen.history.paid)]
 

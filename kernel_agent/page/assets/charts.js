@@ -89,17 +89,16 @@ function errors(state, box) {
   const x = (units) => pad + ((Math.log10(Math.min(units, high)) - Math.log10(low)) / (Math.log10(high) - Math.log10(low))) * (wide - 2 * pad), base = tall - 40, heap = new Map();
   const powers = []; for (let at = Math.ceil(Math.log10(low)); at <= Math.log10(high); at += 1) powers.push(10 ** at);
   const keep = powers.filter((one, index) => index % Math.ceil(powers.length / 7) === 0), size = rows.length > 300 ? 2 : rows.length > 80 ? 3 : 5;
-  const tallest = Math.max(...[...rows.reduce((all, one) => { const spot = Math.round(x(one.error_units) / (size * 2 + 1)); return all.set(spot, (all.get(spot) || 0) + 1); }, new Map()).values()]);
-  const step = Math.min(size * 2 + 1, (base - 38) / tallest);
+  const spotOf = (one) => Math.round(x(one.error_units) / (size * 2 + 1)), deep = rows.reduce((all, one) => all.set(spotOf(one), (all.get(spotOf(one)) || 0) + 1), new Map());
   const dots = [...rows].sort((a, b) => a.error_units - b.error_units).map((one) => {
-    const spot = Math.round(x(one.error_units) / (size * 2 + 1)), high = heap.get(spot) || 0;
+    const spot = spotOf(one), high = heap.get(spot) || 0, step = Math.min(size * 2 + 1, (base - 40) / deep.get(spot));
     heap.set(spot, high + 1);
     return svg("circle", { class: `node f-${outcome(one)}`, "data-id": one.id, cx: spot * (size * 2 + 1), cy: (base - size - 2 - high * step).toFixed(1), r: size });
   });
   const picture = svg("svg", { width: wide, height: tall, role: "img", "aria-label": `Errors of ${rows.length} kernels, ${digits(allowed)} units are allowed` },
-    svg("rect", { x: x(allowed), y: 16, width: wide - pad - x(allowed), height: base - 16, fill: colour("cut") }), svg("line", { x1: pad, x2: wide - pad, y1: base, y2: base, stroke: colour("faint") }),
-    svg("line", { x1: x(allowed), x2: x(allowed), y1: 16, y2: base, stroke: colour("wrong"), "stroke-width": 1.5 }), svg("text", { x: x(allowed) - 6, y: 26, "text-anchor": "end" }, `${digits(allowed)} units are allowed`), svg("text", { x: x(allowed) + 6, y: 26 }, "wrong"),
-    keep.map((one) => svg("text", { x: x(one), y: base + 16, "text-anchor": "middle" }, one >= 1e5 ? `1e${Math.round(Math.log10(one))}` : digits(one))), svg("text", { x: wide / 2, y: base + 34, "text-anchor": "middle" }, "error against float64, in units of rounding"), dots);
+    svg("rect", { x: x(allowed), y: 16, width: Math.max(0, wide - pad - x(allowed)), height: base - 16, fill: colour("cut") }), svg("line", { x1: pad, x2: wide - pad, y1: base, y2: base, stroke: colour("faint") }),
+    svg("line", { x1: x(allowed), x2: x(allowed), y1: 16, y2: base, stroke: colour("wrong"), "stroke-width": 1.5 }), svg("text", { x: x(allowed) + (x(allowed) > wide - 150 ? -6 : 6), y: 29, "text-anchor": x(allowed) > wide - 150 ? "end" : "start" }, `wrong beyond ${digits(allowed)} units`),
+    keep.map((one, index) => svg("text", { x: x(one), y: base + 16, "text-anchor": index ? "middle" : "start" }, one >= 1e5 ? `1e${Math.round(Math.log10(one))}` : digits(one))), svg("text", { x: wide / 2, y: base + 34, "text-anchor": "middle" }, "error against float64, in units of rounding"), dots);
   picture.addEventListener("click", (event) => event.target.dataset.id && state.choose(event.target.dataset.id));
   picture.addEventListener("mousemove", (event) => { const one = state.byId.get(event.target.dataset.id || ""); tip(event, one && [one.title, `${digits(one.error_units)} of ${digits(one.allowed_units)} units, ${STATUS[outcome(one)]}`]); });
   picture.addEventListener("mouseleave", () => tip(null, null));

@@ -7,14 +7,15 @@ async function openDetail(state, id) {
   const step = (by, words, sign) => el("button", { class: "ghost", type: "button", "aria-label": words, disabled: order[at + by] === undefined, onclick: () => state.choose(order[at + by]) }, sign);
   const bar = el("div", { class: "bar" }, badge(outcome(trial)), el("span", { class: "faint small mono" }, trial.kind === "original" ? "" : `${short(id)} \u00b7 round ${trial.round}`), el("span", { class: "grow" }),
     step(-1, "the trial before", "\u2190"), step(1, "the next trial", "\u2192"), el("button", { class: "ghost", type: "button", "aria-label": "close", onclick: () => state.choose(null) }, "\u2715"));
-  box.replaceChildren(bar, el("div", { class: "body" }, el("p", { class: "title" }, trial.title), lineagePath(state, trial), numbers(state, trial), promise(state, trial), ideaParts(state, trial, texts), code(state, trial, texts)));
+  box.replaceChildren(bar, el("div", { class: "body" }, el("p", { class: "title" }, trial.title), lineagePath(state, trial), numbers(state, trial), promise(state, trial), ideaParts(state, trial, texts), code(state, trial, texts), passagesOf(trial, texts)));
   box.hidden = false; box.scrollTop = 0;
 }
 function lineagePath(state, trial) {
   const path = [];
   for (let at = trial; at; at = state.byId.get(at.parent)) path.unshift(at);
   if (path.length < 2) return null;
-  const rows = path.map((one, index) => [index > 0 && el("span", { class: "faint" }, "\u203a"), el("button", { type: "button", title: one.title, "aria-current": one === trial ? "true" : null, onclick: () => state.choose(one.id) }, one.kind === "original" ? "original" : `${one.speedup ? fmt.times(one.speedup) : short(one.id)} ${one.title}`)]);
+  if (path.length > 7) path.splice(1, path.length - 6, null);
+  const rows = path.map((one, index) => one === null ? [el("span", { class: "faint" }, "\u203a \u2026")] : [index > 0 && el("span", { class: "faint" }, "\u203a"), el("button", { type: "button", title: one.title, "aria-current": one === trial ? "true" : null, onclick: () => state.choose(one.id) }, one.kind === "original" ? "original" : `${one.speedup ? fmt.times(one.speedup) : short(one.id)} ${one.title}`)]);
   return el("nav", { class: "path", "aria-label": "lineage" }, rows);
 }
 function figure(name, value, note) { return el("div", null, el("dt", null, name), el("dd", null, value, note && el("small", null, note))); }
@@ -26,7 +27,7 @@ function numbers(state, trial) {
   if (trial.time_us) rows.push(figure("a call", fmt.us(trial.time_us), trial.time_us_interval && `[${trial.time_us_interval.map(fmt.us).join(", ")}]`));
   if (trial.error_units !== null && trial.error_units !== undefined) rows.push(figure("error", digits(trial.error_units), `of ${digits(trial.allowed_units)} units allowed`));
   if (trial.authorship) rows.push(figure("whose work", trial.authorship));
-  if (trial.profile) rows.push(figure("bound by", trial.profile.bound, `read off ${trial.profile.rung}`));
+  if (trial.profile && trial.profile.bound !== "unknown") rows.push(figure("bound by", trial.profile.bound, `read off ${trial.profile.rung}`));
   if (Object.keys(trial.tuned).length) rows.push(figure("swept", Object.entries(trial.tuned).map(([name, value]) => `${name} = ${value}`).join(", ")));
   const took = trial.judging_s && ["queue_s", "prepare_s", "build_s", "held_s"].filter((name) => trial.judging_s[name] > 0).map((name) => `${{ queue_s: "waited", prepare_s: "prepared", build_s: "built", held_s: "measured" }[name]} ${fmt.s(trial.judging_s[name])}`).join(", ");
   return [rows.length > 0 && el("dl", { class: "figures" }, rows), took && el("p", { class: "faint small" }, took)];
@@ -43,11 +44,18 @@ function ideaParts(state, trial, texts) {
   const idea = texts.ideas[trial.idea];
   if (!idea) return null;
   const parts = [["Bottleneck", idea.bottleneck], ["Transformation", idea.transformation], ["Reasoning", idea.reasoning], ["Predicted gain", idea.predicted_gain], ["Risk", idea.risk]].filter(([, words]) => words);
-  const genes = Object.entries(idea.genes), read = idea.passages.map((id) => texts.passages[id]).filter(Boolean), gone = idea.passages.length - read.length;
+  const genes = Object.entries(idea.genes);
+  if (!parts.length && !genes.length) return null;
   return el("section", { class: "parts", "aria-label": "Idea" },
     parts.map(([name, words]) => el("div", null, el("h3", null, name), el("p", null, words))),
-    genes.length > 0 && el("div", null, el("h3", null, "Template's genes"), el("p", { class: "mono" }, genes.map(([name, value]) => `${name} = ${value}`).join("   "))),
-    idea.passages.length > 0 && el("div", null, el("h3", null, "Read for it"), read.map((passage) => el("details", null, el("summary", null, passage.title, passage.heading && el("span", { class: "soft" }, ` \u00b7 ${passage.heading}`), el("span", { class: "faint mono" }, ` ${passage.source}`)), el("pre", null, passage.text))), gone > 0 && el("p", { class: "faint small" }, `${fmt.many(gone, "passage")} of pages that have changed since, or of another machine's library`)));
+    genes.length > 0 && el("div", null, el("h3", null, "Template's genes"), el("p", { class: "mono" }, genes.map(([name, value]) => `${name} = ${value}`).join("   "))));
+}
+// What the library gave for the idea, with where it stands.
+function passagesOf(trial, texts) {
+  const idea = texts.ideas[trial.idea];
+  if (!idea || !idea.passages.length) return null;
+  const read = idea.passages.map((id) => texts.passages[id]).filter(Boolean), gone = idea.passages.length - read.length;
+  return el("section", { "aria-label": "Passages" }, el("h3", { style: { "margin-bottom": "6px" } }, "Read for it"), read.map((passage) => el("details", null, el("summary", null, passage.title, passage.heading && el("span", { class: "soft" }, ` \u00b7 ${passage.heading}`), el("span", { class: "faint mono" }, ` ${passage.source}`)), el("pre", null, passage.text))), gone > 0 && el("p", { class: "faint small" }, `${fmt.many(gone, "passage")} of pages that have changed since, or of another machine's library`));
 }
 function code(state, trial, texts) {
   const parent = state.byId.get(trial.parent), source = texts.sources[trial.source] ?? "", before = parent && texts.sources[parent.source];

@@ -32,8 +32,9 @@ function hero(facts) {
 }
 function figures(facts, rival) {
   const head = facts.headline, none = head.sure === "none", rows = [], spent = facts.spent;
-  if (rival && !none) rows.push(figure(`against ${brief(rival.title)}`, fmt.times(rival.speedup), fmt.interval(rival.speedup_interval)));
-  else if (!none) { const mode = facts.baselines.filter((one) => one.compiled).sort((a, b) => a.time_us - b.time_us)[0]; if (mode) rows.push(figure(`against ${brief(mode.title)}`, `${fmt.times(mode.time_us / head.time_us)}`, "not timed side by side")); }
+  const mode = (one) => brief(one.title).replace("torch.compile", "").trim();
+  if (rival && !none) rows.push(figure("against torch.compile", fmt.times(rival.speedup), [fmt.interval(rival.speedup_interval), mode(rival)].filter(Boolean).join(" ")));
+  else if (!none) { const fast = facts.baselines.filter((one) => one.compiled).sort((a, b) => a.time_us - b.time_us)[0]; if (fast) rows.push(figure("against torch.compile", fmt.times(fast.time_us / head.time_us), [mode(fast), "not timed side by side"].filter(Boolean).join(", "))); }
   if (head.reached) rows.push(figure("of the limit", fmt.percent(head.reached), facts.work.limit_rate || `limit ${fmt.us(facts.work.limit_us)}`));
   if (head.error_units !== null && head.error_units !== undefined) rows.push(figure("error", digits(head.error_units), `of ${digits(head.allowed_units)} units allowed`));
   const judged = facts.trials.filter((one) => one.kind !== "original").length;

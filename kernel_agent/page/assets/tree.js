@@ -6,11 +6,11 @@ function ticksOf(low, high) {
   const step = Math.ceil(all.length / 8);
   return all.filter((one, index) => one === 1 || index % step === 0);
 }
-function linesOf(facts, best) {
+function linesOf(facts, best, width) {
   const eager = facts.baselines.find((one) => one.name === "eager").time_us;
   const fast = facts.baselines.filter((one) => one.compiled).sort((a, b) => a.time_us - b.time_us)[0];
   const found = [];
-  if (fast) found.push({ at: eager / fast.time_us, kind: "rival", words: `${brief(fast.title)} ${fmt.times(eager / fast.time_us)}` });
+  if (fast) found.push({ at: eager / fast.time_us, kind: "rival", words: `${width < 600 ? "compile" : brief(fast.title)} ${fmt.times(eager / fast.time_us)}` });
   if (facts.work.limit_us) found.push({ at: eager / facts.work.limit_us, kind: "bound", words: `limit ${fmt.times(eager / facts.work.limit_us)}` });
   return found.map((line) => ({ ...line, shown: line.at <= Math.max(best, 1) * 3 && line.at >= 0.05 }));
 }
@@ -48,7 +48,7 @@ function swarm(points, column) {
 function layout(facts, width) {
   const trials = facts.trials, many = trials.length, columns = columnsOf(trials, width);
   const speeds = trials.filter((one) => PASSED.has(outcome(one))).map((one) => one.speedup).filter((one) => one > 0);
-  const best = Math.max(1, ...speeds), lines = linesOf(facts, best), drawn = lines.filter((one) => one.shown).map((one) => one.at);
+  const best = Math.max(1, ...speeds), lines = linesOf(facts, best, width), drawn = lines.filter((one) => one.shown).map((one) => one.at);
   const high = Math.max(best, ...drawn, 1.15) * 1.12, low = Math.max(Math.min(1, ...speeds), best / 300) * 0.88;
   const tall = many > 250 ? 430 : many > 30 ? 370 : 290;
   const y = (speed) => EDGE.top + tall * (1 - (Math.log(Math.max(speed, low)) - Math.log(low)) / (Math.log(high) - Math.log(low)));
@@ -77,12 +77,15 @@ function curve(from, to) {
   const half = (from.x + to.x) / 2;
   return `M${from.x.toFixed(1)} ${from.y.toFixed(1)}C${half.toFixed(1)} ${from.y.toFixed(1)} ${half.toFixed(1)} ${to.y.toFixed(1)} ${to.x.toFixed(1)} ${to.y.toFixed(1)}`;
 }
+// The nearest ancestor that passed: a draft that failed and was repaired is no place to draw a line through.
+function before(state, trial) {
+  let at = state.byId.get(trial.parent);
+  while (at && !PASSED.has(outcome(at))) at = state.byId.get(at.parent);
+  return at;
+}
 function pathTo(state, id, points) {
   let drawn = "";
-  for (let at = state.byId.get(id); at && at.parent; at = state.byId.get(at.parent)) {
-    const from = points.get(at.parent), to = points.get(at.id);
-    if (from && to) drawn += curve(from, to);
-  }
+  for (let at = state.byId.get(id), from; at && (from = before(state, at)); at = from) drawn += curve(points.get(from.id), points.get(at.id));
   return drawn;
 }
 function grid(plan, facts) {
@@ -96,11 +99,11 @@ function grid(plan, facts) {
     parts.push(svg("line", { class: tick === 1 ? "one" : "axis", x1: EDGE.left, x2: right, y1: plan.y(tick), y2: plan.y(tick) }));
     parts.push(svg("text", { x: EDGE.left - 8, y: plan.y(tick) + 4, "text-anchor": "end" }, `${tick}\u00d7`));
   }
-  let before = -99;
+  let last = -99;
   for (const line of plan.lines) {
     if (line.shown) {
-      const y = plan.y(line.at), under = Math.abs(y - before) < 14;
-      before = y;
+      const y = plan.y(line.at), under = Math.abs(y - last) < 14;
+      last = y;
       parts.push(svg("line", { class: line.kind, x1: EDGE.left, x2: right, y1: y, y2: y }));
       parts.push(svg("text", { class: `${line.kind} name`, x: right - 2, y: y + (under ? 14 : -5), "text-anchor": "end" }, line.words));
     } else if (line.at > plan.high) parts.push(svg("text", { class: `${line.kind} name`, x: EDGE.left + 6, y: EDGE.top + 6 }, `\u2191 ${line.words}`));
@@ -145,8 +148,8 @@ function drawTree(state, box) {
   const facts = state.facts, plan = layout(facts, box.clientWidth || 1100), { points } = plan;
   let good = "", bad = "";
   for (const point of points.values()) {
-    const from = points.get(point.trial.parent);
-    if (from) { if (point.failed) bad += curve(from, point); else good += curve(from, point); }
+    const from = before(state, point.trial);
+    if (from) { if (!point.failed) good += curve(points.get(from.id), point); else if (plan.many <= 250) bad += curve(points.get(from.id), point); }
   }
   const over = svg("path", { class: "edge over" }), best = svg("path", { class: "edge best", d: facts.headline.sure === "none" ? "" : pathTo(state, facts.headline.trial, points) });
   const nodes = svg("g", null, [...points.values()].map((point) => shape(point, facts, state.open)));
@@ -156,7 +159,7 @@ function drawTree(state, box) {
     grid(plan, facts), svg("path", { class: "edge failed", d: bad }), svg("path", { class: `edge${plan.many > 250 ? " faint" : ""}`, d: good }), best, over, nodes, halo, names(plan, facts));
   const drawOver = (id) => over.setAttribute("d", id ? pathTo(state, id, points) : "");
   const idOf = (event) => event.target.dataset && event.target.dataset.id;
-  picture.addEventListener("click", (event) => idOf(event) && state.choose(idOf(event)));
+  picture.addEventListener("click", (event) => { tip(null, null); if (idOf(event)) state.choose(idOf(event)); });
   picture.addEventListener("mousemove", (event) => { const id = idOf(event); tip(event, id && hint(state.byId.get(id))); drawOver(id || state.open); });
   picture.addEventListener("mouseleave", () => { tip(null, null); drawOver(state.open); });
   picture.addEventListener("focusin", (event) => drawOver(idOf(event)));
