@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.delivery import BEST, deliver, write
 from kernel_agent.delivery.best_kernel import Kernel
-from kernel_agent.errors import BudgetSpent, NotCovered, UsageError
+from kernel_agent.errors import THEIRS, BudgetSpent, KernelAgentError, NotCovered, UsageError
 from kernel_agent.problem.from_python import source_of
 from kernel_agent.problem.from_source import InitInputs, Shapes, load_problem
 from kernel_agent.prompts.advice import rules
@@ -25,6 +25,8 @@ from kernel_agent.run.spending import budget_of, spent
 from kernel_agent.run.types import Description, Problem
 from kernel_agent.settings import Settings, load_settings, provider_of, resumed_settings
 from kernel_agent.targets import USUAL
+from kernel_agent.text import line
+from rag import LibraryError
 
 if TYPE_CHECKING:
     from kernel_agent.interfaces import Pool, Proposer, Stage
@@ -212,6 +214,8 @@ class KernelAgent:
                 }
                 kernel = deliver(run, journal.directory, settings.bind)
                 write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")
+                if settings.report:
+                    self._report(journal.directory, library)
         return kernel, found | {"kernel": Kernel(journal.directory / BEST)}
 
     @asynccontextmanager
@@ -223,6 +227,15 @@ class KernelAgent:
 
         async with open_library(settings.retrieval, self._notice) as library:
             yield library
+
+    def _report(self, directory: Path, library: IndexedKnowledge) -> None:
+        """Write the run's page. The run is over and whole without it: whatever fails here is a notice."""
+        try:
+            from kernel_agent.page.report import written
+
+            written(directory, library.library.passages, ended=True)
+        except (KernelAgentError, LibraryError, *THEIRS) as fault:
+            self._notice(f"report.html is not written: {line(str(fault)) or type(fault).__name__}")
 
     def _notice(self, message: str) -> None:
         self._observe(Notice(message))

@@ -108,6 +108,10 @@ def add_resume(command: Parser) -> None:
 def add_show(command: Parser) -> None:
     """The flags of `show`."""
     add_resume(command)
+    shown = command.add_mutually_exclusive_group()
+    shown.add_argument("--tree", action="store_true", help="what came of what, with its speed-up")
+    shown.add_argument("--diff", metavar="TRIAL", help="what a trial changed in its parent; its first letters will do")
+    shown.add_argument("--json", action="store_true", help="print what was found as JSON, nothing else")
     command.add_argument(
         "--rewrite", action="store_true", help="write best_kernel.py and VERIFICATION.md anew from what is recorded"
     )

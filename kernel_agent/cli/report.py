@@ -38,7 +38,6 @@ from kernel_agent.run.tree import Run
 from kernel_agent.run.types import (
     Evaluation,
     Idea,
-    Interval,
     Profile,
     Status,
     Trial,
@@ -163,7 +162,7 @@ class Screen:
             case Progress(trial, message) if trial.idea in self._ideas and "confirming" not in self._stage:
                 self._attempt(trial.idea, trial.attempt, Text(message, "yellow"))
             case TrialJudged(idea, trial, evaluation):
-                self._attempt(idea.id, trial.attempt, _mark(evaluation))
+                self._attempt(idea.id, trial.attempt, mark(evaluation))
                 self._keep_best(idea, trial, evaluation)
             case NothingWritten(idea, attempt):
                 self._attempt(idea.id, attempt, Text("no code", "red"))
@@ -202,7 +201,8 @@ class Screen:
         return Group(*rows)
 
 
-def _mark(evaluation: Evaluation) -> Text:
+def mark(evaluation: Evaluation) -> Text:
+    """A verdict as one coloured word: the speed-up, or why there is none."""
     if evaluation.status is Status.PASSED:
         speedup = evaluation.speedup or 0
         return Text(f"{speedup:.2f}x", "green" if speedup > 1 else "default")

@@ -1,7 +1,7 @@
-"""What is known of a run, as one JSON value: every number with its unit in its name. Pure; the bulk stands in `texts`.
+"""What is known of a run, as one JSON value: a number has its unit in its name. Pure; the bulk stands in `texts`.
 
-Names end in `_us` and `_s` for times, `_usd` for dollars, `_bytes`, `_gbps`, `_tflops`; what ends in nothing is a count,
-a ratio or a name.
+Names end in `_us` and `_s` for times, `_usd` for dollars, `_bytes`, `_gbps`, `_tflops`; what ends in none of them is a
+count, a ratio or a name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def facts(seen: Seen) -> dict[str, Any]:
         "target": run.problem.target,
         "state": seen.state,
         "began": next(iter(seen.history.recorded.values()), None),
-        "changed": next(reversed(seen.history.recorded.values()), None),
+        "changed": max(seen.history.recorded.values(), default=None),
         "provider": provider_of(run.settings),
         "models": _models(seen),
         "retrieval": seen.retrieval,

@@ -79,9 +79,7 @@ class Watched:
         except KernelAgentError as fault:
             return here | {"fault": str(fault)}
 
-    def _known(
-        self, key: Path, make: Callable[[], dict[str, Any]], directory: Path | None = None
-    ) -> dict[str, Any]:
+    def _known(self, key: Path, make: Callable[[], dict[str, Any]], directory: Path | None = None) -> dict[str, Any]:
         now = mark(directory or key)
         if key not in self._seen or self._seen[key][0] != now:
             self._seen[key] = now, make()
@@ -198,7 +196,7 @@ async def _of_one(watched: Watched, directory: Path) -> AsyncIterator[str]:
                 yield event("facts", await asyncio.to_thread(watched.facts, directory))
             except KernelAgentError as fault:
                 yield event("fault", str(fault))
-        async for beat in _pause(lambda: mark(directory) == before):
+        async for beat in _pause(lambda: mark(directory), before):
             yield beat
 
 
@@ -211,17 +209,17 @@ async def _of_runs(watched: Watched) -> AsyncIterator[str]:
             before = rows
             yield event("runs", rows)
         marks = await asyncio.to_thread(lambda: [mark(one) for one in watched.runs()])
-        async for beat in _pause(lambda: [mark(one) for one in watched.runs()] == marks):
+        async for beat in _pause(lambda: [mark(one) for one in watched.runs()], marks):
             yield beat
 
 
-async def _pause(quiet: Callable[[], bool]) -> AsyncIterator[str]:
-    """Waits until something is new; a comment now and then shows a connection that is gone."""
+async def _pause(now: Callable[[], object], before: object) -> AsyncIterator[str]:
+    """Waits until something is no more as it was; a comment now and then shows a connection that is gone."""
     waited = 0.0
     while True:
         await asyncio.sleep(POLL_S)
         waited += POLL_S
-        if not await asyncio.to_thread(quiet):
+        if await asyncio.to_thread(now) != before:
             return
         if waited >= QUIET_S:
             waited = 0.0

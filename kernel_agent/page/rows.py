@@ -33,7 +33,7 @@ def ideas(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def trials(seen: Seen) -> Iterator[dict[str, Any]]:
-    """Every trial, the original first. Times are `_us`, moments `_s` since the run began, money spent by then `_usd`."""
+    """Every trial, the original first. Times are `_us`, moments `_s` since the run began, money by then `_usd`."""
     clock = Clock(seen.history)
     for trial in seen.run.trials.values():
         yield {**_place(seen.run, trial), **_verdict(seen.run, trial), **clock.moments(trial)}
@@ -50,7 +50,7 @@ def _place(run: Run, trial: Trial) -> dict[str, Any]:
         "source": trial.source_id,
         "title": line(tree.title(run, trial), TITLE),
         "kind": kind(run.ideas.get(trial.idea or ""), trial),
-        "tuned": {name: value for name, value in trial.tuned},
+        "tuned": dict(trial.tuned),
     }
 
 

@@ -15,6 +15,9 @@ from kernel_agent.run.history import History, read_whole
 from kernel_agent.run.journal import FILE
 from kernel_agent.run.tree import Run
 
+DEEP = 3
+"""Folders between a folder that is looked through and the directories of its runs, at most."""
+
 State = Literal["running", "finished", "stopped"]
 
 
@@ -46,10 +49,10 @@ def state(directory: Path) -> State:
 
 
 def runs_below(directory: Path) -> Iterator[Path]:
-    """The run directories in a folder and in its subfolders, the last changed first. Raises UsageError for no folder."""
+    """The run directories in a folder and below it, the last changed first. Raises UsageError where it is no folder."""
     if not directory.is_dir():
         raise UsageError(f"There is no folder {directory}.")
-    found = [path.parent for path in directory.rglob(FILE)]
+    found = [path.parent for depth in range(DEEP + 1) for path in directory.glob("*/" * depth + FILE)]
     return iter(sorted(found, key=lambda path: (path / FILE).stat().st_mtime_ns, reverse=True))
 
 

@@ -57,7 +57,9 @@ def stop(directory: Path) -> None:
         if not _holds(process, directory / FILE):  # the id may be another process's by now
             raise UsageError(f"No run goes on in {directory}.")
         if not _catches(process, signal.SIGTERM):
-            raise Unavailable(f"The program that runs {directory} (process {process}) does not end on SIGTERM: stop it.")
+            raise Unavailable(
+                f"The program that runs {directory} (process {process}) does not end on SIGTERM: stop it."
+            )
         signal.pidfd_send_signal(handle, signal.SIGTERM)
     except PermissionError:
         raise Unavailable(f"The run in {directory} is another user's (process {process}): ask them.") from None

@@ -74,7 +74,9 @@ def _compared(ratio: float) -> Comparison:
 
 def failed(status: Status, error: float | None = None) -> Evaluation:
     """A verdict on a kernel that did not pass, with a log of some forty lines."""
-    log = f"scripted {status}\n" + "\n".join(f"  cuda.cu({row}): what a compiler says of line {row}" for row in range(40))
+    log = f"scripted {status}\n" + "\n".join(
+        f"  cuda.cu({row}): what a compiler says of line {row}" for row in range(40)
+    )
     said = (Diagnostic("error", "no [such] type", "cuda.cu", 3),) if status is Status.BUILD_ERROR else ()
     return Evaluation(status, log, error=error, stages={"build_s": 2.0}, diagnostics=said)
 
@@ -107,9 +109,7 @@ def _idea(round: int, number: int, parent: str, chance: random.Random) -> Idea:
     title = f"{chance.choice(MOVES)} no. {round}.{number}"
     gain = 1 + chance.random()
     fields = {"bottleneck": words[:80], "transformation": words, "reasoning": words[::-1], "risk": words[40:90]}
-    return Idea(
-        f"{round}-{number}", round, parent, title, predicted=gain, predicted_gain=f"{gain:.1f}x", **fields
-    )
+    return Idea(f"{round}-{number}", round, parent, title, predicted=gain, predicted_gain=f"{gain:.1f}x", **fields)
 
 
 def _source(idea: Idea, attempt: int, chance: random.Random) -> str:
@@ -129,7 +129,10 @@ def _chain(first: Trial, round: int, chance: random.Random) -> Iterator[Judged]:
     elif chance.random() < 0.5:
         for n in range(SWEPT):
             source = f"{first.source}// {n}\n"
-            yield Trial(first.idea, first.attempt, 10 + n, first.id, source, (("BLOCK", n),)), passed(_speed(round, chance))
+            yield (
+                Trial(first.idea, first.attempt, 10 + n, first.id, source, (("BLOCK", n),)),
+                passed(_speed(round, chance)),
+            )
 
 
 def verdict(round: int, chance: random.Random) -> Evaluation:

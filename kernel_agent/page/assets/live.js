@@ -6,28 +6,35 @@ const run = () => new URLSearchParams(location.search).get("run");
 async function beginLive() { if (run() === null) await beginList(); else await beginOne(); }
 
 async function beginOne() {
-  const cache = new Map();
+  const cache = new Map(), root = document.documentElement;
   const textsOf = async (id) => {
     const trial = state.byId.get(id), name = `${id} ${trial.status} ${Boolean(trial.again)} ${Boolean(trial.profile)}`;
     if (!cache.has(name)) { const answer = await fetch(address("texts", { run: run(), trial: id })); if (!answer.ok) throw new Error(await answer.text()); cache.set(name, await answer.json()); }
     return cache.get(name);
   };
-  const answer = await fetch(address("facts", { run: run() }));
-  if (!answer.ok) throw new Error(await answer.text());
-  const state = stateOf(await answer.json(), textsOf), draw = () => drawRun(state, stopButton(state));
-  draw(); keys(state); addEventListener("themed", draw);
-  if (location.hash) state.choose(location.hash.slice(1));
-  const events = new EventSource(address("events", { run: run() }));
-  events.addEventListener("facts", (event) => {
-    const typed = document.activeElement && document.activeElement.type === "search";
-    const before = state.open && JSON.stringify(state.byId.get(state.open)), focus = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.id : null;
-    state.take(JSON.parse(event.data)); draw(); document.documentElement.dataset.updates = String(Number(document.documentElement.dataset.updates || 0) + 1);
+  let state = null;
+  const draw = () => state && drawRun(state, stopButton(state));
+  const first = (facts) => { state = stateOf(facts, textsOf); draw(); keys(state); if (location.hash) state.choose(location.hash.slice(1)); };
+  const again = (facts) => {
+    const active = document.activeElement, typed = active && active.type === "search", focus = active && active.dataset ? active.dataset.id : null;
+    const before = state.open && JSON.stringify(state.byId.get(state.open));
+    state.take(facts); draw();
     if (typed) document.querySelector("input[type=search]").focus();
     else if (focus) document.querySelector(`.tree [data-id="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
     if (state.open && JSON.stringify(state.byId.get(state.open)) !== before) state.choose(state.open, true);
-  });
-  events.addEventListener("fault", (event) => tell(event.data));
-  events.onerror = () => tell("The server of this page is gone; it goes on by itself when it is back.");
+  };
+  addEventListener("themed", draw);
+  const events = new EventSource(address("events", { run: run() }));
+  events.addEventListener("facts", (event) => { (state ? again : first)(JSON.parse(event.data)); root.dataset.updates = String(Number(root.dataset.updates || 0) + 1); });
+  events.addEventListener("fault", (event) => { tell(JSON.parse(event.data)); if (!state) byId("main").replaceChildren(el("p", { class: "loading" }, JSON.parse(event.data))); });
+  lost(events);
+}
+// Says so where the server is gone; the browser asks again by itself.
+function lost(events) {
+  const bar = el("p", { class: "lost", role: "status", hidden: true }, "The server of this page is gone; the page goes on by itself when it is back.");
+  document.body.prepend(bar);
+  events.onerror = () => { bar.hidden = false; };
+  events.onopen = () => { bar.hidden = true; };
 }
 function stopButton(state) {
   const back = el("a", { class: "ghost", href: address("", {}) }, "all runs");
@@ -51,6 +58,6 @@ async function beginList() {
   const events = new EventSource(address("events", {}));
   let last = [];
   events.addEventListener("runs", (event) => { last = JSON.parse(event.data); draw(last); });
-  events.onerror = () => tell("The server of this page is gone; it goes on by itself when it is back.");
+  lost(events);
   addEventListener("themed", () => draw(last));
 }
