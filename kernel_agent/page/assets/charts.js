@@ -1,7 +1,7 @@
 // Curves and the roofline, by uPlot; bars and intervals, by hand.
 function plot(box, options, data, legend) {
   const wide = () => Math.max(240, box.clientWidth);
-  const chart = new uPlot({ width: wide(), height: 262, cursor: { drag: { x: false, y: false } }, legend: { show: false }, padding: [12, 14, 0, 0], ...options }, data, box);
+  const chart = new uPlot({ width: wide(), height: 262, cursor: { drag: { x: false, y: false } }, legend: { show: false }, padding: [12, 22, 0, 0], ...options }, data, box);
   const watch = new ResizeObserver(() => { if (box.isConnected) chart.setSize({ width: wide(), height: 262 }); });
   watch.observe(box);
   if (legend) box.append(legend);

@@ -19,7 +19,7 @@ function overlay(runs, box, way) {
   const lines = curves.map((curve) => { let at = 0, best = 1; return xs.map((x) => { while (at < curve.length && curve[at].x <= x) { best = curve[at].best; at += 1; } return curve.length && x <= curve.at(-1).x ? best : null; }); });
   const high = Math.max(1.2, ...lines.flat().filter(Boolean)) * 1.12;
   return plot(box, { scales: { x: { time: false }, y: { distr: 3, log: 10, range: () => [0.9, high] } }, axes: [axis(OVER[way].label), axis("best so far over eager", { size: 46, splits: () => ticksOf(0.9, high), values: (u, all) => all.map((one) => `${one}\u00d7`), filter: (u, all) => all })], series: [{}, ...runs.map((facts, index) => ({ label: facts.name, stroke: colour(PAINTS[index % PAINTS.length]), width: 2.2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }))] }, [xs, ...lines],
-    key(runs.map((facts, index) => [PAINTS[index % PAINTS.length], runs.every((one) => one.name === facts.name) ? facts.directory : facts.name])));
+    key(runs.map((facts, index) => [PAINTS[index % PAINTS.length], runs.filter((one) => one.name === facts.name).length > 1 ? `${facts.name} in ${facts.directory.split("/").at(-1)}` : facts.name])));
 }
 // The best kernels of one problem on one device, side by side; times of different devices are not compared.
 function sides(rows) {
