@@ -18,7 +18,7 @@ from kernel_agent.problem.from_python import source_of
 from kernel_agent.problem.from_source import InitInputs, Shapes, load_problem
 from kernel_agent.prompts.advice import rules
 from kernel_agent.proposers.seeded import Seeded
-from kernel_agent.run.events import Notice, Observer, RunOpened, RunStarted, silent
+from kernel_agent.run.events import Charged, Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.run.journal import Journal
 from kernel_agent.run.results import results
 from kernel_agent.run.spending import budget_of, spent
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kernel_agent.interfaces import Pool, Proposer, Stage
     from kernel_agent.knowledge.library import IndexedKnowledge
     from kernel_agent.llm.model import Model
-    from kernel_agent.run.budget import Budget
+    from kernel_agent.run.budget import Budget, Charge
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +164,13 @@ class KernelAgent:
         from kernel_agent.bench.pool import open_pool
 
         budget = budget_of(journal, settings)
+        keep = budget.keep
+
+        def charged(charge: Charge) -> None:
+            keep(charge)
+            self._observe(Charged(charge))
+
+        budget.keep = charged
         async with AsyncExitStack() as stack:
             model = None
             if (provider := provider_of(settings)) != "templates":
@@ -200,6 +207,8 @@ class KernelAgent:
                 mode,
                 settings.num_rounds,
                 len(run.evaluations),
+                settings.num_rounds * settings.branching_factor * settings.implementations_per_idea,
+                parts.budget.limits,
             )
             self._observe(started)
             seeded = isinstance(proposer, Seeded)

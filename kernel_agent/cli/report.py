@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from kernel_agent.page.words import baselines, measured, ms, times
 from kernel_agent.run import tree
 from kernel_agent.run.events import (
     BaselineTimed,
+    Charged,
     Confirmed,
     Confirming,
     Event,
@@ -45,7 +47,7 @@ from kernel_agent.run.types import (
 )
 from kernel_agent.targets import target_of
 
-SHOWN, FINDINGS = 12, 3
+SHOWN, FINDINGS = 10, 3
 """Rows of the final table; the journal holds them all."""
 
 
@@ -134,6 +136,9 @@ class Screen:
     _attempts: dict[str, dict[int, Text]] = field(default_factory=dict)
     _best: tuple[Trial, Idea, Evaluation] | None = None
     _began: float = field(default_factory=time.monotonic)
+    _judged: int = 0
+    _usd: float = 0.0
+    _tokens: int = 0
 
     def __post_init__(self) -> None:
         self._live = Live(console=self.console, get_renderable=self.picture, transient=True, refresh_per_second=4)
@@ -161,7 +166,11 @@ class Screen:
                 self._attempt(idea.id, attempt, Text("repairing" if step else "writing", "yellow"))
             case Progress(trial, message) if trial.idea in self._ideas and "confirming" not in self._stage:
                 self._attempt(trial.idea, trial.attempt, Text(message, "yellow"))
+            case Charged(charge):
+                self._usd += charge.dollars or 0.0
+                self._tokens += charge.prompt_tokens + charge.reply_tokens
             case TrialJudged(idea, trial, evaluation):
+                self._judged += not event.kept and not trial.step
                 self._attempt(idea.id, trial.attempt, mark(evaluation))
                 self._keep_best(idea, trial, evaluation)
             case NothingWritten(idea, attempt):
@@ -182,10 +191,31 @@ class Screen:
         if (evaluation.speedup or 0) > (self._best[2].speedup or 0 if self._best else 0):
             self._best = trial, idea, evaluation
 
+    def _numbers(self) -> Iterator[str]:
+        """The time so far and what is left by the share that is judged, the stages in flight, and the budget."""
+        passed = time.monotonic() - self._began
+        expected = max(0, self._run.expected - self._run.kept) if self._run else 0
+        left = passed * (expected - self._judged) / self._judged if 0 < self._judged < expected else None
+        yield _clock(passed) + (f", about {_clock(left)} left" if left is not None else "")
+        busy = Counter(
+            mark.plain.split()[0].rstrip(",")
+            for row in self._attempts.values()
+            for mark in row.values()
+            if mark.style == "yellow"
+        )
+        if busy:
+            yield ", ".join(f"{count} {stage}" for stage, count in busy.most_common(4))
+        limits = self._run.limits if self._run else None
+        if self._tokens:
+            of = f" of ${limits.dollars:g}" if limits and limits.dollars else ""
+            most = f" of {limits.tokens:,}" if limits and limits.tokens else ""
+            yield f"${self._usd:.2f}{of}, {self._tokens:,}{most} tokens"
+        if limits and limits.minutes:
+            yield f"at most {limits.minutes:g} minutes"
+
     def picture(self) -> RenderableType:
         """The table as it stands; the display draws it four times a second."""
-        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
-        head = Text.assemble((self._stage, "bold"), (f"   {minutes}:{seconds:02}", "dim"))
+        head = Text.assemble((self._stage, "bold"), ("   " + "   ".join(self._numbers()), "dim"))
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         for name in ("idea", "from", "attempts"):
             table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=3 if name == "idea" else None)
@@ -199,6 +229,11 @@ class Screen:
             speed, title = times(evaluation.against("eager")), tree.own_title(idea, trial)
             rows.append(Text.assemble(("best so far ", "bold"), (speed, "bold green"), f"  {short(trial)}  {title}"))
         return Group(*rows)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}"
 
 
 def mark(evaluation: Evaluation) -> Text:
@@ -225,7 +260,7 @@ def _style(event: Event) -> str:
 
 
 def account(run: Run, directory: Path, retrieval: str | None) -> Iterator[RenderableType]:
-    """The final account: the ranking, the best kernel and how to use it, and how all of it was measured."""
+    """The final account: the ten best, what failed, how it was measured; the best kernel and what to do next last."""
     yield Text()
     yield ranking(run)
     trials = [trial for trial in run.trials.values() if trial.idea]
@@ -238,14 +273,29 @@ def account(run: Run, directory: Path, retrieval: str | None) -> Iterator[Render
     yield Text(f"{len(trials)} trials, {failed} did not pass{waiting}{unwritten}{more}", "dim")
     if steps := tree.progress(run):
         yield Text("best so far, round by round: " + ", ".join(f"{best:.2f}x" for best in steps), "dim")
-    yield Text()
-    for row in _verdict(run, directory):
-        yield Text(row, no_wrap=True)  # commands and paths, to be copied whole
+    for row in _failures(run):
+        yield Text(row, "dim")
     yield Text()
     for row in diagnosed(run):
         yield Text(row)
     for row in measured(run, retrieval):
         yield Text(row, "dim")
+    yield Text()
+    for row in _verdict(run, directory):
+        yield Text(row, no_wrap=True)  # commands and paths, to be copied whole
+
+
+def _failures(run: Run) -> Iterator[str]:
+    """How many did not pass, by how, each with its first reason."""
+    failed: dict[Status, list[tuple[Trial, Evaluation]]] = {}
+    for trial in run.trials.values():
+        evaluation = run.evaluation(trial)
+        if evaluation is not None and evaluation.status is not Status.PASSED:
+            failed.setdefault(evaluation.status, []).append((trial, evaluation))
+    for status, all_ in sorted(failed.items(), key=lambda row: -len(row[1])):
+        trial, evaluation = all_[0]
+        why = verdict_text(evaluation).removeprefix(status).removeprefix(": ")
+        yield f"{len(all_)} {status.replace('_', ' ')}{f', such as {short(trial)}: {why}' if why else ''}"
 
 
 def ranking(run: Run) -> Table:
@@ -291,7 +341,6 @@ def _verdict(run: Run, directory: Path) -> Iterator[str]:
         yield f"{times(evaluation.against('eager'))} against eager PyTorch, {against}"
     else:
         yield from _nothing_stood(run)
-    yield f"best kernel: {kernel}"
     name = "ModelNew" if winner.idea else "Model"
     yield "use it:"
     yield f"    import sys; sys.path.insert(0, {str(directory.resolve())!r})"
@@ -299,6 +348,9 @@ def _verdict(run: Run, directory: Path) -> Iterator[str]:
     yield f"    model = {name}(...)  # constructed and called as the original is"
     if winner.idea:
         yield "it is for inference: it gives no gradients"
+    page, here = directory / "report.html", shlex.quote(str(directory))
+    yield f"look at it: {page}" if page.exists() else f"look at it: python -m kernel_agent report {here}"
+    yield f"best kernel: {kernel}"
 
 
 def _nothing_stood(run: Run) -> Iterator[str]:

@@ -12,8 +12,10 @@ async function beginOne() {
     if (!cache.has(name)) { const answer = await fetch(address("texts", { run: run(), trial: id })); if (!answer.ok) throw new Error(await answer.text()); cache.set(name, await answer.json()); }
     return cache.get(name);
   };
-  let state = null;
-  const draw = () => state && drawRun(state, stopButton(state));
+  let state = null, next = null, due = 0;
+  const stop = stopButton();
+  byId("act").replaceChildren(el("a", { class: "ghost", href: address("", {}) }, "all runs"), stop);
+  const draw = () => { if (state) { drawRun(state); stop.hidden = state.facts.state !== "running"; } };
   const first = (facts) => { state = stateOf(facts, textsOf); draw(); keys(state); if (location.hash) state.choose(location.hash.slice(1)); };
   const again = (facts) => {
     const active = document.activeElement, typed = active && active.type === "search", focus = active && active.dataset ? active.dataset.id : null;
@@ -25,7 +27,17 @@ async function beginOne() {
   };
   addEventListener("themed", draw);
   const events = new EventSource(address("events", { run: run() }));
-  events.addEventListener("facts", (event) => { (state ? again : first)(JSON.parse(event.data)); root.dataset.updates = String(Number(root.dataset.updates || 0) + 1); });
+  events.addEventListener("facts", (event) => {
+    next = JSON.parse(event.data);
+    if (!due) due = setTimeout(take, 0);
+  });
+  // Draws what came last, and then rests: long for a run that takes long to draw.
+  function take() {
+    const began = performance.now(), facts = next;
+    next = null;
+    if (facts) { (state ? again : first)(facts); root.dataset.updates = String(Number(root.dataset.updates || 0) + 1); }
+    due = facts ? setTimeout(take, Math.max(800, 4 * (performance.now() - began))) : 0;
+  }
   events.addEventListener("fault", (event) => { tell(JSON.parse(event.data)); if (!state) byId("main").replaceChildren(el("p", { class: "loading" }, JSON.parse(event.data))); });
   lost(events);
 }
@@ -36,15 +48,14 @@ function lost(events) {
   events.onerror = () => { bar.hidden = false; };
   events.onopen = () => { bar.hidden = true; };
 }
-function stopButton(state) {
-  const back = el("a", { class: "ghost", href: address("", {}) }, "all runs");
-  if (state.facts.state !== "running") return back;
-  const button = el("button", { class: "ghost danger", type: "button", id: "stop", onclick: async () => {
+// It stands apart from what is drawn anew, so that no update takes it from under a finger.
+function stopButton() {
+  const button = el("button", { class: "ghost danger", type: "button", id: "stop", hidden: true, onclick: async () => {
     if (button.dataset.sure !== "yes") { button.dataset.sure = "yes"; button.textContent = "stop: sure?"; setTimeout(() => { button.dataset.sure = ""; button.textContent = "stop"; }, 4000); return; }
-    const answer = await fetch(address("stop", { run: run() }), { method: "POST", headers: { "X-Token": token() } });
-    button.textContent = answer.ok ? "stopping" : "cannot"; tell(await answer.text());
+    const answer = await fetch(address("stop", { run: run() }), { method: "POST", headers: { "X-Token": token() } }), said = await answer.text();
+    button.textContent = answer.ok ? "stopping" : "cannot stop"; button.title = said; tell(said);
   } }, "stop");
-  return el("span", { class: "tools" }, back, button);
+  return button;
 }
 async function beginList() {
   const draw = (runs) => {

@@ -39,7 +39,7 @@ function repeatCard(facts) {
   const rows = facts.commands.map((one) => { const button = el("button", { class: "ghost", type: "button", onclick: () => copy(one.command, button) }, "copy"); return el("div", { class: "command" }, el("span", null, one.what), el("code", { tabindex: "0" }, one.command), button); });
   return card("To repeat it", { kind: "half" }, rows, el("h3", { style: { margin: "14px 0 6px" } }, "How it was measured"), el("ul", { class: "notes" }, facts.measured.map((row) => el("li", null, row)), facts.device.features.length > 0 && el("li", null, facts.device.features.join("; "))));
 }
-function drawRun(state, act) {
+function drawRun(state) {
   for (const one of state.undo.splice(0)) one();
   const { facts } = state, tree = el("div", { class: "tree" }), curve = el("div", { class: "plot" }), roof = el("div", { class: "plot" }), spread = el("div", { class: "plot", style: { "min-height": "0" } });
   state.table = trialTable(state);
@@ -49,7 +49,7 @@ function drawRun(state, act) {
   const deep = Math.max(0, ...facts.trials.map((one) => one.round)), swept = facts.trials.filter((one) => one.kind === "swept").length;
   header(facts);
   byId("main").replaceChildren(...[
-    facts.state !== "finished" && progressCard(facts, act), hero(facts),
+    facts.state !== "finished" && progressCard(facts), hero(facts),
     card("The search", { note: `${fmt.many(facts.ideas.length, "idea")}, ${fmt.many(facts.trials.length - 1, "trial")} in ${fmt.many(deep, "round")}. Height is speed, lines lead from parent to child, the bold line to the best${swept ? "; small points are swept variants" : ""}. Click a point for its idea, code and log.`, id: "search" }, picks(state), tree),
     card("The best, with their intervals", { kind: "two", note: "Speed-up over eager PyTorch; the grey band is a tie, a ring is the second judgement." }, forest(state)), card("Tolerance", { kind: "third", note: "How far each kernel is off from float64, on secret inputs." }, spread),
     card("Speed over the run", { kind: "half", tools: wayTabs }, curve), card("Roofline", { kind: "half" }, roof),
