@@ -118,6 +118,11 @@ def add_show(command: Parser) -> None:
     command.add_argument("--bind", choices=("tvm_ffi", "torch"), help="with --rewrite: what binds the kernel")
 
 
+def add_completion(command: Parser) -> None:
+    """The flags of `completion`."""
+    command.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell to write for")
+
+
 def add_doctor(command: Parser) -> None:
     """`doctor` has no flags beside the settings."""
 

@@ -142,6 +142,13 @@ def _watch(arguments: argparse.Namespace, watched: Watched) -> int:
     return 0
 
 
+def _completion(arguments: argparse.Namespace, watched: Watched) -> int:
+    from kernel_agent.cli.completion import script
+
+    print(script(arguments.shell, flags.parser(COMMANDS)), end="")
+    return 0
+
+
 def _doctor(arguments: argparse.Namespace, watched: Watched) -> int:
     from kernel_agent.cli.doctor import examine, lines
     from kernel_agent.settings import load_settings
@@ -318,5 +325,6 @@ COMMANDS: Commands = {
     "doctor": Command(
         "what this machine can do, and what to do about what it cannot", flags.add_doctor, _doctor, takes_settings=True
     ),
+    "completion": Command("what completes commands and flags in a shell", flags.add_completion, _completion),
 }
 """The commands, in the order of the help."""

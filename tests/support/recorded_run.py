@@ -16,11 +16,14 @@ from tests.support.paths import ROOT
 RECORDED = ROOT / "tests" / "support" / "recorded"
 
 
-def restored(name: str, directory: Path) -> Path:
-    """The recorded run in a new directory; its journal alone."""
+def restored(name: str, directory: Path, count: int | None = None) -> Path:
+    """The recorded run in a new directory, its journal alone; up to its `count`-th record."""
     directory.mkdir(parents=True)
     with closing(sqlite3.connect(directory / "journal.sqlite")) as rows:
         rows.executescript(gzip.decompress((RECORDED / f"{name}.sql.gz").read_bytes()).decode())
+        if count is not None:
+            rows.execute("DELETE FROM records WHERE number > ?", (count,))
+            rows.commit()
     return directory
 
 

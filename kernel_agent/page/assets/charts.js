@@ -46,7 +46,7 @@ function roofline(state, box) {
   const at = flops / work.moved_bytes, rate = (us) => flops / us / 1e3, peak = work.moving_us && work.limit_us > work.moving_us * 1.01 ? rate(work.limit_us) : null;
   const left = at / 30, right = peak ? Math.max(at * 12, (peak / device.copy_gbps) * 6) : at * 30, roof = (x) => Math.min(x * device.copy_gbps, peak ?? Infinity);
   const xs = []; for (let i = 0; i <= 120; i += 1) xs.push(left * (right / left) ** (i / 120));
-  const passed = facts.trials.filter((one) => one.status === "passed" && one.time_us && one.kind !== "original"), base = facts.baselines.map((one) => ({ y: rate(one.time_us), words: brief(one.title) }));
+  const passed = facts.trials.filter((one) => one.status === "passed" && one.time_us && one.kind !== "original"), base = (rivals(facts).length ? facts.headline.versus : facts.baselines).map((one) => ({ y: rate(one.time_us), words: brief(one.title) }));
   const all = [...passed.map((one) => rate(one.time_us)), ...base.map((one) => one.y), roof(at)], low = Math.min(...all) / 2.5, high = Math.max(...all, peak ?? 0) * 3;
   const draw = (u) => {
     const c = u.ctx, d = devicePixelRatio, x = u.valToPos(at, "x", true), y = (value) => u.valToPos(value, "y", true);
@@ -97,7 +97,7 @@ function errors(state, box) {
   });
   const picture = svg("svg", { width: wide, height: tall, role: "img", "aria-label": `Errors of ${rows.length} kernels, ${digits(allowed)} units are allowed` },
     svg("rect", { x: x(allowed), y: 16, width: Math.max(0, wide - pad - x(allowed)), height: base - 16, fill: colour("cut") }), svg("line", { x1: pad, x2: wide - pad, y1: base, y2: base, stroke: colour("faint") }),
-    svg("line", { x1: x(allowed), x2: x(allowed), y1: 16, y2: base, stroke: colour("wrong"), "stroke-width": 1.5 }), svg("text", { x: x(allowed) + (x(allowed) > wide - 150 ? -6 : 6), y: 29, "text-anchor": x(allowed) > wide - 150 ? "end" : "start" }, `wrong beyond ${digits(allowed)} units`),
+    svg("line", { x1: x(allowed), x2: x(allowed), y1: 16, y2: base, stroke: colour("wrong"), "stroke-width": 1.5 }), svg("text", { x: Math.min(x(allowed) + 6, wide - 104), y: 29 }, `wrong beyond ${digits(allowed)}`),
     keep.map((one, index) => svg("text", { x: x(one), y: base + 16, "text-anchor": index ? "middle" : "start" }, one >= 1e5 ? `1e${Math.round(Math.log10(one))}` : digits(one))), svg("text", { x: wide / 2, y: base + 34, "text-anchor": "middle" }, "error against float64, in units of rounding"), dots);
   picture.addEventListener("click", (event) => event.target.dataset.id && state.choose(event.target.dataset.id));
   picture.addEventListener("mousemove", (event) => { const one = state.byId.get(event.target.dataset.id || ""); tip(event, one && [one.title, `${digits(one.error_units)} of ${digits(one.allowed_units)} units, ${STATUS[outcome(one)]}`]); });

@@ -21,14 +21,14 @@ function lineagePath(state, trial) {
 function figure(name, value, note) { return el("div", null, el("dt", null, name), el("dd", null, value, note && el("small", null, note))); }
 function numbers(state, trial) {
   const rows = [], again = trial.again;
-  if (trial.speedup && trial.kind !== "original") rows.push(figure("against eager", fmt.times(trial.speedup), fmt.interval(trial.speedup_interval)));
+  if (trial.speedup && trial.kind !== "original") rows.push(figure("over eager", fmt.times(trial.speedup), fmt.interval(trial.speedup_interval)));
   if (again) rows.push(figure("judged again", again.speedup ? fmt.times(again.speedup) : STATUS[again.status] || again.status, trial.stands ? `${fmt.interval(again.speedup_interval)}, stands` : "does not stand"));
-  if (again && again.versus_compile) rows.push(figure("against torch.compile", fmt.times(again.versus_compile), "in the second judgement"));
+  if (again && again.versus_compile) rows.push(figure("over torch.compile", fmt.times(again.versus_compile), "in the second judgement"));
   if (trial.time_us) rows.push(figure("a call", fmt.us(trial.time_us), trial.time_us_interval && `[${trial.time_us_interval.map(fmt.us).join(", ")}]`));
   if (trial.error_units !== null && trial.error_units !== undefined) rows.push(figure("error", digits(trial.error_units), `of ${digits(trial.allowed_units)} units allowed`));
   if (trial.authorship) rows.push(figure("whose work", trial.authorship));
   if (trial.profile && trial.profile.bound !== "unknown") rows.push(figure("bound by", trial.profile.bound, `read off ${trial.profile.rung}`));
-  if (Object.keys(trial.tuned).length) rows.push(figure("swept", Object.entries(trial.tuned).map(([name, value]) => `${name} = ${value}`).join(", ")));
+  if (Object.keys(trial.tuned).length) rows.push(figure("swept", el("span", { class: "mono", style: { "font-size": "14px", "font-weight": "500", "overflow-wrap": "anywhere" } }, Object.entries(trial.tuned).map(([name, value]) => `${name} = ${value}`).join(", "))));
   const took = trial.judging_s && ["queue_s", "prepare_s", "build_s", "held_s"].filter((name) => trial.judging_s[name] > 0).map((name) => `${{ queue_s: "waited", prepare_s: "prepared", build_s: "built", held_s: "measured" }[name]} ${fmt.s(trial.judging_s[name])}`).join(", ");
   return [rows.length > 0 && el("dl", { class: "figures" }, rows), took && el("p", { class: "faint small" }, took)];
 }

@@ -33,8 +33,8 @@ function hero(facts) {
 function figures(facts, rival) {
   const head = facts.headline, none = head.sure === "none", rows = [], spent = facts.spent;
   const mode = (one) => brief(one.title).replace("torch.compile", "").trim();
-  if (rival && !none) rows.push(figure("against torch.compile", fmt.times(rival.speedup), [fmt.interval(rival.speedup_interval), mode(rival)].filter(Boolean).join(" ")));
-  else if (!none) { const fast = facts.baselines.filter((one) => one.compiled).sort((a, b) => a.time_us - b.time_us)[0]; if (fast) rows.push(figure("against torch.compile", fmt.times(fast.time_us / head.time_us), [mode(fast), "not timed side by side"].filter(Boolean).join(", "))); }
+  if (rival && !none) rows.push(figure("over torch.compile", fmt.times(rival.speedup), [fmt.interval(rival.speedup_interval), rival.verdict === "inconclusive" ? "not told apart" : "", mode(rival)].filter(Boolean).join(", ")));
+  else if (!none) { const fast = facts.baselines.filter((one) => one.compiled).sort((a, b) => a.time_us - b.time_us)[0]; if (fast) rows.push(figure("over torch.compile", fmt.times(fast.time_us / head.time_us), [mode(fast), "not timed side by side"].filter(Boolean).join(", "))); }
   if (head.reached) rows.push(figure("of the limit", fmt.percent(head.reached), facts.work.limit_rate || `limit ${fmt.us(facts.work.limit_us)}`));
   if (head.error_units !== null && head.error_units !== undefined) rows.push(figure("error", digits(head.error_units), `of ${digits(head.allowed_units)} units allowed`));
   const judged = facts.trials.filter((one) => one.kind !== "original").length;
@@ -43,16 +43,16 @@ function figures(facts, rival) {
 }
 // The times of one call, the longest bar the slowest; the intervals are theirs.
 function ladder(facts) {
-  const head = facts.headline, none = head.sure === "none", known = new Map(facts.baselines.map((one) => [one.title, { ...one, aside: false }]));
-  for (const one of head.versus) known.set(one.title, { ...one, aside: false });
-  const rows = [...known.values()].map((one) => ({ name: one.title, us: one.time_us, ends: one.time_us_interval, kind: "" })).sort((a, b) => b.us - a.us);
+  const head = facts.headline, none = head.sure === "none", beside = rivals(facts).length > 0, known = new Map((beside ? [] : facts.baselines).map((one) => [one.title, { ...one, kind: one.compiled ? "aside" : "" }]));
+  for (const one of head.versus) known.set(one.title, { ...one, kind: "" });
+  const rows = [...known.values()].map((one) => ({ name: one.title, us: one.time_us, ends: one.time_us_interval, kind: one.kind })).sort((a, b) => b.us - a.us);
   if (!none) rows.push({ name: "this kernel", us: head.time_us, ends: head.time_us_interval, kind: "own" });
   if (facts.work.limit_us) rows.push({ name: "the limit", us: facts.work.limit_us, kind: "limit" });
   const most = Math.max(...rows.map((one) => Math.max(one.us, one.ends ? Math.min(one.ends[1], one.us * 1.4) : 0))), at = (us) => `${Math.min(100, (us / most) * 100)}%`;
   const drawn = rows.map((row) => el("div", { class: `rung ${row.kind}` }, el("span", { title: row.name }, brief(row.name)), el("div", { class: "track" }, el("div", { class: "bar", style: { width: at(row.us) } }), row.ends && el("div", { class: "whisker", style: { left: at(row.ends[0]), width: `calc(${at(row.ends[1])} - ${at(row.ends[0])})` } })), el("span", { class: "num" }, fmt.us(row.us))));
-  const beside = head.versus.length > 1 ? "" : " Modes of torch.compile were timed before the search.";
+  const aside = rows.some((one) => one.kind === "aside") ? " Hollow bars were timed before the search, not beside it." : "";
   return el("div", { class: "ladder", role: "group", "aria-label": "Time of one call" }, el("h3", null, "Time of one call, with its 95 % interval"), drawn,
-    el("p", null, `Eager PyTorch and the kernel take turns on the same secret inputs, and the speed-up is paired.${beside}${facts.work.limit_us ? ` The limit is ${fmt.bytes(facts.work.moved_bytes)}${facts.work.flops ? ` and ${fmt.work(facts.work.flops)}` : ""} at measured rates.` : ""}`));
+    el("p", null, `Eager PyTorch and the kernel take turns on the same secret inputs, and the speed-up is paired.${aside}${facts.work.limit_us ? ` The limit is ${fmt.bytes(facts.work.moved_bytes)}${facts.work.flops ? ` and ${fmt.work(facts.work.flops)}` : ""} at measured rates.` : ""}`));
 }
 function progressCard(facts) {
   const { progress, spent } = facts, bars = [];

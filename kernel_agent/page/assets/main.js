@@ -50,7 +50,7 @@ function drawRun(state) {
   header(facts);
   byId("main").replaceChildren(...[
     facts.state !== "finished" && progressCard(facts), hero(facts),
-    card("The search", { note: `${fmt.many(facts.ideas.length, "idea")}, ${fmt.many(facts.trials.length - 1, "trial")} in ${fmt.many(deep, "round")}. Height is speed, lines lead from parent to child, the bold line to the best${swept ? "; small points are swept variants" : ""}. Click a point for its idea, code and log.`, id: "search" }, picks(state), tree),
+    card("The search", { note: `${fmt.many(facts.ideas.length, "idea")}, ${fmt.many(facts.trials.length - 1, "trial")} in ${fmt.many(deep, "round")}. Height is speed by the first judgement, lines lead from parent to child, the bold line to the best${swept ? "; small points are swept variants" : ""}. A click opens a trial.`, id: "search" }, picks(state), tree),
     card("The best, with their intervals", { kind: "two", note: "Speed-up over eager PyTorch; the grey band is a tie, a ring is the second judgement." }, forest(state)), card("Tolerance", { kind: "third", note: "How far each kernel is off from float64, on secret inputs." }, spread),
     card("Speed over the run", { kind: "half", tools: wayTabs }, curve), card("Roofline", { kind: "half" }, roof),
     card("Where the time went", { kind: "half", note: "Added up over what went on at the same time." }, stageBars(facts)), card("What failed", { kind: "half" }, failureBars(state)),
