@@ -33,7 +33,7 @@ DEVICE = ("check_s", "time_s", "attribute_s", "open_s")
 
 def facts(seen: Seen) -> dict[str, Any]:
     """All that a run's page draws."""
-    run = seen.run
+    run, winner = seen.run, tree.winner(seen.run)
     return {
         "form": FORM,
         "made_by": " ".join(filter(None, ("KernelAgent", ours()))),
@@ -49,28 +49,28 @@ def facts(seen: Seen) -> dict[str, Any]:
         "device": _device(run),
         "work": _work(run),
         "baselines": list(_baselines(run)),
-        "headline": headline(run),
+        "headline": headline(run, winner),
         "ideas": list(rows.ideas(run)),
         "trials": list(rows.trials(seen)),
         "unwritten": [
             {"idea": one.idea, "attempt": one.attempt, "step": one.step, "reason": line(one.reason, 400)}
             for one in run.unwritten.values()
         ],
-        "lineage": [trial.id for trial in tree.lineage(run, _best(run))],
+        "lineage": [trial.id for trial in tree.lineage(run, _best(run, winner))],
         "ranking": [trial.id for trial in tree.ranking(run)],
         "progress": _progress(seen),
         "spent": _spent(seen),
         "stages": list(stages(seen)),
-        "sheet": list(sheet(run)),
-        "tried_alone": list(_alone(run)),
+        "sheet": list(sheet(run, winner)),
+        "tried_alone": list(_alone(run, winner)),
         "measured": [line(row, 600) for row in measured(run, seen.retrieval)],
-        "commands": list(commands(seen)),
+        "commands": list(commands(seen, winner)),
     }
 
 
 def summary(seen: Seen) -> dict[str, Any]:
     """What a list of runs says of one."""
-    head = headline(seen.run)
+    head = headline(seen.run, tree.winner(seen.run))
     return {
         "name": line(seen.run.problem.name),
         "target": seen.run.problem.target,
@@ -119,18 +119,17 @@ def _baselines(run: Run) -> Iterator[dict[str, Any]]:
         }
 
 
-def _best(run: Run) -> Trial:
+def _best(run: Run, winner: Trial) -> Trial:
     """The winner, where one is confirmed, else the fastest by its first judgement."""
-    winner = tree.winner(run)
     return winner if winner.idea else tree.best(run)
 
 
-def headline(run: Run) -> dict[str, Any]:
+def headline(run: Run, winner: Trial) -> dict[str, Any]:
     """The best kernel and how sure it is: `confirmed` by a second judgement, by its `first` one, or `none`.
 
     `reached` is the share of the limit; `versus` holds the paired speed-up against each baseline beside it.
     """
-    best, winner = _best(run), tree.winner(run)
+    best = _best(run, winner)
     evaluation = run.confirmations[winner.source_id] if winner.idea else run.evaluation(best)
     assert evaluation is not None and evaluation.timing is not None, "what is best has passed"
     time_us = evaluation.timing.median_us
@@ -234,9 +233,8 @@ def stages(seen: Seen) -> Iterator[dict[str, Any]]:
     yield {"name": "wait", "title": "waiting for a core or the device", "s": sum(judged[name] for name in WAITS)}
 
 
-def sheet(run: Run) -> Iterator[dict[str, Any]]:
+def sheet(run: Run, winner: Trial) -> Iterator[dict[str, Any]]:
     """What was verified of the winner and what was not; nothing where there is no winner."""
-    winner = tree.winner(run)
     if winner.idea:
         for remark in remarks(Sheet(run, winner, run.settings.bind, ours())):
             yield _remark(remark)
@@ -246,14 +244,14 @@ def _remark(remark: Remark) -> dict[str, Any]:
     return {"holds": remark.holds, "text": line(remark.text, 1200)}
 
 
-def _alone(run: Run) -> Iterator[dict[str, Any]]:
+def _alone(run: Run, winner: Trial) -> Iterator[dict[str, Any]]:
     """What was tried of the winner's file by itself."""
-    delivery = run.deliveries.get(tree.winner(run).source_id)
+    delivery = run.deliveries.get(winner.source_id)
     for check in delivery.checks if delivery else ():
         yield {"name": line(check.name), "ok": check.ok, "why": line(check.why, 400)}
 
 
-def commands(seen: Seen) -> Iterator[dict[str, str]]:
+def commands(seen: Seen, winner: Trial) -> Iterator[dict[str, str]]:
     """What repeats the run, goes on with it, and judges its kernel again."""
     here, run, settings = shlex.quote(str(seen.directory)), seen.run, seen.run.settings
     provider = provider_of(settings)
@@ -266,7 +264,7 @@ def commands(seen: Seen) -> Iterator[dict[str, str]]:
     }
     if seen.state == "stopped":
         yield {"what": "go on with this run", "command": f"python -m kernel_agent resume {here}"}
-    if tree.winner(run).idea:
+    if winner.idea:
         yield {
             "what": "judge the kernel again",
             "command": f"python -m kernel_agent evaluate {here}/best_kernel.py --problem "

@@ -13,6 +13,7 @@ const logTicks = (u, splits) => splits.map((one) => { const head = one / 10 ** M
 function key(rows) { return el("div", { class: "tools small soft", style: { "margin-top": "6px" } }, rows.map(([kind, words]) => el("span", { class: "badge" }, el("span", { class: "dot", style: { background: colour(kind), "border-radius": "50%" } }), words))); }
 
 const OVER = { trials: { label: "trials judged", of: (trial, order) => order }, minutes: { label: "minutes", of: (trial) => trial.judged_s / 60 }, dollars: { label: "dollars", of: (trial) => trial.spent_usd }, tokens: { label: "tokens", of: (trial) => trial.spent_tokens } };
+const WHOLE = { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] };
 function judgedOf(facts) {
   return facts.trials.filter((one) => one.kind !== "original" && one.status !== "waiting" && one.judged_s !== null && one.judged_s !== undefined).sort((a, b) => a.judged_s - b.judged_s);
 }
@@ -34,7 +35,7 @@ function progressPlot(state, box, way) {
   const fails = (u) => { u.ctx.save(); u.ctx.fillStyle = colour("wrong"); u.ctx.globalAlpha = 0.7; for (const row of rows) if (row.own === null) { const x = u.valToPos(row.x, "x", true); u.ctx.fillRect(x - devicePixelRatio, u.bbox.top + u.bbox.height - 7 * devicePixelRatio, 2 * devicePixelRatio, 7 * devicePixelRatio); } u.ctx.restore(); };
   return plot(box, {
     scales: { x: { time: false, range: (u, min, max) => [Math.min(0, min), Math.max(max, 1) * 1.02] }, y: { distr: 3, log: 10, range: () => [low, high] } },
-    axes: [axis(OVER[way].label), axis("speed-up over eager", { size: 46, splits: () => ticksOf(low, high), values: (u, all) => all.map((one) => `${one}\u00d7`), filter: (u, all) => all })],
+    axes: [axis(OVER[way].label, way === "trials" ? WHOLE : {}), axis("speed-up over eager", { size: 46, splits: () => ticksOf(low, high), values: (u, all) => all.map((one) => `${one}\u00d7`), filter: (u, all) => all })],
     series: [{}, { stroke: colour("level"), paths: () => null, points: { show: true, size: rows.length > 400 ? 3.5 : 6, fill: `${colour("level")}${rows.length > 400 ? "66" : "cc"}`, stroke: "transparent", width: 0 } }, { stroke: paint, width: 2.2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
     hooks: { draw: [fails] },
   }, [xs, own, ys], key([["accent", "best so far, by first judgements"], ["level", "each kernel that passed"], ["wrong", "did not pass"]]));

@@ -12,7 +12,7 @@ from kernel_agent.page.seen import see
 from kernel_agent.run import tree
 from tests.support.page_runs import write
 from tests.support.scripted_run import BENCH, MODEL
-from tests.support.watching import agent, search
+from tests.support.watching import agent_command, scripted_search
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +111,12 @@ def test_the_account_ends_with_the_path_of_the_kernel(kept: Path, capsys: pytest
 
 @pytest.mark.parametrize(("flag", "there"), [("--report", True), ("--no-report", False)])
 def test_a_run_ends_with_its_page_unless_it_is_not_wanted(tmp_path: Path, flag: str, there: bool) -> None:
-    with search(tmp_path, "kept", 0.0, flag, "--rounds", "1") as run:
+    with scripted_search(tmp_path, "kept", 0.0, flag, "--rounds", "1") as run:
         said = run.communicate()[0]
     assert run.returncode == 0, said
     assert (tmp_path / "kept" / "report.html").exists() is there
     if there:
-        with agent("report", "kept", "--json", where=tmp_path) as asked:
+        with agent_command("report", "kept", "--json", where=tmp_path) as asked:
             assert json.loads(asked.communicate()[0])["state"] == "finished"
 
 

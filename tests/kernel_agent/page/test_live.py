@@ -14,7 +14,7 @@ import pytest
 from kernel_agent.page.seen import see
 from kernel_agent.run import lock, tree
 from tests.support.page_runs import write
-from tests.support.watching import search, until, watching
+from tests.support.watching import printed_until, scripted_search, watching
 
 
 class Asked:
@@ -125,8 +125,8 @@ def test_a_run_that_cannot_be_read_is_in_the_list_with_the_reason(tmp_path: Path
 
 @pytest.mark.long
 def test_a_run_that_goes_on_is_followed_stopped_and_can_be_resumed(tmp_path: Path) -> None:
-    with search(tmp_path) as run:
-        until(run, "passed")
+    with scripted_search(tmp_path) as run:
+        printed_until(run, "passed")
         with watching(tmp_path / "kept") as address:
             assert address.endswith("run=.")
             asked = Asked(address)

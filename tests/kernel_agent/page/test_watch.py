@@ -10,7 +10,7 @@ import pytest
 from kernel_agent.page.seen import see
 from tests.support.browser import Opened
 from tests.support.page_runs import write
-from tests.support.watching import agent, search, until, watching
+from tests.support.watching import agent_command, printed_until, scripted_search, watching
 
 pytestmark = pytest.mark.browser
 MORE = "count => document.querySelectorAll('.tree .node').length > count"
@@ -23,8 +23,8 @@ def judged(page: Any) -> int:
 
 @pytest.mark.long
 def test_a_page_advances_survives_a_kill_and_a_resume_and_stops_a_run(browser: Any, tmp_path: Path) -> None:
-    with search(tmp_path) as run:
-        until(run, "passed")
+    with scripted_search(tmp_path) as run:
+        printed_until(run, "passed")
         with watching(tmp_path / "kept") as address, Opened(browser, address) as opened:
             page = opened.page
             page.wait_for_selector(".tree .node")
@@ -33,9 +33,9 @@ def test_a_page_advances_survives_a_kill_and_a_resume_and_stops_a_run(browser: A
             page.wait_for_function(STATE, arg="stopped")
             assert "resume" in page.locator("#main").inner_text()
             before = judged(page)
-            with agent("resume", "kept", where=tmp_path) as again:
+            with agent_command("resume", "kept", where=tmp_path) as again:
                 page.wait_for_function(STATE, arg="running")
-                until(again, "passed")
+                printed_until(again, "passed")
                 page.wait_for_function(
                     "count => document.querySelectorAll('.tree .node:not(.waiting)').length > count", arg=before
                 )
