@@ -151,7 +151,7 @@ BAD: list[tuple[str, int, str]] = [
     (
         "fly",
         2,
-        "There is no command fly: there are run, resume, show, report, watch, evaluate, experience, doctor, completion.",
+        "There is no command fly: there are run, resume, show, report, watch,",
     ),
     ("runn relu.py", 2, "Did you mean run?"),
     ("relu.py", 2, "relu.py is no command: give `python -m kernel_agent run relu.py`."),
