@@ -67,7 +67,7 @@ def add_watch(command: Parser) -> None:
         default=Path("runs"),
         help="a run's directory, or a folder of runs (default: runs)",
     )
-    command.add_argument("--port", type=int, default=0, help="the port (default: a free one)")
+    command.add_argument("--port", type=_port, default=0, help="the port (default: a free one)")
     command.add_argument(
         "--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1, this machine alone)"
     )
@@ -99,11 +99,17 @@ def watch(arguments: argparse.Namespace) -> Iterator[str]:
     uvicorn.Server(config).run(sockets=[listening])
 
 
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"a port is a number up to 65535, not {text}")
+    return int(text)
+
+
 def _listening(host: str, port: int) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise Unavailable(f"{host}, port {port} cannot be listened on ({error}): choose another --port.") from None
     listening.set_inheritable(True)
     return listening

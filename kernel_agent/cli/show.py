@@ -74,16 +74,18 @@ def branches(run: Run) -> Tree:
     children: dict[str | None, list[Trial]] = {}
     for trial in run.trials.values():
         children.setdefault(_shown_below(run, trial), []).append(trial)
-    best = {trial.id for trial in tree.lineage(run, tree.ranking(run)[0])}
+    winner = tree.winner(run)
+    best = {trial.id for trial in tree.lineage(run, winner if winner.idea else tree.best(run))}
     top = Tree(_leaf(run, run.reference, best), guide_style="dim")
     todo = [(run.reference, top)]
     while todo:
         trial, branch = todo.pop()
         below = sorted(children.get(trial.id, ()), key=lambda one: -(run.speedup(one) or 0.0))
         good = [one for one in below if one.id in best or one.id in children or _stands_alone(run, one)]
-        for one in good[:CHILDREN]:
+        shown = [one for place, one in enumerate(good) if place < CHILDREN or one.id in best]
+        for one in shown:
             todo.append((one, branch.add(_leaf(run, one, best))))
-        rest = _rest(run, good[CHILDREN:], [one for one in below if one not in good])
+        rest = _rest(run, [one for one in good if one not in shown], [one for one in below if one not in good])
         if rest:
             branch.add(Text(rest, "dim"))
     return top

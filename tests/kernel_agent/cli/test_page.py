@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,10 @@ def test_a_page_that_cannot_be_written_says_so(kept: Path, capsys: pytest.Captur
 
 
 def test_a_port_that_is_taken_is_one_sentence(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "choose another --port" in printed(capsys, "watch", str(kept), "--port", "99999", code=4)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert "choose another --port" in printed(capsys, "watch", str(kept), "--port", port, code=4)
+    assert "a port is a number" in printed(capsys, "watch", str(kept), "--port", "99999", code=2)
 
 
 def test_show_gives_a_script_the_results(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,6 +142,6 @@ async def test_a_page_that_fails_is_a_notice_and_the_run_is_whole(
     _, results = await found.generate_kernel(MODEL, name="relu", run_directory=tmp_path / "run")
     assert results["status"] in ("improved", "no_improvement")
     assert [one.message for one in events if isinstance(one, Notice) and "report.html" in one.message] == [
-        "report.html is not written: 'no such part'"
+        "report.html is not written: no such part"
     ]
     assert (tmp_path / "run" / "results.json").exists() and not (tmp_path / "run" / "report.html").exists()
