@@ -46,6 +46,7 @@ HALF = 48
 def cut(browser: Any, page: Path, folder: Path) -> None:
     for name, (where, width) in CUTS.items():
         with Opened(browser, page, width) as opened:
+            opened.page.add_style_tag(content="main { align-items: start; }")  # no card as tall as its neighbour
             opened.page.locator(where).screenshot(path=folder / f"{name}.png")
 
 
