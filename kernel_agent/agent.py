@@ -14,25 +14,27 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.delivery import BEST, deliver, write
 from kernel_agent.delivery.best_kernel import Kernel
-from kernel_agent.errors import BudgetSpent, NotCovered, UsageError
+from kernel_agent.errors import THEIRS, BudgetSpent, KernelAgentError, NotCovered, UsageError
 from kernel_agent.problem.from_python import source_of
 from kernel_agent.problem.from_source import InitInputs, Shapes, load_problem
 from kernel_agent.prompts.advice import rules
 from kernel_agent.proposers.seeded import Seeded
 from kernel_agent.run.devices import DeviceLog
-from kernel_agent.run.events import Notice, Observer, RunOpened, RunStarted, silent
+from kernel_agent.run.events import Charged, Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.run.journal import Journal
 from kernel_agent.run.results import results
 from kernel_agent.run.spending import budget_of, spent
 from kernel_agent.run.types import Description, DeviceTime, Problem
 from kernel_agent.settings import Settings, load_settings, provider_of, resumed_settings
 from kernel_agent.targets import USUAL
+from kernel_agent.text import line
+from rag import LibraryError
 
 if TYPE_CHECKING:
     from kernel_agent.interfaces import Pool, Proposer, Stage
     from kernel_agent.knowledge.library import IndexedKnowledge
     from kernel_agent.llm.model import Model
-    from kernel_agent.run.budget import Budget
+    from kernel_agent.run.budget import Budget, Charge
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,13 @@ class KernelAgent:
         from kernel_agent.interfaces import devices_of
 
         budget = budget_of(journal, settings)
+        keep = budget.keep
+
+        def charged(charge: Charge) -> None:
+            keep(charge)
+            self._observe(Charged(charge))
+
+        budget.keep = charged
         async with AsyncExitStack() as stack:
             model = None
             if (provider := provider_of(settings)) != "templates":
@@ -206,6 +215,8 @@ class KernelAgent:
                 mode,
                 settings.num_rounds,
                 len(run.evaluations),
+                settings.num_rounds * settings.branching_factor * settings.implementations_per_idea,
+                parts.budget.limits,
             )
             self._observe(started)
             seeded = isinstance(proposer, Seeded)
@@ -224,6 +235,8 @@ class KernelAgent:
                 }
                 kernel = deliver(run, journal.directory, settings.bind)
                 write(journal.directory / "results.json", json.dumps(found, indent=2) + "\n")
+                if settings.report:
+                    self._report(journal.directory, library)
         return kernel, found | {"kernel": Kernel(journal.directory / BEST)}
 
     @asynccontextmanager
@@ -235,6 +248,15 @@ class KernelAgent:
 
         async with open_library(settings.retrieval, self._notice) as library:
             yield library
+
+    def _report(self, directory: Path, library: IndexedKnowledge) -> None:
+        """Write the run's page. The run is over and whole without it: whatever fails here is a notice."""
+        try:
+            from kernel_agent.page.report import written
+
+            written(directory, library.library.passages, ended=True)
+        except (KernelAgentError, LibraryError, *THEIRS) as fault:
+            self._notice(f"report.html is not written: {line(str(fault)) or type(fault).__name__}")
 
     def _notice(self, message: str) -> None:
         self._observe(Notice(message))

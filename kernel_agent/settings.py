@@ -190,6 +190,9 @@ class Settings(ProviderKeys):
         description="How passages are found: by words alone (lexical), by words and embeddings (hybrid), "
         "or whichever this machine can do (auto).",
     )
+    report: bool = Field(
+        default=True, description="Whether a run ends with report.html, a page of all that was tried, in its directory."
+    )
     experience: bool = Field(
         default=True,
         description="Whether a run is told what this user's earlier runs measured, and is remembered for later "

@@ -152,6 +152,19 @@ class Library:
                 taken |= {best: self._whole(taken[best])} if best in taken else {}
         return Answer(self.mode, within(tuple(taken.values()), budget))
 
+    def passages(self, names: Iterable[str]) -> tuple[Passage, ...]:
+        """The passages of these ids as the library has them now; those of pages that have changed since are left out.
+
+        Raises LibraryError for a broken index.
+        """
+        wanted = tuple(names)
+        with self._lock:
+            return tuple(
+                _passage(Ranked(page, name, {}), shelf)
+                for shelf in self._shelves
+                for name, page in shelf.index.pages_of(wanted).items()
+            )
+
     def _families(self, page: str) -> set[str]:
         return {
             name for shelf in self._shelves if page in shelf.index.cards for name in shelf.index.cards[page].families

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kernel_agent.run.types import Profile
+from kernel_agent.run.types import HotSpot, Profile
 
 TITLES = {
     "achieved_pct": "occupancy {:.0f} %",
@@ -224,6 +224,7 @@ def _told(report: KernelReport, found: Digest) -> Profile:
         report=report.report_id,
         launches=tuple(map(_launch, report.kernels)),
         unit=_unit(found),
+        hot_spots=tuple(_spot(line) for line in found.hot_lines if line.candidate_line is not None),
     )
 
 
@@ -256,8 +257,16 @@ def _rule(rule: NcuRule) -> str:
     return f"{rule.title}{promise}: {rule.text}"
 
 
+def _spot(line: HotLine) -> HotSpot:
+    return HotSpot(line.candidate_line or 0, line.share_pct, _waits(line))
+
+
+def _waits(line: HotLine) -> str:
+    return ", ".join(f"{reason} {share:.0f} %" for reason, share in line.stalls.items())
+
+
 def _hot(line: HotLine) -> str:
     place = SourceLine(line.text, line.file, line.line, line.candidate_line)
-    waits = ", ".join(f"{reason} {share:.0f} %" for reason, share in line.stalls.items())
+    waits = _waits(line)
     caller = f", inlined at {line.called_from}" if line.called_from else ""
     return f"{line.share_pct:.0f} % of samples at {place}{caller}{f' [{waits}]' if waits else ''}"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.bench.answers import EvaluateAnswer
-from kernel_agent.cli.report import ms, times
 from kernel_agent.interfaces import OnProgress, Stage
+from kernel_agent.page.words import ms, times
 from kernel_agent.run.types import Problem, Status, Timing, Versus, baseline_title
 from kernel_agent.settings import Settings
 from kernel_agent.text import clean

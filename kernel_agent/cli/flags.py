@@ -108,10 +108,19 @@ def add_resume(command: Parser) -> None:
 def add_show(command: Parser) -> None:
     """The flags of `show`."""
     add_resume(command)
+    shown = command.add_mutually_exclusive_group()
+    shown.add_argument("--tree", action="store_true", help="what came of what, with its speed-up")
+    shown.add_argument("--diff", metavar="TRIAL", help="what a trial changed in its parent; its first letters will do")
+    shown.add_argument("--json", action="store_true", help="print what was found as JSON, nothing else")
     command.add_argument(
         "--rewrite", action="store_true", help="write best_kernel.py and VERIFICATION.md anew from what is recorded"
     )
     command.add_argument("--bind", choices=("tvm_ffi", "torch"), help="with --rewrite: what binds the kernel")
+
+
+def add_completion(command: Parser) -> None:
+    """The flags of `completion`."""
+    command.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell to write for")
 
 
 def add_doctor(command: Parser) -> None:

@@ -11,11 +11,11 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_agent.cli import flags, suite
+from kernel_agent.cli import flags, page, suite
 from kernel_agent.cli.flags import Command, Commands, chosen_settings, input_shapes, parsed
 from kernel_agent.cli.watched import INTERRUPTED, Watched, say, until_done
 from kernel_agent.errors import (
@@ -29,7 +29,7 @@ from kernel_agent.errors import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from kernel_agent.interfaces import OnProgress
     from kernel_agent.run.events import Observer
@@ -124,24 +124,29 @@ def _resume(arguments: argparse.Namespace, watched: Watched) -> int:
 
 
 def _show(arguments: argparse.Namespace, watched: Watched) -> int:
-    if arguments.rewrite:
-        from kernel_agent.delivery import deliver
-        from kernel_agent.run.journal import read
+    from kernel_agent.cli.show import show
 
-        run = read(arguments.directory)
-        deliver(run, arguments.directory, arguments.bind or run.settings.bind)
-    elif arguments.bind:
-        raise UsageError("--bind of `show` goes with --rewrite.")
-    _print_account(arguments.directory, _retrieval(arguments.directory / "results.json"))
+    _print(show(arguments))
     return 0
 
 
-def _retrieval(results: Path) -> str | None:
-    try:
-        found = json.loads(results.read_text("utf-8")) if results.is_file() else {}
-    except (OSError, ValueError, RecursionError):
-        return f"not known, {results} cannot be read"
-    return str(found["retrieval"]) if isinstance(found, dict) and "retrieval" in found else None
+def _report(arguments: argparse.Namespace, watched: Watched) -> int:
+    for row in page.report(arguments):
+        print(row, flush=True)
+    return 0
+
+
+def _watch(arguments: argparse.Namespace, watched: Watched) -> int:
+    for row in page.watch(arguments):
+        print(row, flush=True)
+    return 0
+
+
+def _completion(arguments: argparse.Namespace, watched: Watched) -> int:
+    from kernel_agent.cli.completion import script
+
+    print(script(arguments.shell, flags.parser(COMMANDS)), end="")
+    return 0
 
 
 def _doctor(arguments: argparse.Namespace, watched: Watched) -> int:
@@ -290,13 +295,17 @@ def _account(watched: Watched) -> int:
 
 
 def _print_account(directory: Path, retrieval: str | None) -> None:
-    from rich.text import Text
-
     from kernel_agent.cli.report import account
     from kernel_agent.run.journal import read
 
+    _print(account(read(directory), directory, retrieval))
+
+
+def _print(parts: Iterable[RenderableType]) -> None:
+    from rich.text import Text
+
     console = _console()
-    for part in account(read(directory), directory, retrieval):
+    for part in parts:
         console.print(part, soft_wrap=isinstance(part, Text) and bool(part.no_wrap))
 
 
@@ -304,6 +313,8 @@ COMMANDS: Commands = {
     "run": Command("find a faster kernel for the module in FILE", flags.add_run, _run, takes_settings=True),
     "resume": Command("carry on a run that was stopped", flags.add_resume, _resume, takes_settings=True),
     "show": Command("the account of a run, finished or not", flags.add_show, _show),
+    "report": Command("a page of one run, or of several side by side", page.add_report, _report),
+    "watch": Command("a page that follows runs while they go on", page.add_watch, _watch),
     "suite": Command(
         "many problems under one budget: run, resume, table, compare, confirm, export, evaluate", suite.add, suite.run
     ),
@@ -314,5 +325,6 @@ COMMANDS: Commands = {
     "doctor": Command(
         "what this machine can do, and what to do about what it cannot", flags.add_doctor, _doctor, takes_settings=True
     ),
+    "completion": Command("what completes commands and flags in a shell", flags.add_completion, _completion),
 }
 """The commands, in the order of the help."""

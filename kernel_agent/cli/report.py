@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +16,11 @@ from rich.text import Text
 
 from kernel_agent import text
 from kernel_agent.delivery import BEST
+from kernel_agent.page.words import baselines, measured, ms, times
 from kernel_agent.run import tree
-from kernel_agent.run.devices import used
 from kernel_agent.run.events import (
     BaselineTimed,
+    Charged,
     Confirmed,
     Confirming,
     Event,
@@ -36,25 +38,18 @@ from kernel_agent.run.events import (
 )
 from kernel_agent.run.tree import Run
 from kernel_agent.run.types import (
-    Description,
-    DeviceTime,
     Evaluation,
     Idea,
-    Interval,
     Profile,
     Status,
     Trial,
     baseline_title,
-    baseline_titles,
 )
 from kernel_agent.targets import target_of
 
-SHOWN, FINDINGS = 12, 3
+SHOWN, FINDINGS = 10, 3
 """Rows of the final table; the journal holds them all."""
 
-
-WAITS = {"proposer": "the proposer", "building": "builds", "preparing": "inputs", "waiting": "calls of others"}
-"""What a device waits for, in words."""
 
 WORDS = 400
 """Characters of a line that a profiler says; source text of a kernel is in it."""
@@ -63,16 +58,6 @@ WORDS = 400
 def short(trial: Trial) -> str:
     """A trial's name on the screen."""
     return trial.id[:4] if trial.idea else "original"
-
-
-def ms(us: float) -> str:
-    """Microseconds as milliseconds of three digits."""
-    return f"{us / 1e3:,.0f} ms" if us >= 1e5 else f"{us / 1e3:.3g} ms"
-
-
-def times(interval: Interval | None) -> str:
-    """A speed-up with its 95 % interval."""
-    return f"{interval.median:.2f}x [{interval.low:.2f}, {interval.high:.2f}]" if interval else "not measured"
 
 
 def verdict_text(evaluation: Evaluation) -> str:
@@ -91,7 +76,7 @@ def line(event: Event) -> str | None:
             return message
         case RunStarted():
             kept = f"; {event.kept} evaluations kept" if event.kept else ""
-            return f"{_title(event)}; {_baselines(event.description)}; in {event.directory}{kept}"
+            return f"{_title(event)}; {baselines(event.description)}; in {event.directory}{kept}"
         case BaselineTimed(baseline):
             time = ms(baseline.timing.median_us) if baseline.timing else "does not run on this problem"
             return f"{baseline_title(baseline.name)} {time}"
@@ -118,13 +103,6 @@ def _title(event: RunStarted) -> str:
         f"{event.problem.name} on {device.target} ({device.name}{threads}); "
         f"proposer {event.proposer}; {event.retrieval_mode} retrieval"
     )
-
-
-def _baselines(description: Description) -> str:
-    parts = [f"{baseline_title(name)} {ms(timing.median_us)}" for name, timing in description.baselines.items()]
-    missing = [f"{baseline_titles(description.unmeasured)} not timed yet"] if description.unmeasured else []
-    limit = [f"limit {ms(description.limit_us)}"] if description.limit_us else []
-    return ", ".join(parts + missing + limit)
 
 
 def _judged(idea: Idea, trial: Trial, evaluation: Evaluation) -> str:
@@ -158,6 +136,9 @@ class Screen:
     _attempts: dict[str, dict[int, Text]] = field(default_factory=dict)
     _best: tuple[Trial, Idea, Evaluation] | None = None
     _began: float = field(default_factory=time.monotonic)
+    _judged: int = 0
+    _usd: float = 0.0
+    _tokens: int = 0
 
     def __post_init__(self) -> None:
         self._live = Live(console=self.console, get_renderable=self.picture, transient=True, refresh_per_second=4)
@@ -185,8 +166,12 @@ class Screen:
                 self._attempt(idea.id, attempt, Text("repairing" if step else "writing", "yellow"))
             case Progress(trial, message) if trial.idea in self._ideas and "confirming" not in self._stage:
                 self._attempt(trial.idea, trial.attempt, Text(message, "yellow"))
+            case Charged(charge):
+                self._usd += charge.dollars or 0.0
+                self._tokens += charge.prompt_tokens + charge.reply_tokens
             case TrialJudged(idea, trial, evaluation):
-                self._attempt(idea.id, trial.attempt, _mark(evaluation))
+                self._judged += not event.kept and not trial.step
+                self._attempt(idea.id, trial.attempt, mark(evaluation))
                 self._keep_best(idea, trial, evaluation)
             case NothingWritten(idea, attempt):
                 self._attempt(idea.id, attempt, Text("no code", "red"))
@@ -206,10 +191,31 @@ class Screen:
         if (evaluation.speedup or 0) > (self._best[2].speedup or 0 if self._best else 0):
             self._best = trial, idea, evaluation
 
+    def _numbers(self) -> Iterator[str]:
+        """The time so far and what is left by the share that is judged, the stages in flight, and the budget."""
+        passed = time.monotonic() - self._began
+        expected = max(0, self._run.expected - self._run.kept) if self._run else 0
+        left = passed * (expected - self._judged) / self._judged if 0 < self._judged < expected else None
+        yield _clock(passed) + (f", about {_clock(left)} left" if left is not None else "")
+        busy = Counter(
+            mark.plain.split()[0].rstrip(",")
+            for row in self._attempts.values()
+            for mark in row.values()
+            if mark.style == "yellow"
+        )
+        if busy:
+            yield ", ".join(f"{count} {stage}" for stage, count in busy.most_common(4))
+        limits = self._run.limits if self._run else None
+        if self._tokens:
+            of = f" of ${limits.dollars:g}" if limits and limits.dollars else ""
+            most = f" of {limits.tokens:,}" if limits and limits.tokens else ""
+            yield f"${self._usd:.2f}{of}, {self._tokens:,}{most} tokens"
+        if limits and limits.minutes:
+            yield f"at most {limits.minutes:g} minutes"
+
     def picture(self) -> RenderableType:
         """The table as it stands; the display draws it four times a second."""
-        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
-        head = Text.assemble((self._stage, "bold"), (f"   {minutes}:{seconds:02}", "dim"))
+        head = Text.assemble((self._stage, "bold"), ("   " + "   ".join(self._numbers()), "dim"))
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         for name in ("idea", "from", "attempts"):
             table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=3 if name == "idea" else None)
@@ -225,7 +231,13 @@ class Screen:
         return Group(*rows)
 
 
-def _mark(evaluation: Evaluation) -> Text:
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}"
+
+
+def mark(evaluation: Evaluation) -> Text:
+    """A verdict as one coloured word: the speed-up, or why there is none."""
     if evaluation.status is Status.PASSED:
         speedup = evaluation.speedup or 0
         return Text(f"{speedup:.2f}x", "green" if speedup > 1 else "default")
@@ -248,7 +260,7 @@ def _style(event: Event) -> str:
 
 
 def account(run: Run, directory: Path, retrieval: str | None) -> Iterator[RenderableType]:
-    """The final account: the ranking, the best kernel and how to use it, and how all of it was measured."""
+    """The final account: the ten best, what failed, how it was measured; the best kernel and what to do next last."""
     yield Text()
     yield ranking(run)
     trials = [trial for trial in run.trials.values() if trial.idea]
@@ -261,14 +273,29 @@ def account(run: Run, directory: Path, retrieval: str | None) -> Iterator[Render
     yield Text(f"{len(trials)} trials, {failed} did not pass{waiting}{unwritten}{more}", "dim")
     if steps := tree.progress(run):
         yield Text("best so far, round by round: " + ", ".join(f"{best:.2f}x" for best in steps), "dim")
-    yield Text()
-    for row in _verdict(run, directory):
-        yield Text(row, no_wrap=True)  # commands and paths, to be copied whole
+    for row in _failures(run):
+        yield Text(row, "dim")
     yield Text()
     for row in diagnosed(run):
         yield Text(row)
     for row in measured(run, retrieval):
         yield Text(row, "dim")
+    yield Text()
+    for row in _verdict(run, directory):
+        yield Text(row, no_wrap=True)  # commands and paths, to be copied whole
+
+
+def _failures(run: Run) -> Iterator[str]:
+    """How many did not pass, by how, each with its first reason."""
+    failed: dict[Status, list[tuple[Trial, Evaluation]]] = {}
+    for trial in run.trials.values():
+        evaluation = run.evaluation(trial)
+        if evaluation is not None and evaluation.status is not Status.PASSED:
+            failed.setdefault(evaluation.status, []).append((trial, evaluation))
+    for status, all_ in sorted(failed.items(), key=lambda row: -len(row[1])):
+        trial, evaluation = all_[0]
+        why = verdict_text(evaluation).removeprefix(status).removeprefix(": ")
+        yield f"{len(all_)} {status.replace('_', ' ')}{f', such as {short(trial)}: {why}' if why else ''}"
 
 
 def ranking(run: Run) -> Table:
@@ -314,7 +341,6 @@ def _verdict(run: Run, directory: Path) -> Iterator[str]:
         yield f"{times(evaluation.against('eager'))} against eager PyTorch, {against}"
     else:
         yield from _nothing_stood(run)
-    yield f"best kernel: {kernel}"
     name = "ModelNew" if winner.idea else "Model"
     yield "use it:"
     yield f"    import sys; sys.path.insert(0, {str(directory.resolve())!r})"
@@ -322,6 +348,9 @@ def _verdict(run: Run, directory: Path) -> Iterator[str]:
     yield f"    model = {name}(...)  # constructed and called as the original is"
     if winner.idea:
         yield "it is for inference: it gives no gradients"
+    page, here = directory / "report.html", shlex.quote(str(directory))
+    yield f"look at it: {page}" if page.exists() else f"look at it: python -m kernel_agent report {here}"
+    yield f"best kernel: {kernel}"
 
 
 def _nothing_stood(run: Run) -> Iterator[str]:
@@ -358,38 +387,3 @@ def diagnosed(run: Run) -> Iterator[str]:
     if profile.report:
         yield f"    whole report: read_report {profile.report}, of the measuring server"
     yield ""
-
-
-def occupied(device: DeviceTime) -> str:
-    """How much of the time a device was busy, and what it waited for in the rest."""
-    place = ", ".join(filter(None, (device.uuid, device.host)))
-    waits = sorted(device.waited_s.items(), key=lambda wait: -wait[1])
-    told = [f"{WAITS.get(name, name)} {s / device.seconds:.0%}" for name, s in waits if s >= 0.005 * device.seconds]
-    rest = f"; it waited for {', '.join(told)}" if told else ""
-    name = f"{device.card}{f' ({place})' if place else ''}"
-    return f"{name} was busy {device.busy_share:.0%} of {device.seconds:,.0f} s{rest}"
-
-
-def measured(run: Run, retrieval: str | None) -> Iterator[str]:
-    """How the numbers came about."""
-    device = run.description.device
-    threads = f", {device.threads} threads" if not target_of(device.target).on_gpu else ""
-    yield f"measured on {device.name} ({device.target}, {device.arch}{threads}): {_baselines(run.description)}"
-    if confirmed := run.confirmations.get(tree.winner(run).source_id):
-        own = ", ".join(f"{baseline_title(v.baseline)} {ms(v.timing.median_us)}" for v in confirmed.versus)
-        yield f"when the best was confirmed: {own}"
-    yield from map(occupied, used(run))
-    if run.description.limit_us:
-        yield "limit: the bytes moved once at the measured copy speed, or matrix operations at the measured rate"
-    yield (
-        "a candidate and eager PyTorch take turns on the same secret inputs; intervals are 95 % of the paired ratio; "
-        "outputs are checked against float64, the error is in rounding units of which 64 are allowed, or 4 times what "
-        "the reference errs where it takes TF32 itself"
-    )
-    if run.confirmations:
-        yield (
-            "confirmed: the speed-up when judged a second time, with new inputs in fresh processes; "
-            "the best is surely the fastest by it: its interval has the highest lower end"
-        )
-    if retrieval:
-        yield f"retrieval: {retrieval}"

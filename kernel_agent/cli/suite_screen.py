@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from kernel_agent.cli.report import times
+from kernel_agent.page.words import times
 from kernel_agent.suite.board import Board, Lane
 from kernel_agent.suite.play import Began, Ended, Play
 from kernel_agent.suite.types import State

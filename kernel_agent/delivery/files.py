@@ -25,7 +25,7 @@ def deliver(run: Run, directory: Path, bind: str) -> str:
     if not winner.idea:
         write(directory / BEST, winner.source)
         return winner.source
-    sheet = Sheet(run, winner, bind, _version())
+    sheet = Sheet(run, winner, bind, ours())
     text = headed(delivered(winner.source, run.problem, run.description, bind), sheet)
     write(directory / BEST, text)
     write(directory / PAGE, page(sheet))
@@ -43,7 +43,8 @@ def write(path: Path, text: str) -> None:
         ) from None
 
 
-def _version() -> str:
+def ours() -> str:
+    """The version of KernelAgent; empty in a checkout that was not installed."""
     try:
         return version("kernel-agent")
     except PackageNotFoundError:

@@ -48,10 +48,18 @@ class Sheet:
         return found if found and found.bind == self.bind else None
 
 
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A sentence of a sheet; `holds` is True of what was verified, False of what cannot be or was not, else None."""
+
+    holds: bool | None
+    text: str
+
+
 def headed(source: str, sheet: Sheet) -> str:
     """The delivered file under its sheet; imports from `__future__` may stand below comments."""
     by = " ".join(filter(None, ["KernelAgent", sheet.version]))
-    rows = [f"A kernel for {sheet.run.problem.name}, found by {by}.", *_sentences(sheet)]
+    rows = [f"A kernel for {sheet.run.problem.name}, found by {by}.", *(one.text for one in remarks(sheet))]
     wrapped = [line for row in rows for line in textwrap.wrap(text.line(row, 2000), WIDTH, subsequent_indent="    ")]
     return "".join(f"# {line}\n" for line in wrapped) + "\n" + source
 
@@ -59,12 +67,12 @@ def headed(source: str, sheet: Sheet) -> str:
 def page(sheet: Sheet) -> str:
     """VERIFICATION.md: the same with the judge's facts and the commands that repeat it."""
     rows = [f"# {sheet.run.problem.name}: what was verified", ""]
-    rows += [f"- {row}" for row in _sentences(sheet)]
+    rows += [f"- {one.text}" for one in remarks(sheet)]
     facts = sheet.evaluation.provenance
     rows += ["", "## The second judgement", "", "| what | value |", "|---|---|"]
     rows += [f"| {_cell(name)} | {_cell(value)} |" for name, value in facts.items()]
-    if remarks := sheet.evaluation.log.strip():
-        rows += ["", "What the judge remarked:", "", *(f"    {row}" for row in text.clean(remarks).splitlines())]
+    if said := sheet.evaluation.log.strip():
+        rows += ["", "What the judge remarked:", "", *(f"    {row}" for row in text.clean(said).splitlines())]
     rows += ["", "## The file by itself", "", *_tried_rows(sheet.delivery), "", "## To repeat it", ""]
     rows += [
         f"    python -m kernel_agent evaluate best_kernel.py --problem PROBLEM.py --target {sheet.run.problem.target}"
@@ -72,20 +80,23 @@ def page(sheet: Sheet) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _sentences(sheet: Sheet) -> Iterator[str]:
+def remarks(sheet: Sheet) -> Iterator[Remark]:
+    """What was verified of the kernel, what was not, and how it is used."""
     contract = contract_of(sheet.run.description)
-    yield from _cannot(sheet.delivery, contract.why_not_compiled)
-    yield from _verified(sheet)
-    yield from _works(sheet)
+    yield from (Remark(False, row) for row in _cannot(sheet.delivery, contract.why_not_compiled))
+    yield from (Remark(True, row) for row in _verified(sheet))
+    yield Remark(sheet.delivery is not None, _works(sheet))
     refused = "refused, or copied into the verified layout" if contract.calls else "not checked: the run recorded none"
-    yield (
+    yield Remark(
+        False,
         f"NOT verified: other shapes, dtypes and strides ({refused}), other arguments of the constructor, gradients "
         "(inputs that need them are refused, parameters get none), other GPUs and versions, values beyond those that "
-        "`get_inputs` draws."
+        "`get_inputs` draws.",
     )
     builder = target_of(sheet.run.problem.target).builder
     needs = f"{BOUND_WITH[sheet.bind]} and {builder}" if builder else "torch with its Triton"
-    yield f"Use: from best_kernel import ModelNew; model = ModelNew(...), as the original. It needs {needs}."
+    use = "Use: from best_kernel import ModelNew; model = ModelNew(...), as the original."
+    yield Remark(None, f"{use} It needs {needs}.")
 
 
 def _verified(sheet: Sheet) -> Iterator[str]:
@@ -114,12 +125,11 @@ def _who(evaluation: Evaluation) -> str:
     return f"authorship {facts.get('label', 'not told')}{own}"
 
 
-def _works(sheet: Sheet) -> Iterator[str]:
+def _works(sheet: Sheet) -> str:
     if sheet.delivery is None:
-        yield "This file was not tried by itself: what was judged is its kernel, as the run built it."
-        return
+        return "This file was not tried by itself: what was judged is its kernel, as the run built it."
     good = [TRIED[c.name] for c in sheet.delivery.checks if c.ok and c.name in TRIED]
-    yield f"By itself, in an empty folder and a fresh process: it builds, agrees with the original{_and(good)}."
+    return f"By itself, in an empty folder and a fresh process: it builds, agrees with the original{_and(good)}."
 
 
 def _cannot(delivery: Delivery | None, why: str | None) -> Iterator[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from kernel_agent.run.budget import Charge, Limits
 from kernel_agent.run.types import Baseline, Description, DeviceTime, Evaluation, Idea, Problem, Profile, Trial
 
 
@@ -25,7 +26,10 @@ class RunOpened:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The problem is described and the search begins; `kept` evaluations are in the journal already (fresh: 0)."""
+    """The problem is described and the search begins; `kept` evaluations are in the journal already (fresh: 0).
+
+    `expected` are the verdicts of all rounds, without repairs and sweeps.
+    """
 
     problem: Problem
     description: Description
@@ -34,6 +38,15 @@ class RunStarted:
     retrieval_mode: str
     rounds: int
     kept: int
+    expected: int = 0
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """A model call was paid for."""
+
+    charge: Charge
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +159,7 @@ Event = (
     Notice
     | RunOpened
     | RunStarted
+    | Charged
     | BaselineTimed
     | RoundStarted
     | IdeaRecorded

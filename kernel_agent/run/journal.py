@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import sqlite3
@@ -14,7 +13,9 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 
 from kernel_agent.errors import KernelAgentError, Unavailable, UsageError
+from kernel_agent.run import lock
 from kernel_agent.run.budget import Charge
+from kernel_agent.run.damage import understood
 from kernel_agent.run.rows import grow, reader, row_of, text_of
 from kernel_agent.run.tree import Record, Run
 from kernel_agent.run.types import JSON, Description, Problem
@@ -31,7 +32,10 @@ LOG = "server.log"
 MANUAL = "manual"
 """The folder of prompts and replies where a person is the model."""
 
-OURS = (FILE, f"{FILE}-wal", f"{FILE}-shm", f"{FILE}-journal", "lock", LOG, *(f"server-{n}.log" for n in range(2, 33)))
+OURS = (
+    *(FILE, f"{FILE}-wal", f"{FILE}-shm", f"{FILE}-journal", lock.FILE, LOG),
+    *(f"server-{n}.log" for n in range(2, 33)),
+)
 """The files that stand in a run's directory before anything is recorded there."""
 
 TABLES = {"meta", "records", "calls"}
@@ -45,20 +49,10 @@ SCHEMA = (
 )
 SPENDING = (
     "CREATE TABLE IF NOT EXISTS charges (number INTEGER PRIMARY KEY, stage TEXT NOT NULL, model TEXT NOT NULL, "
-    "prompt_tokens INTEGER NOT NULL, reply_tokens INTEGER NOT NULL, dollars REAL, seconds REAL NOT NULL)"
+    "prompt_tokens INTEGER NOT NULL, reply_tokens INTEGER NOT NULL, dollars REAL, seconds REAL NOT NULL, "
+    "at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)"
 )
-"""Made with the first charge, so that a journal of an earlier version can be gone on with."""
-PLACE = {
-    sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_CANTOPEN,
-}
-"""Faults of where a journal is, and not of what stands in it."""
+"""Made with the first charge, so that a journal of an earlier version can be gone on with; there it may lack `at`."""
 
 BESIDE = "('recalled', 'baseline', 'asked', 'devices')"
 HELD = f"SELECT 1 FROM records WHERE kind NOT IN {BESIDE} UNION ALL SELECT 1 FROM calls LIMIT 1"
@@ -79,14 +73,9 @@ class Journal:
         try:
             self._made = [place for place in (directory, *directory.parents) if not place.exists()]
             directory.mkdir(parents=True, exist_ok=True)
-            self._lock = (directory / "lock").open("w")
+            self._lock = lock.take(directory)
         except OSError as error:
             raise UsageError(f"The run directory {directory} cannot be written ({error.strerror}).") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise UsageError(f"The run directory {directory} is in use by another process.") from None
         try:
             self._rows = sqlite3.connect(directory / FILE, isolation_level=None)
         except sqlite3.Error as error:
@@ -103,7 +92,7 @@ class Journal:
         _check_free(directory)
         journal = cls(directory)
         try:
-            with _understood(directory):
+            with understood(directory / FILE):
                 if _tables(journal._rows):
                     raise UsageError(f"The run directory {directory} holds a run already; resume it, or take another.")
         except KernelAgentError:
@@ -118,7 +107,7 @@ class Journal:
         _require(directory)
         journal = cls(directory)
         try:
-            with _understood(directory):
+            with understood(directory / FILE):
                 _check(journal._rows, directory)
                 journal._rows.execute(SYNCED)
         except KernelAgentError:
@@ -140,13 +129,13 @@ class Journal:
 
     @property
     def problem(self) -> Problem:
-        with _understood(self.directory):
+        with understood(self.directory / FILE):
             return reader(Problem).validate_json(_meta(self._rows)["problem"])
 
     @property
     def settings(self) -> Settings:
         """The settings the run goes on with; keys come from the environment of today."""
-        with _understood(self.directory):
+        with understood(self.directory / FILE):
             return load_settings(**json.loads(_meta(self._rows)["settings"]))
 
     @settings.setter
@@ -157,7 +146,7 @@ class Journal:
     @property
     def described(self) -> bool:
         """Whether the server has said what the problem is; before that there is no run to load."""
-        with _understood(self.directory):
+        with understood(self.directory / FILE):
             return "description" in _meta(self._rows)
 
     def describe(self, description: Description) -> None:
@@ -167,8 +156,8 @@ class Journal:
 
     def load(self) -> Run:
         """The run as far as it is recorded. Raises UsageError where it stopped before its problem was described."""
-        with _understood(self.directory):
-            return _run(self._rows, self.directory)
+        with understood(self.directory / FILE):
+            return run_of(self._rows, self.directory)
 
     def append(self, record: Record, seconds: float | None = None) -> None:
         """Write one record, and the time charged so far. Raises sqlite3.IntegrityError where it is there already."""
@@ -180,7 +169,7 @@ class Journal:
     @property
     def seconds(self) -> float:
         """The time charged when the last record was written."""
-        with _understood(self.directory):
+        with understood(self.directory / FILE):
             return float(_meta(self._rows).get("seconds", "0")) if _tables(self._rows) else 0.0
 
     def charge(self, charge: Charge) -> None:
@@ -193,7 +182,7 @@ class Journal:
 
     def charges(self) -> tuple[Charge, ...]:
         """What all model calls cost, in order."""
-        with _understood(self.directory):
+        with understood(self.directory / FILE):
             if "charges" not in _tables(self._rows):
                 return ()
             names = "stage, model, prompt_tokens, reply_tokens, dollars, seconds"
@@ -201,7 +190,7 @@ class Journal:
 
     def call(self, key: str) -> str | None:
         """The reply recorded for a request, by the request's hash."""
-        with _understood(self.directory):
+        with understood(self.directory / FILE):
             row = self._rows.execute("SELECT reply FROM calls WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
@@ -213,7 +202,7 @@ class Journal:
 
     def calls(self) -> tuple[tuple[str, str, JSON], ...]:
         """Every recorded call in the order of recording: its key, the reply, and what it cost."""
-        with _understood(self.directory):
+        with understood(self.directory / FILE):
             found = self._rows.execute("SELECT key, reply, usage FROM calls ORDER BY rowid")
             return tuple((str(key), str(reply), json.loads(usage)) for key, reply, usage in found)
 
@@ -301,10 +290,19 @@ def begun(directory: Path) -> bool:
 
 def read(directory: Path) -> Run:
     """The run in a directory as far as it is recorded, whoever is writing it now; takes no lock."""
+    with reading(directory) as rows:
+        return run_of(rows, directory)
+
+
+@contextmanager
+def reading(directory: Path) -> Iterator[sqlite3.Connection]:
+    """The rows of the journal in a directory as they stand now, whoever is writing it; takes no lock."""
     _require(directory)
-    with _understood(directory):
+    with understood(directory / FILE):
         if _opens(directory / FILE):
-            return _read(directory / FILE, directory)
+            with _opened(directory / FILE, directory) as rows:
+                yield rows
+            return
         with TemporaryDirectory() as folder:  # where nothing can be written SQLite cannot read beside a log either
             try:
                 for file in (FILE, f"{FILE}-wal"):
@@ -312,7 +310,8 @@ def read(directory: Path) -> Run:
                         shutil.copyfile(directory / file, Path(folder) / file)
             except OSError as error:
                 raise UsageError(f"The journal in {directory} cannot be read ({error.strerror}).") from None
-            return _read(Path(folder) / FILE, directory)
+            with _opened(Path(folder) / FILE, directory) as rows:
+                yield rows
 
 
 def _opens(file: Path) -> bool:
@@ -324,10 +323,12 @@ def _opens(file: Path) -> bool:
     return True
 
 
-def _read(file: Path, directory: Path) -> Run:
+@contextmanager
+def _opened(file: Path, directory: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(file, isolation_level=None)) as rows:
         _check(rows, directory)
-        return _run(rows, directory)
+        rows.execute("BEGIN")  # all that is read is of one moment
+        yield rows
 
 
 def _require(directory: Path) -> None:
@@ -341,27 +342,6 @@ def _require(directory: Path) -> None:
         raise UsageError(f"{directory} cannot be read ({error.strerror}).") from None
     within = f" It holds {len(runs)} runs; give one of them, such as {runs[-1]}." if runs else ""
     raise UsageError(f"There is no run in {directory}: {FILE} is missing.{within}")
-
-
-@contextmanager
-def _understood(directory: Path) -> Iterator[None]:
-    """Reading a journal; whatever is wrong with what stands in it, or with the disk it is on, becomes one sentence."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF not in PLACE:
-            raise _damaged(directory, error) from None
-        raise Unavailable(
-            f"The journal in {directory} cannot be read ({error}); what it holds is safe: "
-            f"see to the disk, which may be full, then resume {directory}."
-        ) from None
-    except (sqlite3.DatabaseError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(directory, error) from None
-
-
-def _damaged(directory: Path, error: Exception) -> UsageError:
-    why = next(iter(str(error).splitlines()), type(error).__name__)
-    return UsageError(f"{directory / FILE} is damaged, or not a journal of a run ({why}): start a new run.")
 
 
 def _check(rows: sqlite3.Connection, directory: Path) -> None:
@@ -379,7 +359,8 @@ def _tables(rows: sqlite3.Connection) -> set[str]:
     return {str(name) for (name,) in rows.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-def _run(rows: sqlite3.Connection, directory: Path) -> Run:
+def run_of(rows: sqlite3.Connection, directory: Path) -> Run:
+    """The run that these rows record. Raises UsageError where its problem was not described yet."""
     meta = _meta(rows)
     if "description" not in meta:
         raise UsageError(f"The run in {directory} stopped before its problem was described; resume it first.")

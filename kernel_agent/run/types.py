@@ -185,6 +185,15 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class HotSpot:
+    """A line of the candidate, counted from 1, with its share of the samples in percent and what its warps wait for."""
+
+    line: int
+    share_pct: float
+    waits: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """What a profiler says of one source, in words. `rung` is what they were read off: counters, timeline, static.
 
@@ -205,6 +214,8 @@ class Profile:
     report: str | None = None
     launches: tuple[str, ...] = ()
     unit: str | None = None
+    hot_spots: tuple[HotSpot, ...] = ()
+    """The hot lines that stand in the candidate; none in runs of before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,13 @@ def test_the_answer_says_which_mode_answered_and_the_library_says_why(library: L
         assert set(passage.scores) == {"sheet", "bm25", "rrf", "tags", "score"}
 
 
+def test_a_passage_is_found_again_by_its_id_and_an_unknown_one_is_left_out(library: Library) -> None:
+    with library:
+        [passage] = library.search(Query("arrays of structs")).passages
+        [again] = library.passages(["unknown", passage.id])
+    assert (again.id, again.text, again.source) == (passage.id, passage.text, passage.source)
+
+
 def test_a_metric_name_finds_the_page_that_lists_it(library: Library) -> None:
     with library:
         assert found(library, "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum is high")[0] == "coalescing"

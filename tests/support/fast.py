@@ -19,7 +19,7 @@ TESTS = ROOT / "tests"
 _STARTERS = """
 subprocess Popen fork start_server create_subprocess_exec StdioServerParameters stdout stderr pytest_asyncio
 server stdio_client opened open_report callers served in_process python _pdf inductor
-ScriptedOpenAI KernelAgent BenchClient Supervisor ForkServer Builds Canaries Embedder
+sync_playwright ScriptedOpenAI KernelAgent BenchClient Supervisor ForkServer Builds Canaries Embedder
 """
 STARTERS = frozenset(_STARTERS.split())
 # The audit events (PEP 578) of a new process and of a server that listens.

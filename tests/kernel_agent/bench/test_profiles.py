@@ -13,6 +13,7 @@ from kernel_agent.bench.profiles import (
     SourceLine,
     profile,
 )
+from kernel_agent.run.types import HotSpot
 
 
 def test_below_counters_the_profile_says_what_it_is_and_claims_no_bound() -> None:
@@ -70,4 +71,11 @@ def test_a_hot_line_of_a_header_is_told_with_the_line_that_it_was_inlined_into()
     hot = HotLine("", 90, 45.0, "cuda_fp16.hpp", 2801, stalls={"wait": 80.0}, called_from=caller)
     seen = Digest("k", "compute", "", hot_lines=(hot,))
     told = profile(ProfileAnswer("profiled", "", KernelReport("r", digest=seen)))
+    assert told.hot_spots == ()
     assert told.hot_lines == ("45 % of samples at cuda_fp16.hpp:2801, inlined at line 17: v = hsin(v); [wait 80 %]",)
+
+
+def test_a_hot_line_of_the_candidate_is_data_too() -> None:
+    hot = HotLine("v = x[i];", 90, 45.0, "k.cu", 9, 17, stalls={"wait": 80.0})
+    told = profile(ProfileAnswer("profiled", "", KernelReport("r", digest=Digest("k", "memory", "", hot_lines=(hot,)))))
+    assert told.hot_spots == (HotSpot(17, 45.0, "wait 80 %"),)

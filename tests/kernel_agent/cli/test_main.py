@@ -148,7 +148,11 @@ async def test_a_spent_budget_ends_with_its_own_code_and_the_best_so_far(there: 
 
 BAD: list[tuple[str, int, str]] = [
     ("", 2, "Give a command: `python -m kernel_agent run FILE` finds"),
-    ("fly", 2, "There is no command fly: there are run, resume, show, evaluate, experience, doctor."),
+    (
+        "fly",
+        2,
+        "There is no command fly: there are run, resume, show, report, watch,",
+    ),
     ("runn relu.py", 2, "Did you mean run?"),
     ("relu.py", 2, "relu.py is no command: give `python -m kernel_agent run relu.py`."),
     ("leftover", 2, "leftover is no command: give `python -m kernel_agent show leftover`."),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from kernel_agent.cli import report
+from kernel_agent.run.budget import Charge, Limits
 from kernel_agent.run.events import (
+    Charged,
     Confirmed,
     Confirming,
     Event,
@@ -93,6 +97,12 @@ def started(tmp_path: Path) -> tuple[Run, list[Event]]:
     return run, events
 
 
+def test_the_account_counts_what_failed_with_a_reason_each(tmp_path: Path) -> None:
+    run, _ = started(tmp_path)
+    bad = list(run.trials.values())[2]
+    assert f"1 build error, such as {bad.id[:4]}: x.cpp:3: error: no [such] type" in told(run, tmp_path)
+
+
 def told(run: Run, directory: Path, retrieval: str | None = "lexical") -> str:
     console = Console(file=io.StringIO(), width=160)
     for part in report.account(run, directory, retrieval):
@@ -120,6 +130,21 @@ def test_a_trial_is_one_line_where_there_is_no_terminal(tmp_path: Path) -> None:
     ]
 
 
+def test_the_live_table_tells_what_is_left_and_what_is_spent(tmp_path: Path) -> None:
+    _, events = started(tmp_path)
+    limits = Limits(dollars=5.0, tokens=9000, minutes=30.0)
+    with report.Screen(Console(file=io.StringIO(), width=120, force_terminal=True)) as screen:
+        for event in events:
+            screen(replace(event, expected=12, limits=limits) if isinstance(event, RunStarted) else event)
+        screen(Charged(Charge("code", "m", 1000, 500, 0.25, 1.0)))
+        shot = Console(file=io.StringIO(), width=160)
+        shot.print(screen.picture())
+    assert isinstance(shot.file, io.StringIO)
+    text = shot.file.getvalue()
+    assert "$0.25 of $5, 1,500 of 9,000 tokens" in text and "at most 30 minutes" in text
+    assert re.search(r"0:\d\d, about 0:\d\d left", text)
+
+
 def test_the_live_table_shows_what_each_attempt_is_doing_and_the_best_so_far(tmp_path: Path) -> None:
     _, events = started(tmp_path)
     file = io.StringIO()
@@ -137,6 +162,7 @@ def test_the_live_table_shows_what_each_attempt_is_doing_and_the_best_so_far(tmp
     assert "best so far 2.00x [1.98, 2.02]" in pictures[8]
     assert "build error" in pictures[10]
     assert "confirming" in pictures[-1]
+    assert "1 timing" in pictures[7], "what is in flight is counted"
     assert "no [such] type" in file.getvalue()
 
 
