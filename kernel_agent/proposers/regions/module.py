@@ -41,8 +41,7 @@ class Kernels:
         return self._names[key]
 
     def _title(self, kernel: Kernel) -> str:
-        by_name = {node.name: node for node in self.plan.graph.nodes}
-        ops = [names(by_name[name].op)[0].strip("_") for name in kernel.nodes]
+        ops = [names(self.plan.node(name).op)[0].strip("_") for name in kernel.nodes]
         return "_".join(list(dict.fromkeys(ops))[:4])
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.plan import Kernel, Plan, Step, specs
-from kernel_agent.proposers.regions.rewrite import effects, rewritten
+from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, rewritten
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import covers, mentions, names
@@ -23,13 +23,30 @@ def cut(graph: Graph, *, bias: bool, long_rows: bool, lone: bool = True) -> Plan
     """The plan of a module.
 
     `bias` and `long_rows` are those of `rewrite.rewritten`; without `lone` a region that saves no memory traffic is
-    left to PyTorch.
+    left to PyTorch. What a rule wrote and no kernel covers is PyTorch's call again as it was.
     """
-    after, rules = rewritten(graph, bias, long_rows)
-    regions = _Regions(after)
-    regions.grow()
-    regions.choose(lone)
-    return regions.plan(rules)
+    spared = frozenset[str]()
+    while True:
+        after = rewritten(graph, bias, long_rows, spared)
+        regions = _Regions(after.graph)
+        regions.grow()
+        regions.choose(lone)
+        plan = regions.plan(after.rules)
+        broken = frozenset(_left(plan, after)) - spared
+        if not broken:
+            return plan
+        spared |= broken
+
+
+def _left(plan: Plan, after: Rewritten) -> Iterator[str]:
+    """The module's calls that a rule rewrote in vain: PyTorch computes what came of them, or a kernel nothing else."""
+    moved = {node.name for node in plan.graph.nodes if node.name in after.origin and after.origin[node.name] == node.name}
+    for step in plan.steps:
+        if isinstance(step, Kernel):
+            if set(step.nodes) <= moved and all(plan.node(name).op == "aten.add.Tensor" for name in step.nodes):
+                yield from (after.origin[name] for name in step.nodes)
+        elif step.name in plan.reasons and step.name in after.origin and names(step.op)[0] not in CONVOLUTIONS:
+            yield after.origin[step.name]
 
 
 class _Regions:
@@ -210,9 +227,9 @@ class _Regions:
 
     def choose(self, lone: bool) -> None:
         """Drop regions that save nothing where they are not wanted, and those that are one kernel too many."""
-        plan = Plan(self.graph, (), {})
+        plan = Plan(self.graph, (), {})  # for what it knows of the graph
         gains = {}
-        for number, program in self.programs.items():
+        for number, program in list(self.programs.items()):
             kernel = Kernel(tuple(self.members[number]), program)
             gains[number] = plan.eager_bytes(kernel.nodes) - kernel.moved
             if not lone and gains[number] <= 0:

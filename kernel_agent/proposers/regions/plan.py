@@ -8,6 +8,7 @@ from functools import cached_property
 from math import prod
 
 from kernel_agent.proposers.templates.graph import Graph, Node, Spec
+from kernel_agent.proposers.templates.lowering import mentions
 from kernel_agent.proposers.templates.program import Program
 
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "complex64": 8}
@@ -66,8 +67,15 @@ class Plan:
 
     def eager_bytes(self, nodes: tuple[str, ...]) -> int:
         """Bytes that these calls read and write where each of them is a kernel of its own."""
-        by_name = {node.name: node for node in self.graph.nodes}
-        return sum(traffic(by_name[name], self.specs) for name in nodes)
+        return sum(traffic(self.node(name), self.specs) for name in nodes)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Node]:
+        return {node.name: node for node in self.graph.nodes}
+
+    def node(self, name: str) -> Node:
+        """The call of this name."""
+        return self._by_name[name]
 
 
 def specs(graph: Graph) -> dict[str, Spec]:
@@ -83,7 +91,5 @@ def size(spec: Spec) -> int:
 
 def traffic(node: Node, known: Mapping[str, Spec]) -> int:
     """Bytes that a call reads and writes by itself."""
-    from kernel_agent.proposers.templates.lowering import mentions
-
     reads = dict.fromkeys(mentions([node.args, node.kwargs]))
     return sum(size(known[name]) for name in reads if name in known) + sum(map(size, node.outputs))

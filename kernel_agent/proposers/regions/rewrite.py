@@ -11,6 +11,7 @@ from kernel_agent.proposers.regions.views import is_in_place, renamed, storages,
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import IN_PLACE, mentions, names
 
+BIAS = "a convolution's bias is added by the kernel behind it"
 CONVOLUTIONS = {f"{kind}{d}d" for kind in ("conv", "conv_transpose") for d in (1, 2, 3)}
 LONG = 1 << 15  # elements of a row that the registers of one block hold
 CHUNK = 1 << 14  # elements of a piece of a longer row
@@ -55,19 +56,31 @@ def functional(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes), outputs=outputs)
 
 
-def rewritten(graph: Graph, bias: bool, long_rows: bool) -> tuple[Graph, tuple[str, ...]]:
-    """The graph with every rule that holds for it, and the names of those that changed it.
+@dataclass(frozen=True)
+class Rewritten:
+    """The graph with every rule that holds for it; `rules` names those that changed it.
+
+    `origin` says of each call that a rule wrote which one of the module it came from.
+    """
+
+    graph: Graph
+    rules: tuple[str, ...]
+    origin: dict[str, str]
+
+
+def rewritten(graph: Graph, bias: bool, long_rows: bool, spared: frozenset[str] = frozenset()) -> Rewritten:
+    """The graph after the rules. No rule is applied to those that are `spared`.
 
     `bias` takes the bias of a convolution out of the call; `long_rows` folds rows that no block holds piece by piece.
     """
-    graph, used = _largest(functional(graph)), list[str]()
+    graph, used, origin = _largest(functional(graph)), list[str](), dict[str, str]()
     rules = [(title, rule) for title, rule, wanted in RULES if wanted is None or {"bias": bias, "long": long_rows}[wanted]]
     for title, rule in rules:
-        after = _applied(graph, rule)
+        after = _applied(graph, rule, spared, origin)
         if after is not graph:
             used.append(title)
         graph = after
-    return graph, tuple(used)
+    return Rewritten(graph, tuple(used), origin)
 
 
 def _largest(graph: Graph) -> Graph:
@@ -88,14 +101,16 @@ def _largest(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(node for node in kept if node.name not in gone)) if values else graph
 
 
-def _applied(graph: Graph, rule: Rule) -> Graph:
+def _applied(graph: Graph, rule: Rule, spared: frozenset[str], origin: dict[str, str]) -> Graph:
     known = {name: leaf.spec for name, leaf in graph.leaves.items()}
     known |= {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
     nodes, found = list[Node](), False
     for node in graph.nodes:
-        calls = rule(node, known)
+        first = origin.get(node.name, node.name)
+        calls = None if first in spared else rule(node, known)
         nodes += [node] if calls is None else calls
         found |= calls is not None
+        origin.update({call.name: first for call in calls or ()})
     return replace(graph, nodes=tuple(nodes)) if found else graph
 
 
@@ -284,7 +299,7 @@ def _long_fold(node: Node, known: dict[str, Spec]) -> list[Node] | None:
 
 
 RULES: tuple[tuple[str, Rule, str | None], ...] = (
-    ("a convolution's bias is added by the kernel behind it", _bias, "bias"),
+    (BIAS, _bias, "bias"),
     ("a batch norm in training is its statistics and a product", _batch_norm, None),
     ("an instance norm is a group norm of single channels", _instance_norm, None),
     ("a loss is a pointwise chain and a mean", _loss, None),

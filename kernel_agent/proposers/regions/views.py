@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kernel_agent.proposers.templates.graph import Graph, Node
+from kernel_agent.proposers.templates.graph import Graph, Node, Ref
 from kernel_agent.proposers.templates.lowering import EXPANDS, FILLS, RESHAPES, SAME, mentions, names
 
 SLICES = ("slice", "select", "transpose", "permute", "t", "numpy_T", "chunk", "split", "split_with_sizes", "narrow")
@@ -64,8 +64,6 @@ def users(graph: Graph, of: Iterable[str]) -> dict[str, list[str]]:
 
 def renamed(argument: Any, names_: Mapping[str, str]) -> Any:
     """An argument with its mentions of some nodes replaced by those of others."""
-    from kernel_agent.proposers.templates.graph import Ref
-
     if isinstance(argument, Ref):
         return Ref(names_.get(argument.node, argument.node))
     if isinstance(argument, Mapping):

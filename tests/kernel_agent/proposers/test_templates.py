@@ -21,7 +21,7 @@ import pytest
 import tvm_ffi.libinfo
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates import Templates
+from kernel_agent.proposers.templates.proposer import Templates
 from kernel_agent.proposers.templates.strides import broadcast, compose, normal, split
 from kernel_agent.run.brief import Brief, Outcome
 from kernel_agent.run.tree import own_title
@@ -253,7 +253,7 @@ def test_a_chain_of_any_length_is_one_kernel() -> None:
         ],
         "outputs": ["n2999"],
     }
-    assert len(Templates(described(graph, CPU))._program.terms) == 6001
+    assert len(Templates(described(graph, CPU))._work.program.terms) == 6001
 
 
 @pytest.mark.parametrize("path", sorted(KERNELS.glob("*/*.*")), ids=lambda p: f"{p.parent.name}/{p.name}")
