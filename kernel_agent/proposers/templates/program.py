@@ -183,7 +183,9 @@ def build(graph: Graph) -> Program:
     terms = tuple(placing.terms)
     if not any(isinstance(term, Folded) for term in terms):
         columns = _pointwise_columns(terms, points)
-    return Program(points // columns, columns, terms, tuple(outputs), graph, order)
+    program = Program(points // columns, columns, terms, tuple(outputs), graph, order)
+    assert len(program.places) <= len(terms)  # refuses here what cannot be placed
+    return program
 
 
 def _lies_apart(order: Pattern, columns: int) -> bool:

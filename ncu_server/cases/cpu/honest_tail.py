@@ -11,7 +11,7 @@ why: The product stays torch's, as in the reference; the kernel does all that fo
 class ModelNew(nn.Module):
     def __init__(self):
         super().__init__()
-        self.fc = nn.Linear(4096, 2048)
+        self.fc = nn.Linear(8192, 256)
 
     def forward(self, x, y):
         out = torch.empty_like(y)

@@ -11,7 +11,7 @@ twin: honest_tail
 class ModelNew(nn.Module):
     def __init__(self):
         super().__init__()
-        self.fc = nn.Linear(4096, 2048)
+        self.fc = nn.Linear(8192, 256)
 
     def forward(self, x, y):
         full = (self.fc(x) * 2 + y).detach()

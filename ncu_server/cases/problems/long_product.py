@@ -7,14 +7,14 @@ import torch.nn as nn
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.fc = nn.Linear(4096, 2048)
+        self.fc = nn.Linear(8192, 256)
 
     def forward(self, x, y):
         return self.fc(x) * 2 + y
 
 
 def get_inputs():
-    return [torch.randn(512, 4096), torch.randn(512, 2048)]
+    return [torch.randn(2048, 8192), torch.randn(2048, 256)]
 
 
 def get_init_inputs():

@@ -1,4 +1,7 @@
-"""Modules of which kernels cover a part: what their constructor and forward do, and their inputs."""
+"""Modules of which kernels cover a part: what their constructor and forward do, and their inputs.
+
+Their traced graphs are in graphs.json, which `python -m tests.kernel_agent.proposers.regions.trace` writes.
+"""
 
 from __future__ import annotations
 
@@ -62,12 +65,25 @@ MODULES = {
         "before = self.calls * 2\nself.calls.add_(1)\nreturn F.glu(self.fc(x)) + before + self.calls",
         "torch.randn(4, 8)",
     ),
+    "alike": (
+        "self.conv = nn.Conv2d(3, 8, 3)\nself.bias = nn.Parameter(torch.randn(8, 1, 1))",
+        "a = torch.relu(self.conv(x)) * 2 + self.bias\n"
+        "return F.avg_pool2d(a, 3, 1), torch.relu(self.conv(x + 1)) * 2 + self.bias",
+        "torch.randn(2, 3, 12, 12)",
+    ),
     "number_of_forward": (
         "self.fc = nn.Linear(8, 16)",
         "return torch.min(F.silu(self.fc(x)), torch.tensor(0.25))",
         "torch.randn(4, 8)",
     ),
 }
+
+BARE = (
+    "self.conv = nn.Conv2d(3, 8, 3)",
+    "return F.max_pool2d(self.conv(x), 3, 1)",
+    "torch.randn(2, 3, 12, 12)",
+)
+"""One that no kernel covers a part of."""
 
 SOURCE = '''import torch
 import torch.nn as nn
@@ -94,6 +110,6 @@ def get_init_inputs():
 
 def source(name: str) -> str:
     """A module in KernelBench's form."""
-    made, body, inputs = MODULES[name]
+    made, body, inputs = (MODULES | {"bare": BARE})[name]
     indented = ["\n".join(f"        {line}" for line in text.splitlines()) for text in (made, body)]
     return SOURCE.format(made=indented[0], body=indented[1], inputs=inputs)

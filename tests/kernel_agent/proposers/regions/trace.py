@@ -1,28 +1,26 @@
-"""The traced graphs of modules, in a process of its own because it imports torch.
-
-Reads a JSON list of sources from standard input and prints the JSON list of their graphs.
-"""
+"""Write the traced graphs of the modules beside this file, as the server traces them, to graphs.json."""
 
 from __future__ import annotations
 
 import json
-import sys
+from pathlib import Path
 from types import ModuleType
 
 import torch
 
 from ncu_server.worker.tracing.graph import graph
+from tests.kernel_agent.proposers.regions.modules import MODULES, source
 
 
 def main() -> None:
-    found = []
-    for source in json.load(sys.stdin):
+    found = {}
+    for name in [*MODULES, "bare"]:
         module = ModuleType("problem")
-        exec(compile(source, "problem", "exec"), module.__dict__)
-        torch.manual_seed(0)
-        found.append(graph(module.Model(), (module.get_inputs(), {}))["graph"])
-    json.dump(found, sys.stdout)
+        exec(compile(source(name), "problem", "exec"), module.__dict__)
+        found[name] = graph(module.Model(), (module.get_inputs(), {}))["graph"]
+    (Path(__file__).parent / "graphs.json").write_text(json.dumps(found, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":
+    torch.manual_seed(0)
     main()
