@@ -1,4 +1,4 @@
-"""Calls of PyTorch as a person would write them; what has no such form is called as `torch.ops.aten.<op>.<overload>`."""
+"""Calls of PyTorch as a person would write them; what has no such form goes by `torch.ops.aten.<op>.<overload>`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,56 @@ FUNCTIONAL = {
     "scaled_dot_product_attention",
 }
 TORCH = {
-    *("abs", "add", "sub", "mul", "div", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "pow", "neg", "where", "clamp"),
+    *(
+        "abs",
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "exp",
+        "log",
+        "sqrt",
+        "rsqrt",
+        "tanh",
+        "sigmoid",
+        "pow",
+        "neg",
+        "where",
+        "clamp",
+    ),
     *("matmul", "bmm", "mm", "mv", "addmm", "baddbmm", "cat", "stack", "softmax", "log_softmax", "logsumexp", "cumsum"),
-    *("cumprod", "argmax", "argmin", "sum", "mean", "amax", "amin", "maximum", "minimum", "flip", "tril", "triu", "roll"),
+    *(
+        "cumprod",
+        "argmax",
+        "argmin",
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "maximum",
+        "minimum",
+        "flip",
+        "tril",
+        "triu",
+        "roll",
+    ),
     *("gather", "index_select", "outer", "diag", "norm", "erf", "sin", "cos", "square", "var", "std", "prod", "sort"),
     *("topk", "masked_fill", "reciprocal", "unbind", "repeat_interleave", "meshgrid", "rsub"),
 }
 METHODS = {
-    *("permute", "transpose", "unsqueeze", "squeeze", "expand", "contiguous", "flatten", "chunk", "split", "t", "select"),
+    *(
+        "permute",
+        "transpose",
+        "unsqueeze",
+        "squeeze",
+        "expand",
+        "contiguous",
+        "flatten",
+        "chunk",
+        "split",
+        "t",
+        "select",
+    ),
     *("repeat", "add_", "copy_", "mul_", "detach", "clone", "unflatten", "expand_as", "type_as", "cumsum", "unfold"),
 }
 RESHAPED = {"view", "_unsafe_view", "reshape"}
@@ -42,7 +84,7 @@ def written(node: Node, say: Say, device: str) -> str:
     text = Writer(say, device)
     if node.op == "_operator.getitem":
         return f"{text.of(node.args[0])}[{node.args[1]}]"
-    base, overload = names(node.op)
+    base = names(node.op)[0]
     special = SPECIAL.get(base)
     if special and (expression := special(node, text)):
         return expression
@@ -79,7 +121,11 @@ class Writer:
         if isinstance(value, list | tuple):
             inner = [self.of(item) for item in value]
             refs = any(isinstance(item, Ref) for item in value)
-            return f"[{', '.join(inner)}]" if refs or not inner else f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"
+            return (
+                f"[{', '.join(inner)}]"
+                if refs or not inner
+                else f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"
+            )
         if isinstance(value, float) and value != value:
             return "float('nan')"
         if isinstance(value, float) and value in (float("inf"), float("-inf")):

@@ -1,4 +1,4 @@
-"""The delivered module of a plan: the problem's source, the kernels' source, and a `ModelNew` that a person can read."""
+"""The module of a plan: the problem's source, the kernels' source, and a `ModelNew` that a person can read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def joined(sources: dict[str, str]) -> str:
         includes.update(dict.fromkeys(head))
         macros = dict.fromkeys(re.findall(r"^#define (\w+)", body, flags=re.MULTILINE))
         body = re.sub(r"#ifndef \w+\n(#define \w+ .*\n)#endif\n", r"\1", body)
-        body = body.replace("namespace {", f"namespace {name}_ {{", 1).replace("}  // namespace\n", f"}}  // namespace {name}_\n", 1)
+        body = body.replace("namespace {", f"namespace {name}_ {{", 1).replace(
+            "}  // namespace\n", f"}}  // namespace {name}_\n", 1
+        )
         body = body.replace("void run(", f"void {name}(", 1)
         at = body.index(f"void {name}(")
         opened = body.index("{\n", at) + 2
@@ -89,7 +91,11 @@ def assemble(problem: str, title: str, plan: Plan, emit: Emit, flags: Sequence[s
     forward = Forward(plan, kernels, prefix).text()
     listed = ", ".join(f'"{flag}"' for flag in flags)
     functions = ", ".join(f'"{name}"' for name in kernels.sources)
-    arguments = [f"{target.sources}=_{prefix}_source", f"{target.cflags}=[{listed}]", *([target.more] if target.more else [])]
+    arguments = [
+        f"{target.sources}=_{prefix}_source",
+        f"{target.cflags}=[{listed}]",
+        *([target.more] if target.more else []),
+    ]
     build = "\n    ".join(f"{argument}," for argument in arguments)
     rules = "".join(f"# {line}\n" for line in (_told(plan)))
     functions_text = "\n\n".join(_function(name, program, prefix) for name, program in kernels.programs.items())
@@ -130,7 +136,9 @@ class ModelNew(Model):
 
 def _told(plan: Plan) -> list[str]:
     """What the module's first lines say: which rules hold, and what stays PyTorch."""
-    kept = dict.fromkeys(names(step.op)[0] for step in plan.steps if isinstance(step, Node) and step.name in plan.reasons)
+    kept = dict.fromkeys(
+        names(step.op)[0] for step in plan.steps if isinstance(step, Node) and step.name in plan.reasons
+    )
     lines = [f"Rule: {rule}." for rule in plan.rules]
     return [*lines, f"PyTorch computes {', '.join(kept)}." if kept else "No call of PyTorch computes."]
 
@@ -143,7 +151,9 @@ def _function(name: str, program: Program, prefix: str) -> str:
     device = next((n for n, leaf in enumerate(program.leaves) if leaf.spec.shape), 0)
     for n, leaf in enumerate(program.leaves):
         where = f"in{n}" if leaf.spec.shape or n == device else f"in{n}.to(in{device}.device)"
-        lines.append(f'    in{n} = _{prefix}_ready("in{n} of {name}", {where}, {leaf.spec.shape}, torch.{leaf.spec.dtype})')
+        lines.append(
+            f'    in{n} = _{prefix}_ready("in{n} of {name}", {where}, {leaf.spec.shape}, torch.{leaf.spec.dtype})'
+        )
     for n, output in enumerate(program.outputs):
         made = f"torch.empty({output.spec.shape}, dtype=torch.{output.spec.dtype}, device=in{device}.device)"
         lines.append(f"    out{n} = {made}")

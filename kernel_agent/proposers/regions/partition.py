@@ -40,7 +40,9 @@ def cut(graph: Graph, *, bias: bool, long_rows: bool, lone: bool = True) -> Plan
 
 def _left(plan: Plan, after: Rewritten) -> Iterator[str]:
     """The module's calls that a rule rewrote in vain: PyTorch computes what came of them, or a kernel nothing else."""
-    moved = {node.name for node in plan.graph.nodes if node.name in after.origin and after.origin[node.name] == node.name}
+    moved = {
+        node.name for node in plan.graph.nodes if node.name in after.origin and after.origin[node.name] == node.name
+    }
     for step in plan.steps:
         if isinstance(step, Kernel):
             if set(step.nodes) <= moved and all(plan.node(name).op == "aten.add.Tensor" for name in step.nodes):
@@ -255,7 +257,7 @@ class _Regions:
             if node.name in self.live:
                 items.setdefault(self.region.get(node.name, node.name), []).append(node.name)
         item_of = {name: item for item, members in items.items() for name in members}
-        waits = {item: 0 for item in items}
+        waits = dict.fromkeys(items, 0)
         follow: dict[object, set[object]] = {item: set() for item in items}
         for name, item in item_of.items():
             for later in self.after[name]:
@@ -326,7 +328,9 @@ def likeness(program: Program) -> object:
     """Equal for programs that one kernel serves: all but what the tensors are called."""
     numbered = {leaf.node: f"in{n}" for n, leaf in enumerate(program.leaves)}
     terms = tuple(
-        replace(term, leaf=replace(term.leaf, node=numbered[term.leaf.node], path=None)) if hasattr(term, "leaf") else term
+        replace(term, leaf=replace(term.leaf, node=numbered[term.leaf.node], path=None))
+        if hasattr(term, "leaf")
+        else term
         for term in program.terms
     )
     return program.rows, program.columns, program.order, terms, program.outputs

@@ -56,6 +56,19 @@ def functional(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes), outputs=outputs)
 
 
+def _expanded(graph: Graph) -> Graph:
+    """Tensors that are broadcast together are each expanded by itself."""
+    together = {node.name: node for node in graph.nodes if node.op == "aten.broadcast_tensors.default"}
+    nodes = list[Node]()
+    for node in graph.nodes:
+        of = together.get(node.args[0].node) if node.op == "_operator.getitem" else None
+        if of is not None:
+            args = (of.args[0][node.args[1]], list(node.spec.shape))
+            node = replace(node, op="aten.expand.default", args=args)
+        nodes.append(node)
+    return replace(graph, nodes=tuple(node for node in nodes if node.name not in together)) if together else graph
+
+
 @dataclass(frozen=True)
 class Rewritten:
     """The graph with every rule that holds for it; `rules` names those that changed it.
@@ -73,8 +86,10 @@ def rewritten(graph: Graph, bias: bool, long_rows: bool, spared: frozenset[str] 
 
     `bias` takes the bias of a convolution out of the call; `long_rows` folds rows that no block holds piece by piece.
     """
-    graph, used, origin = _largest(functional(graph)), list[str](), dict[str, str]()
-    rules = [(title, rule) for title, rule, wanted in RULES if wanted is None or {"bias": bias, "long": long_rows}[wanted]]
+    graph, used, origin = _expanded(_largest(functional(graph))), list[str](), dict[str, str]()
+    rules = [
+        (title, rule) for title, rule, wanted in RULES if wanted is None or {"bias": bias, "long": long_rows}[wanted]
+    ]
     for title, rule in rules:
         after = _applied(graph, rule, spared, origin)
         if after is not graph:
@@ -91,11 +106,15 @@ def _largest(graph: Graph) -> Graph:
     for node in graph.nodes:
         items = [by_name[name] for name in readers.get(node.name, ())]
         read = [item for item in items if readers.get(item.name) or item.name in graph.outputs]
-        if node.op in ("aten.max.dim", "aten.min.dim") and len(node.args) > 1 and all(item.args[1] == 0 for item in read):
+        if (
+            node.op in ("aten.max.dim", "aten.min.dim")
+            and len(node.args) > 1
+            and all(item.args[1] == 0 for item in read)
+        ):
             args = (node.args[0], [node.args[1]], *(node.args[2:] or (False,)))
             op = f"aten.a{names(node.op)[0]}.default"
             values |= {item.name: Node(item.name, op, args, {}, item.outputs) for item in read}
-            values |= {name: node for name in (node.name, *(item.name for item in items if item not in read))}
+            values |= dict.fromkeys((node.name, *(item.name for item in items if item not in read)), node)
     kept = [values.get(node.name, node) for node in graph.nodes]
     gone = {name for name, node in values.items() if node.name != name or node.op in ("aten.max.dim", "aten.min.dim")}
     return replace(graph, nodes=tuple(node for node in kept if node.name not in gone)) if values else graph
@@ -115,13 +134,15 @@ def _applied(graph: Graph, rule: Rule, spared: frozenset[str], origin: dict[str,
 
 
 def _bias(node: Node, known: dict[str, Spec]) -> list[Node] | None:
-    """cuDNN's convolutions add a bias in a pass of its own over the result: any kernel behind them adds it on its way."""
+    """cuDNN's convolutions add a bias in a pass of its own over the result: a kernel behind them adds it on its way."""
     if names(node.op)[0] not in CONVOLUTIONS or len(node.args) < 3 or not isinstance(node.args[2], Ref):
         return None
     writer, shape = Writer(node), node.spec.shape
     if len(shape) != int(names(node.op)[0][-2]) + 2:
         return None  # without a batch
-    bare = writer.call(node.op.removeprefix("aten."), *node.args[:2], None, *node.args[3:], shape=shape, dtype=node.spec.dtype)
+    bare = writer.call(
+        node.op.removeprefix("aten."), *node.args[:2], None, *node.args[3:], shape=shape, dtype=node.spec.dtype
+    )
     wide = (shape[1], *(1,) * (len(shape) - 2))
     column = writer.call("view.default", node.args[2], list(wide), shape=wide, dtype=known[node.args[2].node].dtype)
     writer.call("add.Tensor", bare, column, shape=shape, dtype=node.spec.dtype, name=node.name)
@@ -173,7 +194,9 @@ def _moments_in_two(w: Writer, x: Any, shape: Sequence[int]) -> tuple[Ref, Ref]:
     """Mean and variance by channel from those of each sample's channel, joined by Chan's formula."""
     samples, channels, inner = shape[0], shape[1], prod(shape[2:])
     parts = _pieces(inner)
-    rows = w.call("view.default", x, [samples, channels, parts, inner // parts], shape=(samples, channels, parts, inner // parts))
+    rows = w.call(
+        "view.default", x, [samples, channels, parts, inner // parts], shape=(samples, channels, parts, inner // parts)
+    )
     mean, var = _joined(w, rows, (samples, channels, parts, inner // parts), [0, 2])
     return mean, var
 
@@ -187,7 +210,7 @@ def _pieces(length: int) -> int:
 
 def _joined(w: Writer, x: Ref, shape: Sequence[int], dims: list[int]) -> tuple[Ref, Ref]:
     """Mean and biased variance over `dims` and the last dimension of x, from the moments of each of its rows."""
-    length, outer = shape[-1], tuple(shape[:-1])
+    outer = tuple(shape[:-1])
     others = tuple(1 if d in dims else n for d, n in enumerate(outer))
     flat = tuple(n for d, n in enumerate(outer) if d not in dims)
     mean = w.call("mean.dim", x, [-1], True, shape=(*outer, 1))
@@ -199,7 +222,6 @@ def _joined(w: Writer, x: Ref, shape: Sequence[int], dims: list[int]) -> tuple[R
     off = w.call("sub.Tensor", part, whole, shape=outer)
     between = w.call("mul.Tensor", off, off, shape=outer)
     both = w.call("add.Tensor", spread, between, shape=outer)
-    assert length > 0
     return _viewed(w, whole, flat), w.call("mean.dim", both, dims, False, shape=flat)
 
 
@@ -247,23 +269,21 @@ def _long_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     return w.calls
 
 
-LOSSES = {"mse_loss": "mul", "l1_loss": "abs"}
+LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss")
 FOLDS = {"sum": "sum.dim_IntList", "mean": "mean.dim", "amax": "amax.default", "amin": "amin.default"}
 
 
 def _loss(node: Node, known: dict[str, Spec]) -> list[Node] | None:
-    """A mean square is a product and a mean."""
-    base = names(node.op)[0]
+    """A loss is a pointwise function of each element, and a mean or sum."""
     reduction = node.args[2] if len(node.args) > 2 else 1
-    if base not in LOSSES or reduction not in (1, 2):
+    if names(node.op)[0] not in LOSSES or reduction not in (1, 2):
         return None
     x, y = node.args[:2]
     shape = known[x.node].shape
     if shape != known[y.node].shape or node.spec.dtype != "float32":
         return None
     w = Writer(node)
-    away = w.call("sub.Tensor", x, y, shape=shape)
-    each = w.call("mul.Tensor", away, away, shape=shape) if base == "mse_loss" else w.call("abs.default", away, shape=shape)
+    each = w.call(node.op.removeprefix("aten."), x, y, 0, *node.args[3:], shape=shape)
     w.call("mean.dim" if reduction == 1 else "sum.dim_IntList", each, None, False, shape=(), name=node.name)
     return w.calls
 
@@ -283,7 +303,9 @@ def _long_fold(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     spec, given = node.spec, known[node.args[0].node]
     shape, rank = given.shape, len(given.shape)
     dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
-    chosen = {d % rank for d in ([dims] if isinstance(dims, int) else dims)} if dims not in (None, []) else set(range(rank))
+    chosen = (
+        {d % rank for d in ([dims] if isinstance(dims, int) else dims)} if dims not in (None, []) else set(range(rank))
+    )
     length = prod(shape[d] for d in chosen)
     if chosen != set(range(rank - len(chosen), rank)) or spec.dtype != given.dtype or spec.dtype != "float32":
         return None

@@ -1,4 +1,4 @@
-"""What the templates vary and write for one module: one kernel for the whole of it, or kernels between PyTorch's calls."""
+"""What is varied and written for one module: one kernel for all of it, or kernels between PyTorch's calls."""
 
 from __future__ import annotations
 
@@ -107,7 +107,11 @@ BIAS = strategy(
 LONE = strategy(
     "lone",
     [
-        ("kernel", "", "A kernel of ours for every region may be faster than PyTorch's even where it saves no traffic."),
+        (
+            "kernel",
+            "",
+            "A kernel of ours for every region may be faster than PyTorch's even where it saves no traffic.",
+        ),
         ("pytorch", "kernels only where they save traffic", "PyTorch's own kernels do single operators as well."),
     ],
 )
@@ -177,7 +181,11 @@ class Regional:
 
     def outlook(self) -> tuple[str, int]:
         kernels = self.plan({}).kernels
-        count = "One kernel beside PyTorch's calls moves" if len(kernels) == 1 else f"{len(kernels)} kernels beside PyTorch's calls move"
+        count = (
+            "One kernel beside PyTorch's calls moves"
+            if len(kernels) == 1
+            else f"{len(kernels)} kernels beside PyTorch's calls move"
+        )
         return count, sum(kernel.moved for kernel in kernels)
 
 

@@ -1,4 +1,4 @@
-"""Row programs whose rows are neighbours in memory, in C++ with OpenMP: strips of rows through corpus/kernels/reduction/level_03.cpp."""
+"""Row programs whose rows are neighbours in memory, in C++ with OpenMP: strips of rows, by reduction/level_03.cpp."""
 
 from __future__ import annotations
 

@@ -74,7 +74,11 @@ class Program:
     @property
     def strided(self) -> bool:
         """Whether a row's elements lie apart from each other in memory, so that neighbouring rows are read together."""
-        return bool(self.folds) and self.order != normal([(self.rows * self.columns, 1)]) and _lies_apart(self.order, self.columns)
+        return (
+            bool(self.folds)
+            and self.order != normal([(self.rows * self.columns, 1)])
+            and _lies_apart(self.order, self.columns)
+        )
 
     @property
     def stores(self) -> tuple[Pattern, Pattern]:
@@ -244,7 +248,7 @@ def _pointwise_columns(terms: tuple[Term, ...], points: int) -> int:
 
 
 class _Placing:
-    """Walks values from the outputs to the leaves, carrying the map from points to elements: a pattern and an offset."""
+    """Walks values from the outputs to the leaves, carrying the map from points to elements."""
 
     def __init__(self, points: int, columns: int) -> None:
         self.terms: list[Term] = []

@@ -174,7 +174,11 @@ def _columns_space(program: Program, common: list[Gene]) -> Space:
     held = [n for n in shares if n in fits]
     rows = [
         ("registers", "column in registers", "Every input is read once: what is folded waits in registers."),
-        ("reread", "column read again", "Reading again from the caches frees registers, so more threads are in flight."),
+        (
+            "reread",
+            "column read again",
+            "Reading again from the caches frees registers, so more threads are in flight.",
+        ),
     ]
     several = "{0} threads share a result, so that few results fill the device."
     neighbours = "{0} neighbouring results share a block: their loads are whole lines."
@@ -183,7 +187,13 @@ def _columns_space(program: Program, common: list[Gene]) -> Space:
         *([DIVIDE] if divides(program) else []),
         *common,
         numbers("threads", held or shares, "{0} threads a result", several, "THREADS", ""),
-        numbers("together", (32, 64) if max(held or shares) <= 16 else (32,), "{0} results a block", neighbours, "ROWS_PER_BLOCK"),
+        numbers(
+            "together",
+            (32, 64) if max(held or shares) <= 16 else (32,),
+            "{0} results a block",
+            neighbours,
+            "ROWS_PER_BLOCK",
+        ),
     ]
     return starting(
         genes,

@@ -57,11 +57,9 @@ def compose_from(outer: Pattern, offset: int, inner: Pattern) -> tuple[Pattern, 
             (n, step), place = inner[i], places[i]
             if size == 1 or stride >= place * n:
                 continue
-            take = size
-            if (size - 1) * stride >= place * n:
-                if (place * n) % stride or size % (take := place * n // stride):
-                    return None
-            if stride % place:
+            fits = (size - 1) * stride < place * n
+            take = size if fits else max(place * n // stride, 1)
+            if stride % place or (not fits and (place * n) % stride) or size % take:
                 return None
             pieces.insert(0, (take, step * (stride // place)))
             reach[i] += (take - 1) * stride

@@ -85,7 +85,7 @@ BARE = (
 )
 """One that no kernel covers a part of."""
 
-SOURCE = '''import torch
+SOURCE = """import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
@@ -105,7 +105,7 @@ def get_inputs():
 
 def get_init_inputs():
     return []
-'''
+"""
 
 
 def source(name: str) -> str:
