@@ -10,7 +10,7 @@ from kernel_agent.proposers.regions.calls import written
 from kernel_agent.proposers.regions.partition import likeness
 from kernel_agent.proposers.regions.plan import Kernel, Plan
 from kernel_agent.proposers.templates.candidate import argument_names, attribute_path, guards, returned, unused
-from kernel_agent.proposers.templates.graph import Node, Ref
+from kernel_agent.proposers.templates.graph import Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import mentions, names
 from kernel_agent.proposers.templates.program import Program
 from kernel_agent.proposers.templates.targets import TemplateTarget
@@ -172,7 +172,7 @@ class Forward:
         self._said = {a.leaf.node: name for a, name in zip(graph.arguments, self._arguments, strict=True) if a.leaf}
         first = next((name for a, name in zip(graph.arguments, self._arguments, strict=True) if a.leaf), None)
         self._device = f"{first}.device" if first else '"cpu"'
-        self._said |= {n: f"self.{attribute_path(leaf)}" for n, leaf in graph.leaves.items() if leaf.path is not None}
+        self._said |= {n: self._attribute(leaf) for n, leaf in graph.leaves.items() if leaf.path is not None}
         used = {*RESERVED, *self._arguments}
         for node in graph.nodes:
             name = node.name if node.name.isidentifier() else f"v_{len(used)}"
@@ -180,6 +180,11 @@ class Forward:
                 name += "_"
             used.add(name)
             self._said[node.name] = name
+
+    def _attribute(self, leaf: Leaf) -> str:
+        if leaf.made and leaf.value is not None:
+            return f"torch.tensor({leaf.value!r}, dtype=torch.{leaf.spec.dtype}, device={self._device})"
+        return f"self.{attribute_path(leaf)}"
 
     def text(self) -> str:
         """The method, indented as a class's."""

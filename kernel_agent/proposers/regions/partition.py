@@ -13,7 +13,7 @@ from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effe
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import covers, mentions, names
-from kernel_agent.proposers.templates.program import Program, build
+from kernel_agent.proposers.templates.program import Program, Read, Term, build
 
 TERMS = 400  # of a program at most: what is longer takes a compiler minutes
 KERNELS = 24  # different programs of a module at most: each takes a compiler a second or more
@@ -327,10 +327,10 @@ def _is_constant(node: Node) -> bool:
 def likeness(program: Program) -> object:
     """Equal for programs that one kernel serves: all but what the tensors are called."""
     numbered = {leaf.node: f"in{n}" for n, leaf in enumerate(program.leaves)}
-    terms = tuple(
-        replace(term, leaf=replace(term.leaf, node=numbered[term.leaf.node], path=None))
-        if hasattr(term, "leaf")
-        else term
-        for term in program.terms
-    )
-    return program.rows, program.columns, program.order, terms, program.outputs
+
+    def nameless(term: Term) -> Term:
+        if not isinstance(term, Read):
+            return term
+        return replace(term, leaf=replace(term.leaf, node=numbered[term.leaf.node], path=None))
+
+    return program.rows, program.columns, program.order, tuple(map(nameless, program.terms)), program.outputs

@@ -58,6 +58,9 @@ def _regional(graph: Graph, target: TemplateTarget, device: Device, fault: NotCo
     if graph.structure not in ("tensor", "tuple", "list"):
         assert fault is not None
         raise fault
+    unknown = next((leaf.node for leaf in graph.leaves.values() if leaf.made and leaf.value is None), None)
+    if unknown is not None:
+        raise NotCovered(f"the trace does not say what is in {unknown}, which forward makes of Python numbers. {HELP}")
     work = Regional(graph, target, device)
     if not work.plan(work.space.starts[0]).kernels:
         raise _nothing(work.plan(work.space.starts[0]), fault)
@@ -154,7 +157,7 @@ class Regional:
         for kernel in sorted(first.kernels, key=lambda kernel: -kernel.moved):
             largest.setdefault(_family(kernel.program), kernel.program)
         genes += [self._variants(family, program) for family, program in largest.items()]
-        departures = [{g.name: n for g in genes if g.name in largest} for n in range(1, 6)]
+        departures: list[Genes] = [{g.name: n for g in genes if g.name in largest} for n in range(1, 6)]
         chosen = [{"lone": "pytorch"}, *departures[:2], {"bias": "call"}, *departures[2:]]
         return starting(genes, chosen)
 
