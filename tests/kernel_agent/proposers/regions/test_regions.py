@@ -69,7 +69,7 @@ def test_modules_with_regions_equal_pytorch_and_leave_its_buffers(tmp_path: Path
 
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(3))
-def test_modules_for_a_gpu_equal_pytorch_when_threads_are_emulated(tmp_path: Path, part: int) -> None:
+def test_modules_for_a_gpu_equal_pytorch_in_emulation(tmp_path: Path, part: int) -> None:
     names = ["conv_tail", "channel_softmax", "batch_norm_in_training", "two_folds", "instance_norm", "attention"]
     chosen = names[part::3]
     assert judged({name: on_cpu(written(name, GPU)) for name in chosen}, tmp_path) == {}
@@ -98,7 +98,7 @@ def test_a_bias_with_nothing_behind_it_stays_in_the_call() -> None:
     assert ops(plan) == [["conv2d"], ["max_pool2d"]] and not plan.rules
 
 
-def test_a_module_of_library_calls_alone_is_refused_with_the_reason_of_each_region() -> None:
+def test_library_calls_alone_are_refused_with_the_reason_of_each() -> None:
     with pytest.raises(NotCovered, match=r"conv2d: no template covers aten\.conv2d.*max_pool2d: no .*OPENAI_API_KEY"):
         work_of(GRAPHS["bare"], GPU)
 
