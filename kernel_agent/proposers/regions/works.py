@@ -158,7 +158,7 @@ class Regional:
             largest.setdefault(_family(kernel.program), kernel.program)
         genes += [self._variants(family, program) for family, program in largest.items()]
         departures: list[Genes] = [{g.name: n for g in genes if g.name in largest} for n in range(1, 6)]
-        chosen = [{"lone": "pytorch"}, *departures[:2], {"bias": "call"}, *departures[2:]]
+        chosen: list[Genes] = [{"lone": "pytorch"}, *departures[:2], {"bias": "call"}, *departures[2:]]
         return starting(genes, chosen)
 
     def _variants(self, family: str, program: Program) -> Gene:
