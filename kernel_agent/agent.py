@@ -270,7 +270,7 @@ async def found_target(pool: Pool) -> str:
 
 def _proposer(description: Description, model: Model | None, settings: Settings) -> Proposer:
     """Templates where there is no model; with one, templates that cover the module only seed its search."""
-    from kernel_agent.proposers.templates import Templates
+    from kernel_agent.proposers.templates.proposer import Templates
 
     if model is None:
         return Templates(description)
@@ -305,7 +305,8 @@ async def _described(problem: Problem, parts: RunParts, baselines: Sequence[str]
 
 def _covered(description: Description) -> None:
     """Raises NotCovered with what would help, before torch.compile is timed for a run that has nobody to write it."""
-    from kernel_agent.proposers.templates import Templates, nearest
+    from kernel_agent.proposers.templates.nearest import nearest
+    from kernel_agent.proposers.templates.proposer import Templates
 
     try:
         Templates(description)

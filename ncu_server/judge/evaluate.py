@@ -28,6 +28,7 @@ from ncu_server.judge.memory_plan import plan_name, plan_notes
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop
 from ncu_server.judge.room import NoRoom, patiently, plan_again
+from ncu_server.judge.tails import stands_for_the_rest
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
 from ncu_server.rules import authorship, elf, lint, triton_cache
@@ -257,6 +258,8 @@ async def _attribute(attempt: Attempt) -> Authorship:
     evidence, elements = attempt.prepared.target.hardware.evidence, sum(drawn.elements)
     author = authorship.attribute(anew or seen, evidence, own, elements)
     # What was timed left the work to others: a model made later cannot speak for it.
+    if author.label == "library" and author.own and not anew and not author.doubtful:
+        author = replace(author, doubtful=await stands_for_the_rest(attempt, seen, own))
     if not author.doubtful or (anew and author.label == "library"):
         return author
     return await _silenced(attempt, author, (anew or seen)["own_ops_us"] > 0)

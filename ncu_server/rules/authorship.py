@@ -21,6 +21,11 @@ The least launch costs about a microsecond on either device, a kernel that does 
 `Evidence.small_us` of computing a call time is no evidence, nor is it where a decoy may spend it, or more time than its
 own may hide others' computing; the candidate is made anew twice and run, once with its own kernels silenced: where less
 than 5 % of the output's elements change, they are a decoy (library); else the candidate is at least hybrid.
+
+A kernel behind a long product or convolution may be less than 5 % of a call and all that there is to write. So where a
+candidate is `library` by time and its own kernels do run, the reference is profiled, too, in a process of its own:
+where the candidate leaves to libraries no more than the reference does, and something of the reference's computing is
+gone that takes the time of its own kernels (`replaces`), the silenced run decides as well.
 """
 
 from __future__ import annotations
@@ -40,6 +45,7 @@ CUSTOM, LIBRARY = 0.95, 0.05
 FEW = 0.2  # a share that noise can lift a decoy to
 PYTHON_US, HIDDEN_US = 300.0, 100.0
 NOTHING_US = 1e-6  # what rounding leaves of a time
+LONGER = 1.5  # what another process may take for the same work, when both are profiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +239,29 @@ def _attributed(seen: Profile, evidence: Evidence, own: Ownership) -> Authorship
     doubtful = (mine > 0 or seen["own_done"] > 0) and (short or decoy)
     doubtful |= label != "library" and _hidden(seen) > mine
     return Authorship(label, round(share, 4), round(1 - share, 4), top, foreign[top] / (total or 1), doubtful=doubtful)
+
+
+def replaces(seen: Profile, reference: Profile, own: Ownership) -> bool:
+    """Whether a candidate whose own share is small leaves to libraries only what the reference leaves to them, and its
+    kernels stand for the rest of the reference's computing.
+
+    So it is where whatever else computes in it computes in the reference, too, under the same name and for as long, and
+    what computes in the reference alone takes at least half of the time of the candidate's own. A kernel that adds a
+    zero beside the whole of the reference replaces nothing; another library's function has a name of its own.
+    """
+    mine, foreign = _by_call(seen, own)
+    _, whole = _by_call(reference, Ownership(""))
+    if not mine or not foreign or own.vendor or own.numeric:
+        return False
+    same = all(us <= whole.get(name, 0.0) * LONGER for name, us in foreign.items() if us > NOTHING_US)
+    gone = sum(us - foreign.get(name, 0.0) for name, us in whole.items() if foreign.get(name, 0.0) < us / 2)
+    return same and gone >= mine / 2
+
+
+def _by_call(seen: Profile, own: Ownership) -> tuple[float, dict[str, float]]:
+    """Its own and others' computing in one call."""
+    mine, foreign = _on_device(seen, own) if seen["kernels"] else _on_host(seen, own)
+    return mine / seen["calls"], {name: us / seen["calls"] for name, us in foreign.items()}
 
 
 def settle(doubtful: Authorship, decides: float) -> Authorship:

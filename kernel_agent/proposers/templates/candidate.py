@@ -24,8 +24,8 @@ def assemble(
 
     `tunables` maps names (macros of the kernel) to their value and the values worth trying.
     """
-    prefix = _unused("kernel", problem)
-    names = {name: _unused(name, problem) for name in tunables}
+    prefix = unused("kernel", problem)
+    names = {name: unused(name, problem) for name in tunables}
     declared = "".join(
         f"{names[name]} = {value}  # tune: {', '.join(str(v) for v in values)}\n"
         for name, (value, values) in tunables.items()
@@ -68,15 +68,12 @@ class ModelNew(Model):
 
 def _forward(program: Program, prefix: str) -> str:
     graph = program.graph
-    names = _arguments(graph)
+    names = argument_names(graph)
     lines = [f"def forward({', '.join(['self', *names])}):"]
-    for argument, name in zip(graph.arguments, names, strict=True):
-        if argument.leaf is None:
-            lines.append(f"    if {name} != {argument.value!r}:")
-            lines.append(f'        raise ValueError("{name} was {argument.value!r} when this kernel was written")')
+    lines += guards(graph, names)
     by_node = {a.leaf.node: name for a, name in zip(graph.arguments, names, strict=True) if a.leaf}
     for n, leaf in enumerate(program.leaves):
-        where = by_node.get(leaf.node) or f"self.{_path(leaf)}"
+        where = by_node.get(leaf.node) or f"self.{attribute_path(leaf)}"
         if leaf.path and not leaf.spec.shape and by_node:  # a number may wait on the CPU, where no kernel could read it
             where += f".to({next(iter(by_node.values()))}.device)"
         expected = f"{leaf.spec.shape}, torch.{leaf.spec.dtype}"
@@ -87,17 +84,28 @@ def _forward(program: Program, prefix: str) -> str:
     outs = [f"out{n}" for n in range(len(program.outputs))]
     every = ", ".join([*(f"in{n}" for n in range(len(program.leaves))), *outs])
     lines.append(f"    _{prefix}.run({every})")
-    lines.append(f"    return {_returned(graph.structure, outs)}")
+    lines.append(f"    return {returned(graph.structure, outs)}")
     return "".join(f"    {line}\n" for line in lines)
 
 
-def _returned(structure: str, outs: Sequence[str]) -> str:
+def guards(graph: Graph, names: Sequence[str]) -> list[str]:
+    """Lines that raise ValueError where a plain value is not the one that the trace has baked in."""
+    lines = list[str]()
+    for argument, name in zip(graph.arguments, names, strict=True):
+        if argument.leaf is None:
+            lines.append(f"    if {name} != {argument.value!r}:")
+            lines.append(f'        raise ValueError("{name} was {argument.value!r} when this kernel was written")')
+    return lines
+
+
+def returned(structure: str, outs: Sequence[str]) -> str:
+    """The expression that forward returns."""
     if structure == "tensor":
         return outs[0]
     return f"[{', '.join(outs)}]" if structure == "list" else f"({', '.join(outs)},)"
 
 
-def _arguments(graph: Graph) -> list[str]:
+def argument_names(graph: Graph) -> list[str]:
     """Names for forward's arguments: keywords as they are, the traced ones of others where they can be used."""
     names = [argument.name for argument in graph.arguments][: len(graph.arguments) - len(graph.keywords)]
     usable = all(n.isidentifier() and not keyword.iskeyword(n) and n not in ("self", "torch") for n in names)
@@ -105,7 +113,8 @@ def _arguments(graph: Graph) -> list[str]:
     return [*(names if usable else (f"argument{i}" for i in range(len(names)))), *graph.keywords]
 
 
-def _path(leaf: Leaf) -> str:
+def attribute_path(leaf: Leaf) -> str:
+    """A parameter or buffer below `self`."""
     assert leaf.path is not None
     parts = leaf.path.split(".")
     head, *rest = parts
@@ -115,7 +124,8 @@ def _path(leaf: Leaf) -> str:
     return text
 
 
-def _unused(name: str, source: str) -> str:
+def unused(name: str, source: str) -> str:
+    """The name, lengthened until no name of the source begins with it."""
     while re.search(rf"\b_?{name}", source):
         name = f"{name}_"
     return name

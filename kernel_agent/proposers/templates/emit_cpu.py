@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from textwrap import indent
 
+from kernel_agent.proposers.templates import emit_cpu_columns
 from kernel_agent.proposers.templates.express import (
     contiguous,
     expression,
@@ -27,6 +28,8 @@ SIMD = "#pragma omp simd"
 
 def emit(program: Program, genes: Mapping[str, object]) -> str:
     """The whole C++ source; it exports `run`, which takes the program's leaves and then its outputs."""
+    if program.strided:
+        return emit_cpu_columns.emit(program, genes)
     writer = _CpuWriter(program, genes, "computed" if genes.get("keep") == "buffer" else "nothing")
     ends = [*writer.advice(), "launch(t);"]
     places = {"shape": writer.shape(), "tensors": writer.tensors(), "work": writer.work(), "run": writer.run(ends)}

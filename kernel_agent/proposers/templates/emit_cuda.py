@@ -28,7 +28,7 @@ def emit(program: Program, genes: Mapping[str, object]) -> str:
     end = ["launch(t, out0.device());"]
     places = {"shape": writer.shape(), "tensors": writer.tensors(), "work": work, "run": writer.run(end)}
     places["math"] = helpers("math/level_01.cu", "".join(places.values()), writer.types())
-    return fill(text(f"{program.family}/level_02.cu"), places)
+    return fill(text("reduction/level_03.cu" if program.strided else f"{program.family}/level_02.cu"), places)
 
 
 def flags(genes: Mapping[str, object]) -> tuple[str, ...]:
@@ -38,6 +38,8 @@ def flags(genes: Mapping[str, object]) -> tuple[str, ...]:
 
 def vector(program: Program, wanted: int) -> int:
     """The most elements, at most `wanted`, that every row and every contiguous leaf can be cut into."""
+    if program.strided:
+        return 1
     sizes = [program.columns]
     for i, (rows, _) in program.places.items():
         term = program.terms[i]
@@ -63,7 +65,8 @@ class _CudaWriter(Writer):
         lines.append(f"constexpr int VECTOR = {vector(p, int(str(genes['vector'])))};")
         lines.append(f"constexpr bool PERSISTENT = {'true' if genes['grid'] == 'resident' else 'false'};")
         if not p.folds:
-            lines.append(f"using index_t = {'uint32_t' if p.rows * p.columns < 2**31 else 'int64_t'};")
+            most = max([p.rows * p.columns, *(leaf.elements for leaf in p.leaves)])
+            lines.append(f"using index_t = {'uint32_t' if most < 2**31 else 'int64_t'};")
         return "\n".join(lines)
 
     def points(self) -> str:
@@ -90,7 +93,7 @@ class _CudaWriter(Writer):
     def _pass(self, plan: Pass) -> list[str]:
         if not plan.folds and not plan.outputs:
             return []
-        unroll = "#pragma unroll" if self.held else "#pragma unroll 4"
+        unroll = "#pragma unroll" if self.held else "#pragma unroll 8" if self.program.strided else "#pragma unroll 4"
         vectors = self._vectors(plan)
         column = "const int c = i * STEP + lane * VECTOR;"
         lines = [f"float k{i}[STEPS * VECTOR];" for i in plan.kept]
@@ -123,10 +126,19 @@ class _CudaWriter(Writer):
             lines.append(f"k_vector<{kind}, VECTOR> o{n};")
             body.append(self._store(output.spec.dtype, f"o{n}.at[j]", operand(p, output.term)))
             once = "true" if self.genes["store"] == "stream" else "false"
-            put = f"k_put<{once}>(t.out{n} + {'(r * COLUMNS + c)' if p.folds else 'e'}, o{n});"
+            put = f"k_put<{once}>(t.out{n} + ({self._place()}), o{n});"
             after.append(f"if (real) {put}" if p.folds else put)
         lines += ["#pragma unroll", "for (int j = 0; j < VECTOR; ++j) {", indent("\n".join(body), "  "), "}"]
         return [*lines, *after]
+
+    def _place(self) -> str:
+        """Where in a full output a vector goes."""
+        if not self.program.folds:
+            return "e"
+        if not self.program.strided:
+            return "r * COLUMNS + c"
+        rows, columns = self.program.stores
+        return summed(index(rows, "r"), index(columns, "int64_t(c)"))
 
     def _vectors(self, plan: Pass) -> tuple[int, ...]:
         """Contiguous reads that vary by row, worth asking for ahead: the others, shared by rows, are in a cache."""
@@ -182,8 +194,10 @@ class _CudaWriter(Writer):
             if contiguous(self.program, i):
                 return self._load(i, f"{at}.at[j]")
             rows, columns = self.program.places[i]
-            where = summed(str(term.offset), index(rows, "r"), index(columns, "(c + j)"))
-            return self._load(i, f"t.{leaf_name(self.program, i)}[{where}]")
+            large = term.leaf.elements >= 2**31
+            where = summed(str(term.offset), index(rows, "r"), index(columns, "int64_t(c + j)" if large else "(c + j)"))
+            once = "true" if self.genes["load"] == "stream" and self.program.strided and self._read_once(i) else "false"
+            return self._load(i, f"k_fetch<1, {once}>(t.{leaf_name(self.program, i)} + ({where})).at[0]")
         return self.multiplied(i) or expression(self.program, i)
 
     def _load(self, i: int, element: str) -> str:

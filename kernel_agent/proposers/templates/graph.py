@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from kernel_agent.errors import NotCovered
@@ -21,11 +22,25 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A tensor that the kernel reads. `path` leads to it from the module; None is an argument of forward."""
+    """A tensor that the kernel reads. `path` leads to it from the module; None is an argument of forward, or a result.
+
+    `value` is that of a single number which forward makes itself, where the trace says it.
+    """
 
     node: str
     spec: Spec
     path: str | None
+    value: float | None = None
+
+    @property
+    def made(self) -> bool:
+        """Whether forward makes it of Python numbers: no attribute of the module holds it."""
+        return (self.path or "").startswith("lifted_tensor")
+
+    @property
+    def elements(self) -> int:
+        """How many elements it has."""
+        return prod(self.spec.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +108,7 @@ def parse(graph: Mapping[str, Any] | None) -> Graph:
     arguments = tuple(_argument(entry) for entry in graph["inputs"])
     leaves = {argument.leaf.node: argument.leaf for argument in arguments if argument.leaf}
     for entry in graph["parameters"]:
-        leaves[entry["node"]] = Leaf(entry["node"], _spec(entry), entry["name"])
+        leaves[entry["node"]] = Leaf(entry["node"], _spec(entry), entry["name"], entry.get("value"))
     nodes = tuple(
         Node(
             name=entry["name"],

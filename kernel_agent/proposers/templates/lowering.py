@@ -25,7 +25,7 @@ def lower(graph: Graph) -> tuple[Value, ...]:
     """The values that the module returns. Raises NotCovered, naming the operator that stands in the way."""
     known: dict[str, Any] = {}
     for name, leaf in graph.leaves.items():
-        known[name] = Load(leaf, leaf.spec.shape)
+        known[name] = Load(leaf, leaf.spec.shape) if leaf.value is None else Number(leaf.value)
     dtypes = {name: leaf.spec.dtype for name, leaf in graph.leaves.items()}
     dtypes |= {node.name: node.outputs[0].dtype for node in graph.nodes if node.outputs}
     wanted = _reachable(graph)
@@ -59,16 +59,17 @@ def _reachable(graph: Graph) -> set[str]:
             continue
         wanted.add(name)
         if name in nodes:
-            stack.extend(_mentions([nodes[name].args, nodes[name].kwargs]))
+            stack.extend(mentions([nodes[name].args, nodes[name].kwargs]))
     return wanted
 
 
-def _mentions(argument: Any) -> list[str]:
+def mentions(argument: Any) -> list[str]:
+    """The nodes that an argument mentions, in order."""
     if isinstance(argument, Ref):
         return [argument.node]
     if isinstance(argument, Mapping):
         argument = list(argument.values())
-    return [name for item in argument for name in _mentions(item)] if isinstance(argument, list | tuple) else []
+    return [name for item in argument for name in mentions(item)] if isinstance(argument, list | tuple) else []
 
 
 def _node(node: Node, known: dict[str, Any]) -> Any:
@@ -92,7 +93,9 @@ def _node(node: Node, known: dict[str, Any]) -> Any:
 
 def _operand(argument: Any, known: dict[str, Any], op: str) -> Any:
     if isinstance(argument, Ref):
-        value = known[argument.node]
+        value = known.get(argument.node)
+        if value is None:
+            raise NotCovered(f"no template covers what {op} reads of {argument.node}. {HELP}")
         if isinstance(value, Load) and value.leaf.spec.dtype not in DTYPES:
             raise NotCovered(f"templates read {', '.join(DTYPES)}, and {op} reads {value.leaf.spec.dtype}. {HELP}")
         return value
@@ -165,7 +168,7 @@ def _dropout(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _slices(node: Node, value: Value, dim: int, sizes: list[Spec]) -> tuple[Value, ...]:
     dim %= len(value.shape)
     starts = [sum(s.shape[dim] for s in sizes[:i]) for i in range(len(sizes))]
-    return tuple(narrow(value, dim, at, s.shape[dim], node.op) for at, s in zip(starts, sizes, strict=True))
+    return tuple(narrow(value, dim, at, s.shape[dim]) for at, s in zip(starts, sizes, strict=True))
 
 
 def _pieces(node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[Value, ...]:
@@ -182,13 +185,16 @@ def _slice(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
     value = lift(args[0])
     given = dict(zip(("dim", "start", "end", "step"), args[1:], strict=False)) | kwargs
     dim, start = given.get("dim", 0) % len(value.shape), given.get("start") or 0
-    if given.get("step", 1) != 1:
-        raise NotCovered(f"no template covers {node.op} with a step. {HELP}")
     if value.shape == node.spec.shape:
         return value
     size = value.shape[dim]
     start = max(start + size, 0) if start < 0 else min(start, size)
-    return narrow(value, dim, start, node.spec.shape[dim], node.op)
+    return narrow(value, dim, start, node.spec.shape[dim], given.get("step", 1))
+
+
+def _select(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    value, dim, at = lift(args[0]), args[1] % len(args[0].shape), args[2]
+    return reshape(narrow(value, dim, at % value.shape[dim], 1), node.spec.shape)
 
 
 def _transpose(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
@@ -219,6 +225,7 @@ RULES: dict[str, LoweringRule] = {
     "split": _pieces,
     "split_with_sizes": _pieces,
     "slice": _slice,
+    "select": _select,
     "glu": _glu,
     "transpose": _transpose,
     "permute": lambda node, args, kwargs: permute(args[0], [d % len(args[0].shape) for d in args[1]]),

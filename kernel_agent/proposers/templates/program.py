@@ -14,7 +14,7 @@ from math import prod
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.graph import HELP, Graph, Leaf, Spec, parse
 from kernel_agent.proposers.templates.lowering import lower
-from kernel_agent.proposers.templates.strides import Pattern, broadcast, compose, normal, split
+from kernel_agent.proposers.templates.strides import Pattern, broadcast, compose_from, normal, split
 from kernel_agent.proposers.templates.values import Apply, Fold, FoldKind, Load, Number, Value, View
 
 STRUCTURES = ("tensor", "tuple", "list")
@@ -48,6 +48,7 @@ class Folded:
 
 
 Term = Read | Constant | Call | Folded
+Where = tuple[Pattern, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,23 @@ class Program:
     terms: tuple[Term, ...]
     outputs: tuple[Output, ...]
     graph: Graph
+    order: Pattern
+
+    @property
+    def strided(self) -> bool:
+        """Whether a row's elements lie apart from each other in memory, so that neighbouring rows are read together."""
+        return (
+            bool(self.folds)
+            and self.order != normal([(self.rows * self.columns, 1)])
+            and _lies_apart(self.order, self.columns)
+        )
+
+    @property
+    def stores(self) -> tuple[Pattern, Pattern]:
+        """Where a full output's row begins, and how its elements follow."""
+        halves = split(self.order, self.columns)
+        assert halves is not None
+        return halves
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -146,24 +164,38 @@ def build(graph: Graph) -> Program:
         )
     values = lower(graph)
     specs = {node.name: node.spec for node in graph.nodes if node.name in graph.outputs}
-    points, columns = _space(values)
+    folds = _folds(values)
+    points, columns, order = _space(folds, values)
     if not points * columns:
         raise NotCovered("the module's tensors are empty for these inputs: there is nothing to make faster.")
+    if split(order, columns) is None:
+        raise NotCovered(f"no template covers how the folded dimensions lie in memory here. {HELP}")
+    natural = order == normal([(points, 1)]) or _lies_apart(order, columns)
+    if not natural and any(prod(value.shape) == points for value in values):
+        raise NotCovered(f"no template covers how the folded dimensions lie in memory here. {HELP}")
     placing = _Placing(points, columns)
     outputs = []
     for name, value in zip(graph.outputs, values, strict=True):
         size = prod(value.shape)
-        if size not in (points, points // columns):
+        if size not in ((points, points // columns) if folds else (points,)):
             raise NotCovered(
                 f"templates need outputs of one size, and {name} has {size} elements beside {points}. {HELP}"
             )
         full = size == points
-        pattern = normal([(points, 1)]) if full else normal([(points // columns, 1), (columns, 0)])
-        outputs.append(Output(placing.place(value, pattern), specs[name], full))
+        pattern = order if full else normal([(points // columns, 1), (columns, 0)])
+        outputs.append(Output(placing.place(value, (pattern, 0)), specs[name], full))
     terms = tuple(placing.terms)
     if not any(isinstance(term, Folded) for term in terms):
         columns = _pointwise_columns(terms, points)
-    return Program(points // columns, columns, terms, tuple(outputs), graph)
+    program = Program(points // columns, columns, terms, tuple(outputs), graph, order)
+    assert len(program.places) <= len(terms)  # refuses here what cannot be placed
+    return program
+
+
+def _lies_apart(order: Pattern, columns: int) -> bool:
+    """Whether neighbouring rows are neighbours in memory."""
+    halves = split(order, columns)
+    return halves is not None and halves[0][-1:] != () and halves[0][-1][1] == 1
 
 
 def program_of(graph: object) -> Program:
@@ -171,8 +203,8 @@ def program_of(graph: object) -> Program:
     return build(parse(graph))  # type: ignore[arg-type]
 
 
-def _space(values: tuple[Value, ...]) -> tuple[int, int]:
-    """Points in all and columns, from the folds; without any, the largest output is one row."""
+def _folds(values: tuple[Value, ...]) -> list[Fold]:
+    """The folds that the values rest on."""
     seen, stack, folds = set[int](), list(values), list[Fold]()
     while stack:
         value = stack.pop()
@@ -186,7 +218,12 @@ def _space(values: tuple[Value, ...]) -> tuple[int, int]:
             stack.append(value.base)
         elif isinstance(value, Apply):
             stack.extend(value.args)
-    spaces = {(prod(f.base.shape), f.count): f.op for f in folds}
+    return folds
+
+
+def _space(folds: list[Fold], values: tuple[Value, ...]) -> tuple[int, int, Pattern]:
+    """Points in all, columns, and the order of points, from the folds; without any, the largest output is one row."""
+    spaces = {(prod(f.base.shape), f.count, f.order): f.op for f in folds}
     if len(spaces) > 1:
         (first, op), (second, other) = list(spaces.items())[:2]
         raise NotCovered(
@@ -196,7 +233,7 @@ def _space(values: tuple[Value, ...]) -> tuple[int, int]:
     if spaces:
         return next(iter(spaces))
     points = max(prod(value.shape) for value in values)
-    return points, points
+    return points, points, normal([(points, 1)])
 
 
 def _pointwise_columns(terms: tuple[Term, ...], points: int) -> int:
@@ -216,13 +253,13 @@ class _Placing:
     def __init__(self, points: int, columns: int) -> None:
         self.terms: list[Term] = []
         self._ids: dict[Term, int] = {}
-        self._placed: dict[tuple[int, Pattern], int] = {}
+        self._placed: dict[tuple[int, Where], int] = {}
         self._whole = normal([(points, 1)])
         self._rows = normal([(points // columns, 1), (columns, 0)])
 
-    def place(self, value: Value, pattern: Pattern) -> int:
+    def place(self, value: Value, where: Where) -> int:
         """The id of the term that holds `value` at each point."""
-        stack = [(value, pattern)]
+        stack = [(value, where)]
         while stack:
             top = stack[-1]
             missing = [need for need in self._needs(*top) if (id(need[0]), need[1]) not in self._placed]
@@ -231,30 +268,28 @@ class _Placing:
                 continue
             stack.pop()
             self._placed[id(top[0]), top[1]] = self._term(*top)
-        return self._placed[id(value), pattern]
+        return self._placed[id(value), where]
 
-    def _needs(self, value: Value, pattern: Pattern) -> list[tuple[Value, Pattern]]:
+    def _needs(self, value: Value, where: Where) -> list[tuple[Value, Where]]:
         if isinstance(value, Apply):
-            return [(arg, self._through(pattern, arg, value)) for arg in value.args]
+            return [(arg, _composed(where, broadcast(arg.shape, value.shape), value)) for arg in value.args]
         if isinstance(value, View):
-            return [(value.base, _composed(pattern, value.pattern, value))]
+            pattern, offset = _composed(where, value.pattern, value)
+            return [(value.base, (pattern, offset + value.offset))]
         if isinstance(value, Fold):
-            if pattern != self._rows:
+            if where != (self._rows, 0):
                 raise NotCovered(f"no template covers how the result of {value.op} is broadcast here. {HELP}")
-            return [(value.base, self._whole)]
+            return [(value.base, (self._whole, 0))]
         return []
 
-    def _through(self, pattern: Pattern, arg: Value, user: Value) -> Pattern:
-        return _composed(pattern, broadcast(arg.shape, user.shape), user)
-
-    def _term(self, value: Value, pattern: Pattern) -> int:
-        needs = [self._placed[id(v), p] for v, p in self._needs(value, pattern)]
+    def _term(self, value: Value, where: Where) -> int:
+        needs = [self._placed[id(v), w] for v, w in self._needs(value, where)]
         if isinstance(value, View):
             return needs[0]
         if isinstance(value, Load):
-            if (value.leaf.path or "").startswith("lifted_tensor"):  # no attribute of the module holds it
+            if value.leaf.made:
                 raise NotCovered(f"no template covers a tensor that forward makes of Python numbers. {HELP}")
-            return self._intern(Read(value.leaf, value.offset, pattern))
+            return self._intern(Read(value.leaf, value.offset + where[1], where[0]))
         if isinstance(value, Number):
             return self._intern(Constant(repr(value.value)))
         if isinstance(value, Fold):
@@ -269,8 +304,8 @@ class _Placing:
         return self._ids[term]
 
 
-def _composed(outer: Pattern, inner: Pattern, value: Value) -> Pattern:
-    found = compose(outer, inner)
+def _composed(outer: Where, inner: Pattern, value: Value) -> Where:
+    found = compose_from(*outer, inner)
     if found is None:
         raise NotCovered(f"no template covers how a value of shape {list(value.shape)} is rearranged here. {HELP}")
     return found

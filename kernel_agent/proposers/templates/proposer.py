@@ -6,14 +6,13 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, islice, product
-from math import log, prod, sqrt
+from math import log, sqrt
 from statistics import fmean
 
 from kernel_agent.errors import NotCovered, Unusable
-from kernel_agent.proposers.templates.candidate import assemble
+from kernel_agent.proposers.regions.works import work_of
 from kernel_agent.proposers.templates.genes import Genes, Space
 from kernel_agent.proposers.templates.graph import HELP
-from kernel_agent.proposers.templates.program import program_of
 from kernel_agent.proposers.templates.targets import TARGETS
 from kernel_agent.run.brief import Brief, Outcome
 from kernel_agent.run.types import Description, Evaluation, Idea, Trial, digest
@@ -31,9 +30,8 @@ class Templates:
         if description.device.target not in TARGETS:
             known = " and ".join(TARGETS)
             raise NotCovered(f"templates are written for {known}, not for {description.device.target}. {HELP}")
-        self._target = TARGETS[description.device.target]
-        self._program = program_of(description.graph)
-        self._space = self._target.space(self._program, description.device)
+        self._work = work_of(description.graph, description.device)
+        self._space = self._work.space
 
     async def ideas(self, brief: Brief, count: int) -> list[Idea]:
         """From the reference, the strategies that differ most; from a kernel, the untried changes that promise most."""
@@ -48,18 +46,7 @@ class Templates:
         if idea.change is None:
             raise Unusable("a model had this idea and templates write only their own")
         variants = self._space.variants(self._genes(idea))
-        genes = variants[attempt % len(variants)]
-        tunables = {g.macro: (genes[g.name], g.values) for g in self._space.genes if g.macro}
-        kernel = self._target.emit(self._program, genes)
-        return assemble(
-            brief.problem.source,
-            self._space.title(genes),
-            kernel,
-            self._program,
-            tunables,
-            self._target.flags(genes),
-            self._target,
-        )
+        return self._work.write(brief.problem.source, variants[attempt % len(variants)])
 
     async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
         """Nothing: what else a failed kernel could be is another idea's genes."""
@@ -150,11 +137,9 @@ class Templates:
 
     def _outlook(self) -> str:
         """What the kernel must move, and how fast this device could."""
-        program, device = self._program, self._device
-        sizes = {"float32": 4, "float16": 2, "bfloat16": 2, "bool": 1}
-        specs = [*(leaf.spec for leaf in program.leaves), *(output.spec for output in program.outputs)]
-        moved = sum(prod(spec.shape) * sizes[spec.dtype] for spec in specs)
-        text = f"One kernel for the whole module moves {moved / 1e6:.3g} MB, each byte once"
+        device = self._device
+        subject, moved = self._work.outlook()
+        text = f"{subject} {moved / 1e6:.3g} MB, each byte once"
         if device.copy_gbps:
             at_best = moved / device.copy_gbps / 1e3
             text += f": {at_best:.4g} us at the copy speed of {device.name}, {device.copy_gbps:.4g} GB/s"

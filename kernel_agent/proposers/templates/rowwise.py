@@ -124,6 +124,18 @@ def mse_loss(op: str, x: Value, y: Value, reduction: int = 1) -> Value:
     return (squares, mean(op, squares), total(op, squares))[reduction]
 
 
+def l1_loss(op: str, x: Value, y: Value, reduction: int = 1) -> Value:
+    away = apply("abs", x - y)
+    return (away, mean(op, away), total(op, away))[reduction]
+
+
+def smooth_l1_loss(op: str, x: Value, y: Value, reduction: int = 1, beta: float = 1.0) -> Value:
+    away = apply("abs", x - y)
+    small = away * away * (0.5 / beta) if beta else away
+    each = apply("where", apply("lt", away, beta), small, away - 0.5 * beta)
+    return (each, mean(op, each), total(op, each))[reduction]
+
+
 def _standard(op: str, x: Value, dims: Dims, eps: float) -> Value:
     away = x - mean(op, x, dims, True)
     return away * apply("rsqrt", mean(op, away * away, dims, True) + eps)
@@ -158,4 +170,6 @@ ROWWISE: dict[str, Callable[..., Any]] = {
     "rms_norm": rms_norm,
     "group_norm": group_norm,
     "mse_loss": mse_loss,
+    "l1_loss": l1_loss,
+    "smooth_l1_loss": smooth_l1_loss,
 }

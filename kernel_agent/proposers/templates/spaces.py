@@ -70,6 +70,10 @@ L2 = 1 << 18  # bytes of a row that a cache surely holds beside its inputs
 
 def cpu_space(program: Program, device: Device) -> Space:
     """Genes of C++ with OpenMP."""
+    if program.strided:
+        strip = "Strips of {0} neighbouring results keep their sums in the L1 cache."
+        tiles = numbers("block", (256, 64, 128, 32), "strips of {0}", strip, "BLOCK")
+        return starting([UNROLL, tiles], [{"block": 64}, {"unroll": "loops", "block": 128}, {"block": 32}])
     keeps = any(plan.kept for plan in passes(program, "computed"))
     full = any(output.full for output in program.outputs)
     why = "Tiles of {0} elements stay in the L1 cache while a loop of vector code runs over them."
@@ -122,6 +126,8 @@ def cuda_space(program: Program, device: Device) -> Space:
         ),
         _vector(program),
     ]
+    if program.strided:
+        return _columns_space(program, common)
     return _rows_space(program, common) if program.folds else _points_space(common)
 
 
@@ -156,6 +162,46 @@ def _points_space(common: list[Gene]) -> Space:
             {"unroll": 1, "threads": 512, "load": "cached"},
             {"grid": "resident", "unroll": 4, "threads": 512},
             {"vector": common[-1].values[-1], "unroll": 8},
+        ],
+    )
+
+
+def _columns_space(program: Program, common: list[Gene]) -> Space:
+    """A thread a result, or several that share one; neighbours have neighbouring results."""
+    fits = [n for n in (1, 2, 4, 8, 16, 32) if program.columns <= n * HELD]
+    few = program.rows < 1 << 16
+    shares = [n for n in ((8, 16, 4, 32, 2) if few else (4, 8, 2, 16, 1)) if n <= max(program.columns // 2, 1)] or [1]
+    held = [n for n in shares if n in fits]
+    rows = [
+        ("registers", "column in registers", "Every input is read once: what is folded waits in registers."),
+        (
+            "reread",
+            "column read again",
+            "Reading again from the caches frees registers, so more threads are in flight.",
+        ),
+    ]
+    several = "{0} threads share a result, so that few results fill the device."
+    neighbours = "{0} neighbouring results share a block: their loads are whole lines."
+    genes = [
+        strategy("row", rows if held else rows[1:]),
+        *([DIVIDE] if divides(program) else []),
+        *common,
+        numbers("threads", held or shares, "{0} threads a result", several, "THREADS", ""),
+        numbers(
+            "together",
+            (32, 64) if max(held or shares) <= 16 else (32,),
+            "{0} results a block",
+            neighbours,
+            "ROWS_PER_BLOCK",
+        ),
+    ]
+    return starting(
+        genes,
+        [
+            {"row": "reread", "load": "cached"},
+            {"store": "plain", "load": "cached", "together": 64},
+            {"threads": (held or shares)[-1]},
+            {"row": "reread", "load": "cached", "threads": (held or shares)[-1], "store": "plain"},
         ],
     )
 

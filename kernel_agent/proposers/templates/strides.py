@@ -7,7 +7,8 @@ merged, so equal maps are equal tuples. The identity over n elements is ((n, 1),
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import lru_cache
 from math import prod
 
 Pattern = tuple[tuple[int, int], ...]
@@ -26,7 +27,8 @@ def normal(digits: Iterable[tuple[int, int]]) -> Pattern:
     return tuple(merged)
 
 
-def broadcast(source: Sequence[int], target: Sequence[int]) -> Pattern:
+@lru_cache(maxsize=1 << 14)
+def broadcast(source: tuple[int, ...], target: tuple[int, ...]) -> Pattern:
     """Where element i of `target` is found in `source` (both row-major, aligned at their last dimensions)."""
     padded = (1,) * (len(target) - len(source)) + tuple(source)
     strides = [prod(padded[i + 1 :]) for i in range(len(padded))]
@@ -35,27 +37,39 @@ def broadcast(source: Sequence[int], target: Sequence[int]) -> Pattern:
 
 def compose(outer: Pattern, inner: Pattern) -> Pattern | None:
     """The map i -> inner[outer[i]], or None where it isn't one of digits."""
+    found = compose_from(outer, 0, inner)
+    return found and found[0]
+
+
+@lru_cache(maxsize=1 << 14)
+def compose_from(outer: Pattern, offset: int, inner: Pattern) -> tuple[Pattern, int] | None:
+    """The map i -> inner[offset + outer[i]] as a pattern and an offset, or None where it isn't one of digits."""
     places = [prod(size for size, _ in inner[i + 1 :]) for i in range(len(inner))]
+    reach = [offset // place % n * place for (n, _), place in zip(inner, places, strict=True)]
+    start = sum(r // place * step for r, (_, step), place in zip(reach, inner, places, strict=True))
     digits: list[tuple[int, int]] = []
     for size, stride in outer:
         if stride == 0:
             digits.append((size, 0))
             continue
         pieces: list[tuple[int, int]] = []
-        for (n, step), place in zip(reversed(inner), reversed(places), strict=True):
+        for i in reversed(range(len(inner))):
+            (n, step), place = inner[i], places[i]
             if size == 1 or stride >= place * n:
                 continue
-            if stride % place or (place * n) % stride:
-                return None
-            take = min(size, place * n // stride)
-            if size % take:
+            fits = (size - 1) * stride < place * n
+            take = size if fits else max(place * n // stride, 1)
+            if stride % place or (not fits and (place * n) % stride) or size % take:
                 return None
             pieces.insert(0, (take, step * (stride // place)))
+            reach[i] += (take - 1) * stride
             size, stride = size // take, stride * take
         if size != 1:
             return None
         digits.extend(pieces)
-    return normal(digits)
+    if any(r >= place * n for r, (n, _), place in zip(reach, inner, places, strict=True)):
+        return None  # one digit would carry into the next
+    return normal(digits), start
 
 
 def split(pattern: Pattern, columns: int) -> tuple[Pattern, Pattern] | None:

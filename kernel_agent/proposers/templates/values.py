@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates.graph import HELP, Leaf, Shape
+from kernel_agent.proposers.templates.graph import Leaf, Shape
 from kernel_agent.proposers.templates.strides import Pattern, broadcast, normal
 
 FoldKind = Literal["sum", "max", "min"]
@@ -70,11 +69,12 @@ class Load(Value):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class View(Value):
-    """The elements of `base` at other places: element i is element pattern(i) of it."""
+    """The elements of `base` at other places: element i is element offset + pattern(i) of it."""
 
     base: Value
     pattern: Pattern
     shape: Shape
+    offset: int = 0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -88,13 +88,17 @@ class Apply(Value):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fold(Value):
-    """The sum, maximum or minimum of each `count` neighbours of `base`. `op` is the operator it came from."""
+    """The sum, maximum or minimum of each `count` neighbours of `base`. `op` is the operator it came from.
+
+    `order` maps the elements of `base` to those of the tensor before its folded dimensions were made the last.
+    """
 
     kind: FoldKind
     base: Value
     count: int
     shape: Shape
     op: str
+    order: Pattern
 
 
 def lift(operand: Operand) -> Value:
@@ -131,24 +135,24 @@ def permute(value: Value, order: Sequence[int]) -> Value:
     return View(value, normal((value.shape[i], strides[i]) for i in order), shape)
 
 
-def narrow(value: Value, dim: int, start: int, length: int, op: str) -> Value:
-    """Part of a leaf along one dimension. Raises NotCovered for anything but a leaf."""
-    if not isinstance(value, Load):
-        raise NotCovered(f"no template covers {op} of a computed value, only of an input. {HELP}")
+def narrow(value: Value, dim: int, start: int, length: int, step: int = 1) -> Value:
+    """Every `step`th of a value's elements along one dimension, `length` of them."""
     strides = [prod(value.shape[i + 1 :]) for i in range(len(value.shape))]
     shape = (*value.shape[:dim], length, *value.shape[dim + 1 :])
-    whole = Load(value.leaf, value.shape, value.offset + start * strides[dim])
-    return View(whole, normal(zip(shape, strides, strict=True)), shape)
+    steps = [stride * (step if d == dim else 1) for d, stride in enumerate(strides)]
+    return View(value, normal(zip(shape, steps, strict=True)), shape, start * strides[dim])
 
 
 def fold(kind: FoldKind, value: Value, dims: Sequence[int] | None, keepdim: bool, op: str) -> Value:
-    """Fold over the last dimensions. Raises NotCovered for others. No dims (None or empty) means all of them."""
+    """Fold over some dimensions. No dims (None or empty) means all of them."""
     rank = len(value.shape)
     chosen = {d % rank for d in dims} if dims else set(range(rank))
     wide = [d for d in range(rank) if value.shape[d] != 1]
     reduced = [d for d in wide if d in chosen]
-    if reduced != wide[len(wide) - len(reduced) :]:
-        named = ", ".join(str(d) for d in sorted(chosen))
-        raise NotCovered(f"templates reduce over the last dimensions only, and {op} reduces over {named}. {HELP}")
     kept = tuple(1 if d in chosen else n for d, n in enumerate(value.shape) if keepdim or d not in chosen)
-    return Fold(kind, value, prod(value.shape[d] for d in reduced), kept, op)
+    order = normal([(prod(value.shape), 1)])
+    if reduced != wide[len(wide) - len(reduced) :]:
+        value = permute(value, [*(d for d in range(rank) if d not in chosen), *sorted(chosen)])
+        assert isinstance(value, View)
+        order = value.pattern
+    return Fold(kind, value, prod(value.shape[len(value.shape) - len(chosen) :]), kept, op, order)

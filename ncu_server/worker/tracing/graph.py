@@ -130,9 +130,9 @@ def _encode(program: Any) -> dict[str, Any]:
         if node.op == "placeholder":
             kind = next((k for k, names in kinds.items() if node.name in names), None)
             if kind:
-                graph["parameters"].append(
-                    {"name": kinds[kind][node.name], "node": node.name, **_shape(value), "kind": kind}
-                )
+                name = kinds[kind][node.name]
+                entry = {"name": name, "node": node.name, **_shape(value), "kind": kind}
+                graph["parameters"].append(entry | _number(program.constants.get(name)))
             elif isinstance(value, torch.Tensor):
                 graph["inputs"].append(
                     {"name": node.name, **_shape(value), "strides": [int(s) for s in value.stride()]}
@@ -159,6 +159,12 @@ def _encode(program: Any) -> dict[str, Any]:
     graph["output_structure"] = (returned.type.__name__ if returned.type else "tensor") if flat else "mixed"
     graph["input_structure"] = "flat" if _depth(taken) < 3 else "mixed"  # (arguments, keywords)
     return graph
+
+
+def _number(constant: Any) -> dict[str, float]:
+    """The value of a tensor of one number that forward makes of a Python number."""
+    one = type(constant) is torch.Tensor and constant.numel() == 1 and constant.is_floating_point()
+    return {"value": float(constant)} if one and math.isfinite(float(constant)) else {}
 
 
 def _depth(spec: Any) -> int:

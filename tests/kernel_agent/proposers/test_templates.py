@@ -21,13 +21,14 @@ import pytest
 import tvm_ffi.libinfo
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates import Templates
+from kernel_agent.proposers.templates.proposer import Templates
 from kernel_agent.proposers.templates.strides import broadcast, compose, normal, split
 from kernel_agent.run.brief import Brief, Outcome
 from kernel_agent.run.tree import own_title
 from kernel_agent.run.types import Description, Device, Idea, Problem, Status, Trial
 from rag.documents.page import parse
 from tests.support.edits import edit
+from tests.support.emitted import compiled_by_nvcc, on_cpu
 from tests.support.paths import ROOT
 
 HERE = Path(__file__).parent / "templates"
@@ -72,16 +73,6 @@ def judged(tmp_path: Path, candidates: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def on_cpu(candidate: str) -> str:
-    """A CUDA candidate as a C++ one: a block's threads are threads, and cuda_on_cpu.h is the runtime."""
-    launch = r"(\w+)<<<(.*?), ([^,]*?), 0, stream>>>\((.*?)\);"
-    candidate = re.sub(launch, r"cpu_launch(\2, \3, [=] { \1(\4); });", candidate, flags=re.DOTALL)
-    candidate = edit(candidate, "TVMFFIEnvGetStream(device.device_type, device.device_id)", "nullptr")
-    candidate = re.sub(r"#include <cuda_\w+.h>", f'#include "{HERE / "cuda_on_cpu.h"}"', candidate)
-    candidate = edit(edit(candidate, "cuda_sources", "cpp_sources"), "extra_cuda_cflags", "extra_cflags")
-    return edit(edit(candidate, '"-lineinfo"', '"-std=c++20", "-fno-strict-aliasing", "-pthread"'), '"-O3"', '"-O1"')
-
-
 @pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 6))])
 async def test_cpp_kernels_equal_pytorch(tmp_path: Path, part: int) -> None:
     numbered = [*enumerate(COVERED.items())][part::6]
@@ -91,7 +82,7 @@ async def test_cpp_kernels_equal_pytorch(tmp_path: Path, part: int) -> None:
 
 @pytest.mark.long
 async def test_cuda_kernels_equal_pytorch_when_threads_are_emulated(tmp_path: Path) -> None:
-    names = ["arithmetic", "softmaxes", "norms", "reductions", "one_row", "groups", "half"]
+    names = ["arithmetic", "softmaxes", "norms", "reductions", "one_row", "groups", "half", "columns"]
     candidates = {name: on_cpu(await written(COVERED[name], GPU, n % 6)) for n, name in enumerate(names)}
     assert judged(tmp_path, candidates) == {}
 
@@ -104,14 +95,6 @@ async def test_cuda_kernels_compile_without_spills(tmp_path: Path, name: str) ->
     source = tmp_path / "kernel.cu"
     source.write_text(re.search(r'_source = r"""\n(.*?)"""', candidate, re.DOTALL)[1])  # type: ignore[index]
     assert "0 bytes spill stores" in compiled_by_nvcc(source)
-
-
-def compiled_by_nvcc(source: Path) -> str:
-    include = tvm_ffi.libinfo.find_include_path()
-    command = ["nvcc", "-std=c++17", "-O3", "-arch=sm_90", "-Xptxas", "-v", f"-I{include}"]
-    done = subprocess.run([*command, "-cubin", str(source), "-o", os.devnull], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -253,7 +236,7 @@ def test_a_chain_of_any_length_is_one_kernel() -> None:
         ],
         "outputs": ["n2999"],
     }
-    assert len(Templates(described(graph, CPU))._program.terms) == 6001
+    assert len(Templates(described(graph, CPU))._work.program.terms) == 6001
 
 
 @pytest.mark.parametrize("path", sorted(KERNELS.glob("*/*.*")), ids=lambda p: f"{p.parent.name}/{p.name}")

@@ -21,7 +21,7 @@ from kernel_agent.llm import call_site, cassette
 from kernel_agent.llm.model import Model, Question, Reply
 from kernel_agent.proposers.model_proposer import ModelProposer
 from kernel_agent.proposers.seeded import Seeded
-from kernel_agent.proposers.templates import Templates
+from kernel_agent.proposers.templates.proposer import Templates
 from kernel_agent.run import older, tree
 from kernel_agent.run.journal import FILE, Journal, read
 from kernel_agent.search.loop import Search

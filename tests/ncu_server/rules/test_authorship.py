@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from ncu_server.rules.authorship import Ownership, attribute, settle, unsettled, vendors
+from ncu_server.rules.authorship import Ownership, attribute, replaces, settle, unsettled, vendors
 from ncu_server.targets import TARGETS
 from ncu_server.worker.authorship.instrument import Own, Watch
 from ncu_server.worker.authorship.profile import dependence, elements_of, join, profile_calls
@@ -38,6 +38,34 @@ def test_the_label_follows_the_share_of_computing_time(own: float, foreign: floa
     device = seen(kernels={"k_mm(float const*)": own, "ampere_sgemm_128x64_nn": foreign})
     assert attribute(host, CPU, OWN).label == label
     assert attribute(device, CUDA, OWN).label == label
+
+
+TAIL = {"ampere_sgemm_128x64_nn": 9500.0, "void at::native::vectorized_elementwise_kernel<4, relu>()": 300.0}
+
+
+@pytest.mark.parametrize(
+    ("kernels", "replaced"),
+    [
+        ({"ampere_sgemm_128x64_nn": 9600.0, "k_mm(float)": 200.0}, True),
+        ({**TAIL, "k_mm(float)": 200.0}, False),  # beside all of the reference
+        ({"cutlass::gemm_relu": 8000.0, "k_mm(float)": 200.0}, False),  # behind another library's function
+        ({"ampere_sgemm_128x64_nn": 19000.0, "k_mm(float)": 200.0}, False),  # behind twice the library's work
+        ({"ampere_sgemm_128x64_nn": 9600.0}, False),  # with nothing of its own
+        ({"ampere_sgemm_128x64_nn": 9500.0, "k_mm(float)": 900.0}, False),  # slower than what is gone by far
+    ],
+)
+def test_a_small_tail_counts_where_the_rest_is_as_in_the_reference(kernels: dict[str, float], replaced: bool) -> None:
+    reference = seen(kernels=TAIL)
+    assert replaces(seen(kernels=kernels), reference, OWN) == replaced
+    host = {f"aten::{name.split('(')[0][:8]}": us for name, us in kernels.items() if "k_mm" not in name}
+    own = {"own_us": kernels.get("k_mm(float)", 0.0), "own_started": 10, "own_done": 10}
+    whole = {f"aten::{name.split('(')[0][:8]}": us for name, us in TAIL.items()}
+    assert replaces(seen(ops=host, **own), seen(ops=whole), OWN) == replaced
+
+
+def test_a_tail_beside_vendor_functions_of_its_own_does_not_count() -> None:
+    kernels = {"ampere_sgemm_128x64_nn": 9600.0, "k_mm(float)": 200.0}
+    assert not replaces(seen(kernels=kernels), seen(kernels=TAIL), Ownership("", OWN.images, vendor=("cblas_sgemm",)))
 
 
 def test_no_foreign_computing_is_custom_whatever_the_clock_says() -> None:

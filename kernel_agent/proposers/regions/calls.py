@@ -1,0 +1,197 @@
+"""Calls of PyTorch as a person would write them; what has no such form goes by `torch.ops.aten.<op>.<overload>`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kernel_agent.errors import NotCovered
+from kernel_agent.proposers.templates.graph import Node, Ref
+from kernel_agent.proposers.templates.lowering import names
+
+Say = Callable[[Any], str]
+
+# Functions whose arguments are those of the operator, in its order.
+FUNCTIONAL = {
+    *(f"{kind}{d}d" for d in (1, 2, 3) for kind in ("conv", "conv_transpose", "max_pool", "avg_pool")),
+    *(f"adaptive_avg_pool{d}d" for d in (1, 2, 3)),
+    *("linear", "bilinear", "relu", "gelu", "silu", "selu", "celu", "leaky_relu", "hardtanh", "hardswish", "mish"),
+    *("hardsigmoid", "softplus", "relu6", "dropout", "glu", "prelu", "threshold", "pixel_shuffle", "one_hot"),
+    "scaled_dot_product_attention",
+}
+TORCH = {
+    *(
+        "abs",
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "exp",
+        "log",
+        "sqrt",
+        "rsqrt",
+        "tanh",
+        "sigmoid",
+        "pow",
+        "neg",
+        "where",
+        "clamp",
+    ),
+    *("matmul", "bmm", "mm", "mv", "addmm", "baddbmm", "cat", "stack", "softmax", "log_softmax", "logsumexp", "cumsum"),
+    *(
+        "cumprod",
+        "argmax",
+        "argmin",
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "maximum",
+        "minimum",
+        "flip",
+        "tril",
+        "triu",
+        "roll",
+    ),
+    *("gather", "index_select", "outer", "diag", "norm", "erf", "sin", "cos", "square", "var", "std", "prod", "sort"),
+    *("topk", "masked_fill", "reciprocal", "unbind", "repeat_interleave", "meshgrid", "rsub"),
+}
+METHODS = {
+    *(
+        "permute",
+        "transpose",
+        "unsqueeze",
+        "squeeze",
+        "expand",
+        "contiguous",
+        "flatten",
+        "chunk",
+        "split",
+        "t",
+        "select",
+    ),
+    *("repeat", "add_", "copy_", "mul_", "detach", "clone", "unflatten", "expand_as", "type_as", "cumsum", "unfold"),
+}
+RESHAPED = {"view", "_unsafe_view", "reshape"}
+FEWER = {"layer_norm": 5, "group_norm": 5}  # arguments that torch.nn.functional takes
+
+
+def written(node: Node, say: Say, device: str) -> str:
+    """The Python expression of a call. `say` gives the expression of an argument that is no literal.
+
+    Raises NotCovered where an argument can't be written.
+    """
+    text = Writer(say, device)
+    if node.op == "_operator.getitem":
+        return f"{text.of(node.args[0])}[{node.args[1]}]"
+    base = names(node.op)[0]
+    special = SPECIAL.get(base)
+    if special and (expression := special(node, text)):
+        return expression
+    args = [text.of(a) for a in node.args]
+    kwargs = [f"{key}={text.of(a)}" for key, a in node.kwargs.items()]
+    plain = not any(key in ("layout", "pin_memory", "memory_format", "device") for key in node.kwargs)
+    if plain and base in FUNCTIONAL:
+        return f"torch.nn.functional.{base}({', '.join([*args, *kwargs])})"
+    if plain and base in TORCH:
+        return f"torch.{base}({', '.join([*args, *kwargs])})"
+    if plain and base in METHODS and isinstance(node.args[0], Ref):
+        return f"{args[0]}.{base}({', '.join([*args[1:], *kwargs])})"
+    return _as_operator(node, args, kwargs)
+
+
+def _as_operator(node: Node, args: Sequence[str], kwargs: Sequence[str]) -> str:
+    if node.op.startswith("aten.") and node.op.count(".") == 2:
+        return f"torch.ops.{node.op}({', '.join([*args, *kwargs])})"
+    raise NotCovered(f"no source says how {node.op} is called.")
+
+
+class Writer:
+    """Arguments as Python."""
+
+    def __init__(self, say: Say, device: str) -> None:
+        self._say, self._device = say, device
+
+    def of(self, value: Any) -> str:
+        """One argument."""
+        if isinstance(value, Ref):
+            return self._say(value)
+        if isinstance(value, Mapping):
+            return self._object(value)
+        if isinstance(value, list | tuple):
+            inner = [self.of(item) for item in value]
+            refs = any(isinstance(item, Ref) for item in value)
+            return (
+                f"[{', '.join(inner)}]"
+                if refs or not inner
+                else f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"
+            )
+        if isinstance(value, float) and value != value:
+            return "float('nan')"
+        if isinstance(value, float) and value in (float("inf"), float("-inf")):
+            return f"float('{value}')"
+        return repr(value)
+
+    def _object(self, value: Mapping[str, Any]) -> str:
+        if "dtype" in value:
+            return f"torch.{value['dtype']}"
+        said = str(value.get("repr", value))
+        if said.startswith("device("):
+            return self._device
+        if said.startswith("torch.") and said.replace(".", "").replace("_", "").isalnum():
+            return said
+        raise NotCovered(f"no source says what {said} is.")
+
+
+def _reshape(node: Node, text: Writer) -> str | None:
+    shape = node.args[1]
+    return f"{text.of(node.args[0])}.reshape({', '.join(str(n) for n in shape)})" if _numbers(shape) else None
+
+
+def _numbers(shape: Any) -> bool:
+    return isinstance(shape, list | tuple) and len(shape) > 0 and all(isinstance(n, int) for n in shape)
+
+
+def _einsum(node: Node, text: Writer) -> str:
+    return f"torch.einsum({node.args[0]!r}, {', '.join(text.of(a) for a in node.args[1])})"
+
+
+def _embedding(node: Node, text: Writer) -> str | None:
+    weight, indices = node.args[:2]
+    return f"torch.nn.functional.embedding({text.of(indices)}, {text.of(weight)})"
+
+
+def _norm(node: Node, text: Writer) -> str:
+    base = names(node.op)[0]
+    return f"torch.nn.functional.{base}({', '.join(text.of(a) for a in node.args[: FEWER[base]])})"
+
+
+def _batch_norm(node: Node, text: Writer) -> str:
+    x, weight, bias, mean, var, training, momentum, eps = (text.of(a) for a in node.args[:8])
+    return f"torch.nn.functional.batch_norm({x}, {mean}, {var}, {weight}, {bias}, {training}, {momentum}, {eps})"
+
+
+def _slice(node: Node, text: Writer) -> str | None:
+    dim, start, end, step = [*node.args[1:], *[None] * 4][:4]
+    if not isinstance(dim, int | None) or node.kwargs or (dim or 0) < 0:
+        return None
+    end = None if end is not None and isinstance(end, int) and end >= 2**62 else end
+    said = ["" if n in (None, 0) and i == 0 else "" if n is None else text.of(n) for i, n in enumerate((start, end))]
+    piece = f"{said[0]}:{said[1]}" + (f":{step}" if step not in (None, 1) else "")
+    return f"{text.of(node.args[0])}[{', '.join([*[':'] * (dim or 0), piece])}]"
+
+
+def _to(node: Node, text: Writer) -> str | None:
+    found = [a for a in (*node.args[1:], *node.kwargs.values()) if isinstance(a, Mapping) and "dtype" in a]
+    return f"{text.of(node.args[0])}.to({text.of(found[0])})" if len(found) == 1 else None
+
+
+SPECIAL: dict[str, Callable[[Node, Writer], str | None]] = {
+    **dict.fromkeys(RESHAPED, _reshape),
+    **dict.fromkeys(FEWER, _norm),
+    "batch_norm": _batch_norm,
+    "einsum": _einsum,
+    "embedding": _embedding,
+    "slice": _slice,
+    "to": _to,
+}

@@ -1,0 +1,228 @@
+"""The module of a plan: the problem's source, the kernels' source, and a `ModelNew` that a person can read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kernel_agent.proposers.regions.calls import written
+from kernel_agent.proposers.regions.partition import likeness
+from kernel_agent.proposers.regions.plan import Kernel, Plan
+from kernel_agent.proposers.templates.candidate import argument_names, attribute_path, guards, returned, unused
+from kernel_agent.proposers.templates.graph import Leaf, Node, Ref
+from kernel_agent.proposers.templates.lowering import mentions, names
+from kernel_agent.proposers.templates.program import Program
+from kernel_agent.proposers.templates.targets import TemplateTarget
+
+RESERVED = {"self", "torch"}
+Emit = Callable[[Program], str]
+
+
+@dataclass
+class Kernels:
+    """The kernels of a plan by name, those alike written once; `sources` are the texts of C++ or CUDA C++."""
+
+    plan: Plan
+    emit: Emit
+    taken: str
+    sources: dict[str, str] = field(default_factory=dict)
+    programs: dict[str, Program] = field(default_factory=dict)
+    _names: dict[object, str] = field(default_factory=dict)
+
+    def name(self, kernel: Kernel) -> str:
+        """The name of a kernel's function; it is written at the first mention."""
+        key = likeness(kernel.program)
+        if key not in self._names:
+            title = unused(f"k{len(self._names) + 1}_{self._title(kernel)}", self.taken)
+            self._names[key] = title
+            self.sources[title] = self.emit(kernel.program)
+            self.programs[title] = kernel.program
+        return self._names[key]
+
+    def _title(self, kernel: Kernel) -> str:
+        ops = [names(self.plan.node(name).op)[0].strip("_") for name in kernel.nodes]
+        return "_".join(list(dict.fromkeys(ops))[:4])
+
+
+def joined(sources: dict[str, str]) -> str:
+    """Several sources as one: each in a namespace of its own, its `run` under its name, what they include once."""
+    includes, bodies = dict[str, None](), list[str]()
+    for name, source in sources.items():
+        head, body = _includes(source)
+        includes.update(dict.fromkeys(head))
+        macros = dict.fromkeys(re.findall(r"^#define (\w+)", body, flags=re.MULTILINE))
+        body = re.sub(r"#ifndef \w+\n(#define \w+ .*\n)#endif\n", r"\1", body)
+        body = body.replace("namespace {", f"namespace {name}_ {{", 1).replace(
+            "}  // namespace\n", f"}}  // namespace {name}_\n", 1
+        )
+        body = body.replace("void run(", f"void {name}(", 1)
+        at = body.index(f"void {name}(")
+        opened = body.index("{\n", at) + 2
+        body = f"{body[:opened]}  using namespace {name}_;\n{body[opened:]}"
+        bodies.append("\n".join([body.strip(), *(f"#undef {macro}" for macro in macros)]))
+    return "\n".join(includes) + "\n\n" + "\n\n".join(bodies)
+
+
+def _includes(source: str) -> tuple[list[str], str]:
+    """The lines before the first namespace, conditions kept together, and the rest."""
+    at = source.index("namespace {")
+    head, found, block = source[:at], list[str](), list[str]()
+    for line in head.splitlines():
+        if line.startswith("#if"):
+            block = [line]
+        elif block:
+            block.append(line)
+            if line.startswith("#endif"):
+                found.append("\n".join(block))
+                block = []
+        elif line.strip():
+            found.append(line)
+    return found, source[at:]
+
+
+def assemble(problem: str, title: str, plan: Plan, emit: Emit, flags: Sequence[str], target: TemplateTarget) -> str:
+    """One Python module, which says its title in the comment `# kernel: TITLE` and its rules below.
+
+    Raises NotCovered where a call of PyTorch can't be written.
+    """
+    kernels = Kernels(plan, emit, problem)
+    prefix = unused("kernels", problem)
+    forward = Forward(plan, kernels, prefix).text()
+    listed = ", ".join(f'"{flag}"' for flag in flags)
+    functions = ", ".join(f'"{name}"' for name in kernels.sources)
+    arguments = [
+        f"{target.sources}=_{prefix}_source",
+        f"{target.cflags}=[{listed}]",
+        *([target.more] if target.more else []),
+    ]
+    build = "\n    ".join(f"{argument}," for argument in arguments)
+    rules = "".join(f"# {line}\n" for line in (_told(plan)))
+    functions_text = "\n\n".join(_function(name, program, prefix) for name, program in kernels.programs.items())
+    return f'''{problem.rstrip()}
+
+
+# kernel: {title}
+{rules}import torch
+from tvm_ffi.cpp import load_inline as _load_inline
+
+_{prefix}_source = r"""
+{joined(kernels.sources).strip()}
+"""
+
+_{prefix} = _load_inline(
+    "{prefix}",
+    functions=[{functions}],
+    {build}
+)
+
+
+def _{prefix}_ready(name, tensor, shape, dtype):
+    """The tensor, dense and aligned for vector loads. Raises ValueError where the kernel was written for another."""
+    if tuple(tensor.shape) != shape or tensor.dtype != dtype:
+        found, wanted = f"{{tensor.dtype}} {{list(tensor.shape)}}", f"{{dtype}} {{list(shape)}}"
+        raise ValueError(f"{{name}} is {{found}}, and this kernel was written for {{wanted}}")
+    tensor = tensor.detach().contiguous()
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
+{functions_text}
+
+
+class ModelNew(Model):
+    @torch.no_grad()
+{forward}'''
+
+
+def _told(plan: Plan) -> list[str]:
+    """What the module's first lines say: which rules hold, and what stays PyTorch."""
+    kept = dict.fromkeys(
+        names(step.op)[0] for step in plan.steps if isinstance(step, Node) and step.name in plan.reasons
+    )
+    lines = [f"Rule: {rule}." for rule in plan.rules]
+    return [*lines, f"PyTorch computes {', '.join(kept)}." if kept else "No call of PyTorch computes."]
+
+
+def _function(name: str, program: Program, prefix: str) -> str:
+    """The Python function of a kernel: it checks its tensors, makes room for its outputs and launches."""
+    ins = [f"in{n}" for n in range(len(program.leaves))]
+    outs = [f"out{n}" for n in range(len(program.outputs))]
+    lines = [f"def _{name}({', '.join(ins)}):"]
+    device = next((n for n, leaf in enumerate(program.leaves) if leaf.spec.shape), 0)
+    for n, leaf in enumerate(program.leaves):
+        where = f"in{n}" if leaf.spec.shape or n == device else f"in{n}.to(in{device}.device)"
+        lines.append(
+            f'    in{n} = _{prefix}_ready("in{n} of {name}", {where}, {leaf.spec.shape}, torch.{leaf.spec.dtype})'
+        )
+    for n, output in enumerate(program.outputs):
+        made = f"torch.empty({output.spec.shape}, dtype=torch.{output.spec.dtype}, device=in{device}.device)"
+        lines.append(f"    out{n} = {made}")
+    lines.append(f"    _{prefix}.{name}({', '.join([*ins, *outs])})")
+    lines.append(f"    return {', '.join(outs)}")
+    return "\n".join(lines)
+
+
+class Forward:
+    """Writes `forward`: a line a step, and what is not read again let go."""
+
+    def __init__(self, plan: Plan, kernels: Kernels, prefix: str) -> None:
+        self._plan, self._kernels, self._prefix = plan, kernels, prefix
+        graph = plan.graph
+        self._arguments = argument_names(graph)
+        self._said = {a.leaf.node: name for a, name in zip(graph.arguments, self._arguments, strict=True) if a.leaf}
+        first = next((name for a, name in zip(graph.arguments, self._arguments, strict=True) if a.leaf), None)
+        self._device = f"{first}.device" if first else '"cpu"'
+        self._said |= {n: self._attribute(leaf) for n, leaf in graph.leaves.items() if leaf.path is not None}
+        used = {*RESERVED, *self._arguments}
+        for node in graph.nodes:
+            name = node.name if node.name.isidentifier() else f"v_{len(used)}"
+            while name in used:
+                name += "_"
+            used.add(name)
+            self._said[node.name] = name
+
+    def _attribute(self, leaf: Leaf) -> str:
+        if leaf.made and leaf.value is not None:
+            return f"torch.tensor({leaf.value!r}, dtype=torch.{leaf.spec.dtype}, device={self._device})"
+        return f"self.{attribute_path(leaf)}"
+
+    def text(self) -> str:
+        """The method, indented as a class's."""
+        graph = self._plan.graph
+        lines = [f"def forward({', '.join(['self', *self._arguments])}):", *guards(graph, self._arguments)]
+        last = self._last_reads()
+        for n, step in enumerate(self._plan.steps):
+            lines.append(f"    {self._line(step)}")
+            gone = [self._said[name] for name in last.get(n, ())]
+            if gone:
+                lines.append(f"    del {', '.join(gone)}")
+        lines.append(f"    return {returned(graph.structure, [self._said[name] for name in graph.outputs])}")
+        return "".join(f"    {line}\n" for line in lines)
+
+    def _line(self, step: Kernel | Node) -> str:
+        if isinstance(step, Kernel):
+            reads = [self._said[name] for name in step.reads]
+            outs = ", ".join(self._said[name] for name in step.writes)
+            return f"{outs} = _{self._kernels.name(step)}({', '.join(reads)})"
+        expression = written(step, lambda ref: self._mention(ref), self._device)
+        return f"{self._said[step.name]} = {expression}"
+
+    def _mention(self, ref: Ref) -> str:
+        return self._said[ref.node]
+
+    def _last_reads(self) -> dict[int, list[str]]:
+        """After which step nobody reads a step's result again, and whose."""
+        made = {name for step in self._plan.steps for name in _gives(step)}
+        ends: dict[str, int] = {}
+        for n, step in enumerate(self._plan.steps):
+            reads = step.reads if isinstance(step, Kernel) else mentions([step.args, step.kwargs])
+            ends.update({name: n for name in (*_gives(step), *reads) if name in made})
+        found: dict[int, list[str]] = {}
+        for name, n in ends.items():
+            if name not in self._plan.graph.outputs:
+                found.setdefault(n, []).append(name)
+        return found
+
+
+def _gives(step: Kernel | Node) -> tuple[str, ...]:
+    return step.writes if isinstance(step, Kernel) else (step.name,)

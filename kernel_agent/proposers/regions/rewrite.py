@@ -1,0 +1,341 @@
+"""The graph rewritten before it is cut: each rule keeps what the module computes, and says why it may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+from kernel_agent.proposers.regions.views import is_in_place, renamed, storages, users
+from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
+from kernel_agent.proposers.templates.lowering import IN_PLACE, mentions, names
+
+BIAS = "a convolution's bias is added by the kernel behind it"
+CONVOLUTIONS = {f"{kind}{d}d" for kind in ("conv", "conv_transpose") for d in (1, 2, 3)}
+LONG = 1 << 15  # elements of a row that the registers of one block hold
+CHUNK = 1 << 14  # elements of a piece of a longer row
+FEW = 512  # rows that leave a large device idle where each has one block
+
+
+@dataclass
+class Writer:
+    """New calls in place of one; their names begin with its name."""
+
+    node: Node
+    calls: list[Node] = field(default_factory=list)
+
+    def call(self, op: str, *args: Any, shape: Sequence[int], dtype: str = "float32", name: str = "") -> Ref:
+        """Write one call, and give a mention of it."""
+        name = name or f"{self.node.name}_p{len(self.calls) + 1}"
+        self.calls.append(Node(name, f"aten.{op}", args, {}, (Spec(tuple(shape), dtype),)))
+        return Ref(name)
+
+
+Rule = Callable[[Node, dict[str, Spec]], list[Node] | None]
+
+
+def functional(graph: Graph) -> Graph:
+    """Calls that change a tensor in place give a new one instead, where no other name of its memory is read later."""
+    nodes, now = list[Node](), dict[str, str]()
+    memory = storages(graph)
+    position = {node.name: i for i, node in enumerate(graph.nodes)}
+    readers = users(graph, graph.leaves)
+    for i, node in enumerate(graph.nodes):
+        changed = replace(node, args=renamed(node.args, now), kwargs=renamed(node.kwargs, now))
+        base, overload = names(node.op)
+        if (base in IN_PLACE or base == "dropout_") and node.args and isinstance(node.args[0], Ref):
+            target = node.args[0].node
+            others = [n for n, m in memory.items() if m == memory[target] and n not in (target, node.name)]
+            seen = any(position[user] > i for other in others for user in readers.get(other, ()))
+            if memory[target] not in graph.leaves and not seen and not set(others) & set(graph.outputs):
+                changed = replace(changed, op=f"aten.{base[:-1]}.{overload}")
+                now[target] = node.name
+        nodes.append(changed)
+    outputs = tuple(now.get(name, name) for name in graph.outputs)
+    return replace(graph, nodes=tuple(nodes), outputs=outputs)
+
+
+def _expanded(graph: Graph) -> Graph:
+    """Tensors that are broadcast together are each expanded by itself."""
+    together = {node.name: node for node in graph.nodes if node.op == "aten.broadcast_tensors.default"}
+    nodes = list[Node]()
+    for node in graph.nodes:
+        of = together.get(node.args[0].node) if node.op == "_operator.getitem" else None
+        if of is not None:
+            args = (of.args[0][node.args[1]], list(node.spec.shape))
+            node = replace(node, op="aten.expand.default", args=args)
+        nodes.append(node)
+    return replace(graph, nodes=tuple(node for node in nodes if node.name not in together)) if together else graph
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """The graph with every rule that holds for it; `rules` names those that changed it.
+
+    `origin` says of each call that a rule wrote which one of the module it came from.
+    """
+
+    graph: Graph
+    rules: tuple[str, ...]
+    origin: dict[str, str]
+
+
+def rewritten(graph: Graph, bias: bool, long_rows: bool, spared: frozenset[str] = frozenset()) -> Rewritten:
+    """The graph after the rules. No rule is applied to those that are `spared`.
+
+    `bias` takes the bias of a convolution out of the call; `long_rows` folds rows that no block holds piece by piece.
+    """
+    graph, used, origin = _expanded(_largest(functional(graph))), list[str](), dict[str, str]()
+    rules = [
+        (title, rule) for title, rule, wanted in RULES if wanted is None or {"bias": bias, "long": long_rows}[wanted]
+    ]
+    for title, rule in rules:
+        after = _applied(graph, rule, spared, origin)
+        if after is not graph:
+            used.append(title)
+        graph = after
+    return Rewritten(graph, tuple(used), origin)
+
+
+def _largest(graph: Graph) -> Graph:
+    """A maximum along a dimension whose places nobody reads gives values alone."""
+    readers = users(graph, ())
+    by_name = {node.name: node for node in graph.nodes}
+    values = dict[str, Node]()
+    for node in graph.nodes:
+        items = [by_name[name] for name in readers.get(node.name, ())]
+        read = [item for item in items if readers.get(item.name) or item.name in graph.outputs]
+        if (
+            node.op in ("aten.max.dim", "aten.min.dim")
+            and len(node.args) > 1
+            and all(item.args[1] == 0 for item in read)
+        ):
+            args = (node.args[0], [node.args[1]], *(node.args[2:] or (False,)))
+            op = f"aten.a{names(node.op)[0]}.default"
+            values |= {item.name: Node(item.name, op, args, {}, item.outputs) for item in read}
+            values |= dict.fromkeys((node.name, *(item.name for item in items if item not in read)), node)
+    kept = [values.get(node.name, node) for node in graph.nodes]
+    gone = {name for name, node in values.items() if node.name != name or node.op in ("aten.max.dim", "aten.min.dim")}
+    return replace(graph, nodes=tuple(node for node in kept if node.name not in gone)) if values else graph
+
+
+def _applied(graph: Graph, rule: Rule, spared: frozenset[str], origin: dict[str, str]) -> Graph:
+    known = {name: leaf.spec for name, leaf in graph.leaves.items()}
+    known |= {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
+    nodes, found = list[Node](), False
+    for node in graph.nodes:
+        first = origin.get(node.name, node.name)
+        calls = None if first in spared else rule(node, known)
+        nodes += [node] if calls is None else calls
+        found |= calls is not None
+        origin.update({call.name: first for call in calls or ()})
+    return replace(graph, nodes=tuple(nodes)) if found else graph
+
+
+def _bias(node: Node, known: dict[str, Spec]) -> list[Node] | None:
+    """cuDNN's convolutions add a bias in a pass of its own over the result: a kernel behind them adds it on its way."""
+    if names(node.op)[0] not in CONVOLUTIONS or len(node.args) < 3 or not isinstance(node.args[2], Ref):
+        return None
+    writer, shape = Writer(node), node.spec.shape
+    if len(shape) != int(names(node.op)[0][-2]) + 2:
+        return None  # without a batch
+    bare = writer.call(
+        node.op.removeprefix("aten."), *node.args[:2], None, *node.args[3:], shape=shape, dtype=node.spec.dtype
+    )
+    wide = (shape[1], *(1,) * (len(shape) - 2))
+    column = writer.call("view.default", node.args[2], list(wide), shape=wide, dtype=known[node.args[2].node].dtype)
+    writer.call("add.Tensor", bare, column, shape=shape, dtype=node.spec.dtype, name=node.name)
+    return writer.calls
+
+
+def _batch_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
+    """In training a batch norm is a mean, a variance about it and a product: its statistics are folds like others."""
+    if names(node.op)[0] != "batch_norm" or not node.args[5]:
+        return None
+    x, weight, bias, mean_, var_, _, momentum, eps = node.args[:8]
+    spec, n = node.spec, prod(node.spec.shape) // node.spec.shape[1]
+    if spec.dtype != "float32" or n < 2 or momentum is None:
+        return None
+    w, channels, inner = Writer(node), spec.shape[1], prod(spec.shape[2:])
+    wide = [channels, *(1,) * (len(spec.shape) - 2)]
+    mean, var = _moments(w, x, spec.shape, n) if inner == 1 else _moments_in_two(w, x, spec.shape)
+    if isinstance(mean_, Ref) and isinstance(var_, Ref):
+        for kept, new, scale in ((mean_, mean, 1.0), (var_, var, n / (n - 1))):
+            old = w.call("mul.Tensor", kept, 1 - momentum, shape=(channels,))
+            part = w.call("mul.Tensor", new, momentum * scale, shape=(channels,))
+            total = w.call("add.Tensor", old, part, shape=(channels,))
+            w.call("copy_.default", kept, total, shape=(channels,))
+    away = w.call("sub.Tensor", x, _viewed(w, mean, wide), shape=spec.shape)
+    grown = w.call("add.Tensor", _viewed(w, var, wide), eps, shape=wide)
+    out = w.call("mul.Tensor", away, w.call("rsqrt.default", grown, shape=wide), shape=spec.shape)
+    if isinstance(weight, Ref):
+        out = w.call("mul.Tensor", out, _viewed(w, weight, wide), shape=spec.shape)
+    if isinstance(bias, Ref):
+        out = w.call("add.Tensor", out, _viewed(w, bias, wide), shape=spec.shape)
+    w.calls[-1] = replace(w.calls[-1], name=node.name)
+    return w.calls
+
+
+def _viewed(w: Writer, of: Any, shape: Sequence[int]) -> Ref:
+    return w.call("view.default", of, list(shape), shape=shape)
+
+
+def _moments(w: Writer, x: Any, shape: Sequence[int], n: int) -> tuple[Ref, Ref]:
+    """Mean and variance by channel where nothing follows the channels: one fold over the batch."""
+    dims, kept = [0, *range(2, len(shape))], [1, shape[1], *(1,) * (len(shape) - 2)]
+    mean = w.call("mean.dim", x, dims, True, shape=kept)
+    away = w.call("sub.Tensor", x, mean, shape=shape)
+    var = w.call("mean.dim", w.call("mul.Tensor", away, away, shape=shape), dims, False, shape=(shape[1],))
+    return _viewed(w, mean, (shape[1],)), var
+
+
+def _moments_in_two(w: Writer, x: Any, shape: Sequence[int]) -> tuple[Ref, Ref]:
+    """Mean and variance by channel from those of each sample's channel, joined by Chan's formula."""
+    samples, channels, inner = shape[0], shape[1], prod(shape[2:])
+    parts = _pieces(inner)
+    rows = w.call(
+        "view.default", x, [samples, channels, parts, inner // parts], shape=(samples, channels, parts, inner // parts)
+    )
+    mean, var = _joined(w, rows, (samples, channels, parts, inner // parts), [0, 2])
+    return mean, var
+
+
+def _pieces(length: int) -> int:
+    """Into how many pieces of one length a row is cut so that a block's registers hold each."""
+    if length <= LONG:
+        return 1
+    return next((p for p in range(-(-length // CHUNK), length // 512 + 1) if length % p == 0), 1)
+
+
+def _joined(w: Writer, x: Ref, shape: Sequence[int], dims: list[int]) -> tuple[Ref, Ref]:
+    """Mean and biased variance over `dims` and the last dimension of x, from the moments of each of its rows."""
+    outer = tuple(shape[:-1])
+    others = tuple(1 if d in dims else n for d, n in enumerate(outer))
+    flat = tuple(n for d, n in enumerate(outer) if d not in dims)
+    mean = w.call("mean.dim", x, [-1], True, shape=(*outer, 1))
+    away = w.call("sub.Tensor", x, mean, shape=shape)
+    square = w.call("mul.Tensor", away, away, shape=shape)
+    spread = w.call("mean.dim", square, [-1], False, shape=outer)
+    part = _viewed(w, mean, outer)
+    whole = w.call("mean.dim", part, dims, True, shape=others)
+    off = w.call("sub.Tensor", part, whole, shape=outer)
+    between = w.call("mul.Tensor", off, off, shape=outer)
+    both = w.call("add.Tensor", spread, between, shape=outer)
+    return _viewed(w, whole, flat), w.call("mean.dim", both, dims, False, shape=flat)
+
+
+def _instance_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
+    """An instance norm by its input's statistics is a group norm of one channel a group."""
+    if names(node.op)[0] != "instance_norm" or not node.args[5] or any(isinstance(a, Ref) for a in node.args[3:5]):
+        return None
+    x, weight, bias, eps = node.args[0], node.args[1], node.args[2], node.args[7]
+    op = "aten.group_norm.default"
+    return [replace(node, op=op, args=(x, node.spec.shape[1], weight, bias, eps, False), kwargs={})]
+
+
+def _long_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
+    """A norm of a row that no block's registers hold takes its moments piece by piece: it is read twice, not thrice."""
+    base, spec = names(node.op)[0], node.spec if node.outputs else None
+    if base not in ("group_norm", "layer_norm") or spec is None or spec.dtype != "float32":
+        return None
+    shape = spec.shape
+    args = [*node.args, *[None] * 5]
+    if base == "group_norm":
+        rows = shape[0] * args[1]
+        weight, bias, eps = args[2], args[3], 1e-5 if args[4] is None else args[4]
+        wide: tuple[int, ...] = (shape[1], *(1,) * (len(shape) - 2))
+    else:
+        rows = prod(shape[: len(shape) - len(args[1])])
+        weight, bias, eps = args[2], args[3], 1e-5 if args[4] is None else args[4]
+        wide = tuple(shape[len(shape) - len(args[1]) :])
+    length = prod(shape) // rows
+    parts = _pieces(length)
+    if parts == 1:
+        return None
+    w = Writer(node)
+    pieces = w.call("view.default", args[0], [rows, parts, length // parts], shape=(rows, parts, length // parts))
+    mean, var = _joined(w, pieces, (rows, parts, length // parts), [1])
+    flat = _viewed(w, args[0], (rows, length))
+    away = w.call("sub.Tensor", flat, _viewed(w, mean, (rows, 1)), shape=(rows, length))
+    grown = w.call("add.Tensor", _viewed(w, var, (rows, 1)), eps, shape=(rows, 1))
+    scaled = w.call("mul.Tensor", away, w.call("rsqrt.default", grown, shape=(rows, 1)), shape=(rows, length))
+    out = _viewed(w, scaled, shape)
+    if isinstance(weight, Ref):
+        out = w.call("mul.Tensor", out, _viewed(w, weight, wide), shape=shape)
+    if isinstance(bias, Ref):
+        out = w.call("add.Tensor", out, _viewed(w, bias, wide), shape=shape)
+    w.calls[-1] = replace(w.calls[-1], name=node.name)
+    return w.calls
+
+
+LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss")
+FOLDS = {"sum": "sum.dim_IntList", "mean": "mean.dim", "amax": "amax.default", "amin": "amin.default"}
+
+
+def _loss(node: Node, known: dict[str, Spec]) -> list[Node] | None:
+    """A loss is a pointwise function of each element, and a mean or sum."""
+    reduction = node.args[2] if len(node.args) > 2 else 1
+    if names(node.op)[0] not in LOSSES or reduction not in (1, 2):
+        return None
+    x, y = node.args[:2]
+    shape = known[x.node].shape
+    if shape != known[y.node].shape or node.spec.dtype != "float32":
+        return None
+    w = Writer(node)
+    each = w.call(node.op.removeprefix("aten."), x, y, 0, *node.args[3:], shape=shape)
+    w.call("mean.dim" if reduction == 1 else "sum.dim_IntList", each, None, False, shape=(), name=node.name)
+    return w.calls
+
+
+def _max_by_name(node: Node, known: dict[str, Spec]) -> list[Node] | None:
+    """The maximum of a whole tensor is that over all of its dimensions."""
+    if node.op not in ("aten.max.default", "aten.min.default"):
+        return None
+    return [replace(node, op=f"aten.a{names(node.op)[0]}.default", args=(node.args[0], [], False), kwargs={})]
+
+
+def _long_fold(node: Node, known: dict[str, Spec]) -> list[Node] | None:
+    """A few long rows are folded piece by piece, and then the pieces: one block a row would leave the device idle."""
+    base = names(node.op)[0]
+    if base not in FOLDS or not node.outputs or not isinstance(node.args[0], Ref) or node.kwargs.get("dtype"):
+        return None
+    spec, given = node.spec, known[node.args[0].node]
+    shape, rank = given.shape, len(given.shape)
+    dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+    chosen = (
+        {d % rank for d in ([dims] if isinstance(dims, int) else dims)} if dims not in (None, []) else set(range(rank))
+    )
+    length = prod(shape[d] for d in chosen)
+    if chosen != set(range(rank - len(chosen), rank)) or spec.dtype != given.dtype or spec.dtype != "float32":
+        return None
+    rows, parts = prod(shape) // max(length, 1), _pieces(length)
+    if parts == 1 or rows >= FEW:
+        return None
+    w = Writer(node)
+    pieces = w.call("view.default", node.args[0], [rows, parts, length // parts], shape=(rows, parts, length // parts))
+    part = w.call(FOLDS[base], pieces, [-1], False, shape=(rows, parts))
+    whole = w.call(FOLDS[base], part, [-1], False, shape=(rows,))
+    w.call("view.default", whole, list(spec.shape), shape=spec.shape, name=node.name)
+    return w.calls
+
+
+RULES: tuple[tuple[str, Rule, str | None], ...] = (
+    (BIAS, _bias, "bias"),
+    ("a batch norm in training is its statistics and a product", _batch_norm, None),
+    ("an instance norm is a group norm of single channels", _instance_norm, None),
+    ("a loss is a pointwise chain and a mean", _loss, None),
+    ("the maximum of a tensor is that over its dimensions", _max_by_name, None),
+    ("a norm of long rows takes its moments piece by piece", _long_norm, "long"),
+    ("a few long rows are folded piece by piece", _long_fold, "long"),
+)
+
+
+def effects(graph: Graph) -> Iterator[tuple[Node, str]]:
+    """The calls that change memory which others see, and in whose memory that is."""
+    memory = storages(graph)
+    for node in graph.nodes:
+        if is_in_place(node):
+            yield from ((node, memory[name]) for name in mentions(node.args)[:1])
+        elif names(node.op)[0] in ("batch_norm", "instance_norm") and node.args[5]:
+            yield from ((node, memory[a.node]) for a in node.args[3:5] if isinstance(a, Ref))

@@ -1,0 +1,196 @@
+"""What is varied and written for one module: one kernel for all of it, or kernels between PyTorch's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from kernel_agent.errors import NotCovered
+from kernel_agent.proposers.regions import module
+from kernel_agent.proposers.regions.partition import cut
+from kernel_agent.proposers.regions.plan import Plan, size
+from kernel_agent.proposers.regions.rewrite import FEW, LONG
+from kernel_agent.proposers.templates import candidate
+from kernel_agent.proposers.templates.genes import Gene, GeneChoice, Genes, Space, starting, strategy
+from kernel_agent.proposers.templates.graph import HELP, Graph, parse
+from kernel_agent.proposers.templates.program import Program, build
+from kernel_agent.proposers.templates.targets import TARGETS, TemplateTarget
+from kernel_agent.run.types import Device
+
+LARGE = 600  # calls of a module from which only one cut is tried: each takes seconds
+SHOWN = 6  # reasons that a refusal names
+
+
+class Work(Protocol):
+    """What can be varied in a module's kernels, and their source for one choice of it."""
+
+    @property
+    def space(self) -> Space:
+        """The genes, and where to start."""
+        ...
+
+    def write(self, problem: str, genes: Mapping[str, int | str]) -> str:
+        """The candidate's source."""
+        ...
+
+    def outlook(self) -> tuple[str, int]:
+        """What does the work, and how many bytes it moves at least."""
+        ...
+
+
+def work_of(graph: Mapping[str, Any] | None, device: Device) -> Work:
+    """One kernel where it covers the whole module well, else kernels for regions of it.
+
+    Raises NotCovered where no kernel of ours would cover anything, with what stands in the way of each region.
+    """
+    traced, target = parse(graph), TARGETS[device.target]
+    try:
+        program = build(traced)
+    except NotCovered as fault:
+        return _regional(traced, target, device, fault)
+    idle = device.target == "cuda" and program.folds and program.rows < FEW and program.columns > LONG
+    return _regional(traced, target, device, None) if idle else Whole(program, target, device)
+
+
+def _regional(graph: Graph, target: TemplateTarget, device: Device, fault: NotCovered | None) -> Work:
+    if graph.structure not in ("tensor", "tuple", "list"):
+        assert fault is not None
+        raise fault
+    unknown = next((leaf.node for leaf in graph.leaves.values() if leaf.made and leaf.value is None), None)
+    if unknown is not None:
+        raise NotCovered(f"the trace does not say what is in {unknown}, which forward makes of Python numbers. {HELP}")
+    work = Regional(graph, target, device)
+    if not work.plan(work.space.starts[0]).kernels:
+        raise _nothing(work.plan(work.space.starts[0]), fault)
+    return work
+
+
+def _nothing(plan: Plan, fault: NotCovered | None) -> NotCovered:
+    """Why the original stays as it is, region by region; one region's own sentence where there is only one."""
+    reasons = list(dict.fromkeys(plan.reasons.values()))
+    if fault is not None and len(reasons) < 2:
+        return fault
+    listed = " ".join(f"{name}: {why.removesuffix(HELP).strip()}" for name, why in list(plan.reasons.items())[:SHOWN])
+    more = f" And {len(plan.reasons) - SHOWN} more." if len(plan.reasons) > SHOWN else ""
+    return NotCovered(f"no kernel of the templates would cover a part of this module: {listed}{more} {HELP}")
+
+
+@dataclass(frozen=True)
+class Whole:
+    """One kernel for the whole module."""
+
+    program: Program
+    target: TemplateTarget
+    device: Device
+
+    @cached_property
+    def space(self) -> Space:
+        return self.target.space(self.program, self.device)
+
+    def write(self, problem: str, genes: Mapping[str, int | str]) -> str:
+        tunables = {g.macro: (genes[g.name], g.values) for g in self.space.genes if g.macro}
+        kernel, flags = self.target.emit(self.program, genes), self.target.flags(genes)
+        title = self.space.title(genes)
+        return candidate.assemble(problem, title, kernel, self.program, tunables, flags, self.target)
+
+    def outlook(self) -> tuple[str, int]:
+        specs = [*(leaf.spec for leaf in self.program.leaves), *(output.spec for output in self.program.outputs)]
+        return "One kernel for the whole module moves", sum(map(size, specs))
+
+
+BIAS = strategy(
+    "bias",
+    [
+        ("kernel", "", "A bias that the kernel behind a convolution adds costs no pass of its own."),
+        ("call", "biases in the convolutions", "A convolution that adds its bias itself may have it for nothing."),
+    ],
+)
+LONE = strategy(
+    "lone",
+    [
+        (
+            "kernel",
+            "",
+            "A kernel of ours for every region may be faster than PyTorch's even where it saves no traffic.",
+        ),
+        ("pytorch", "kernels only where they save traffic", "PyTorch's own kernels do single operators as well."),
+    ],
+)
+
+
+@dataclass(frozen=True)
+class Regional:
+    """Kernels for the regions of a module that they cover; the rest runs as the calls of PyTorch that it was."""
+
+    graph: Graph
+    target: TemplateTarget
+    device: Device
+
+    @cached_property
+    def _plans(self) -> dict[tuple[str, str], Plan]:
+        return {}
+
+    def plan(self, genes: Mapping[str, int | str]) -> Plan:
+        """The cut that the genes ask for."""
+        bias = str(genes.get("bias", "kernel" if self._on_gpu else "call"))
+        key = bias, str(genes.get("lone", "kernel"))
+        if key not in self._plans:
+            self._plans[key] = cut(self.graph, bias=key[0] == "kernel", long_rows=self._on_gpu, lone=key[1] == "kernel")
+        return self._plans[key]
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.device.target == "cuda"
+
+    @cached_property
+    def space(self) -> Space:
+        first = self.plan({})
+        small = len(self.graph.nodes) < LARGE
+        genes = list[Gene]()
+        if self._on_gpu and small and any("bias" in rule for rule in first.rules):
+            genes.append(BIAS)
+        if small and 0 < len(self.plan({"lone": "pytorch"}).kernels) < len(first.kernels):
+            genes.append(LONE)
+        largest: dict[str, Program] = {}
+        for kernel in sorted(first.kernels, key=lambda kernel: -kernel.moved):
+            largest.setdefault(_family(kernel.program), kernel.program)
+        genes += [self._variants(family, program) for family, program in largest.items()]
+        departures: list[Genes] = [{g.name: n for g in genes if g.name in largest} for n in range(1, 6)]
+        chosen: list[Genes] = [{"lone": "pytorch"}, *departures[:2], {"bias": "call"}, *departures[2:]]
+        return starting(genes, chosen)
+
+    def _variants(self, family: str, program: Program) -> Gene:
+        """One gene for all kernels of a family: with which of its starting points each is written."""
+        space = self.target.space(program, self.device)
+        choices = []
+        for n, start in enumerate(space.starts):
+            whys = [gene.choice(start[gene.name]).why for gene in space.genes]
+            choices.append(GeneChoice(n, f"{family}: {space.title(start)}", whys[0]))
+        return Gene(family, tuple(choices))
+
+    def write(self, problem: str, genes: Mapping[str, int | str]) -> str:
+        plan = self.plan(genes)
+        most = max(plan.kernels, key=lambda kernel: kernel.moved)
+
+        def start(program: Program) -> Genes:
+            starts = self.target.space(program, self.device).starts
+            return starts[int(genes.get(_family(program), 0)) % len(starts)]
+
+        flags = self.target.flags(start(most.program))
+        title = self.space.title(genes)
+        return module.assemble(problem, title, plan, lambda p: self.target.emit(p, start(p)), flags, self.target)
+
+    def outlook(self) -> tuple[str, int]:
+        kernels = self.plan({}).kernels
+        count = (
+            "One kernel beside PyTorch's calls moves"
+            if len(kernels) == 1
+            else f"{len(kernels)} kernels beside PyTorch's calls move"
+        )
+        return count, sum(kernel.moved for kernel in kernels)
+
+
+def _family(program: Program) -> str:
+    return "columns" if program.strided else program.family

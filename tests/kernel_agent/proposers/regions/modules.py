@@ -1,0 +1,115 @@
+"""Modules of which kernels cover a part: what their constructor and forward do, and their inputs.
+
+Their traced graphs are in graphs.json, which `python -m tests.kernel_agent.proposers.regions.trace` writes.
+"""
+
+from __future__ import annotations
+
+MODULES = {
+    "conv_tail": (
+        "self.conv = nn.Conv2d(3, 8, 3)\nself.bias = nn.Parameter(torch.randn(8, 1, 1))",
+        "return torch.relu(self.conv(x)) * 2 + self.bias",
+        "torch.randn(2, 3, 12, 12)",
+    ),
+    "channel_softmax": (
+        "self.conv = nn.ConvTranspose2d(3, 10, 3, stride=2)",
+        "x = torch.softmax(self.conv(x), dim=1)\nreturn torch.sigmoid(x * 2), x.mean((2, 3))",
+        "torch.randn(2, 3, 9, 7)",
+    ),
+    "batch_norm_in_training": (
+        "self.fc = nn.Linear(12, 20)\nself.norm = nn.BatchNorm1d(20)",
+        "return F.gelu(self.norm(self.fc(x)))",
+        "torch.randn(16, 12)",
+    ),
+    "residual_block": (
+        "self.conv = nn.Conv2d(6, 6, 3, padding=1, bias=False)\nself.norm = nn.BatchNorm2d(6)",
+        "out = self.norm(self.conv(x))\nout += x\nreturn F.relu(out, inplace=True)",
+        "torch.randn(4, 6, 40, 40)",
+    ),
+    "group_norm_of_long_rows": (
+        "self.conv = nn.Conv3d(2, 4, 1)\nself.norm = nn.GroupNorm(2, 4)",
+        "return F.hardswish(self.norm(self.conv(x))).mean(dim=[1, 2, 3, 4])",
+        "torch.randn(2, 2, 24, 32, 48)",
+    ),
+    "two_folds": (
+        "self.fc = nn.Linear(16, 24)",
+        "x = torch.logsumexp(self.fc(x) - 1, dim=1, keepdim=True)\nreturn x * torch.tanh(F.softplus(x)) + x.sum()",
+        "torch.randn(10, 16)",
+    ),
+    "smallest_channel": (
+        "self.conv = nn.Conv2d(3, 8, 3)\nself.scale = nn.Parameter(torch.randn(1, 1, 1))",
+        "x = torch.min(self.conv(x), dim=1, keepdim=True)[0]\nreturn torch.tanh(torch.tanh(x)) * self.scale",
+        "torch.randn(2, 3, 12, 12)",
+    ),
+    "instance_norm": (
+        "self.conv = nn.Conv2d(3, 5, 3)\nself.norm = nn.InstanceNorm2d(5, affine=True)",
+        "return self.norm(self.conv(x)) / 3",
+        "torch.randn(2, 3, 12, 12)",
+    ),
+    "attention": (
+        "self.qkv = nn.Linear(32, 96)\nself.register_buffer('mask', torch.tril(torch.ones(10, 10)).view(1, 1, 10, 10))",
+        "q, k, v = self.qkv(x).split(32, dim=2)\n"
+        "q, k, v = (t.view(2, 10, 4, 8).transpose(1, 2) for t in (q, k, v))\n"
+        "a = (q @ k.transpose(-2, -1)) * 0.35\n"
+        "a = F.softmax(a.masked_fill(self.mask[:, :, :10, :10] == 0, float('-inf')), dim=-1)\n"
+        "return (a @ v).transpose(1, 2).contiguous().view(2, 10, 32)",
+        "torch.randn(2, 10, 32)",
+    ),
+    "recurrent": (
+        "self.lstm = nn.LSTM(8, 12, 2, batch_first=True)\nself.fc = nn.Linear(12, 6)",
+        "out, _ = self.lstm(x)\nreturn F.log_softmax(self.fc(out[:, -1, :]) * 0.5, dim=-1)",
+        "torch.randn(3, 7, 8)",
+    ),
+    "counts_its_calls": (
+        "self.fc = nn.Linear(8, 16)\nself.register_buffer('calls', torch.zeros(()))",
+        "before = self.calls * 2\nself.calls.add_(1)\nreturn F.glu(self.fc(x)) + before + self.calls",
+        "torch.randn(4, 8)",
+    ),
+    "alike": (
+        "self.conv = nn.Conv2d(3, 8, 3)\nself.bias = nn.Parameter(torch.randn(8, 1, 1))",
+        "a = torch.relu(self.conv(x)) * 2 + self.bias\n"
+        "return F.avg_pool2d(a, 3, 1), torch.relu(self.conv(x + 1)) * 2 + self.bias",
+        "torch.randn(2, 3, 12, 12)",
+    ),
+    "number_of_forward": (
+        "self.fc = nn.Linear(8, 16)",
+        "return torch.min(F.silu(self.fc(x)), torch.tensor(0.25))",
+        "torch.randn(4, 8)",
+    ),
+}
+
+BARE = (
+    "self.conv = nn.Conv2d(3, 8, 3)",
+    "return F.max_pool2d(self.conv(x), 3, 1)",
+    "torch.randn(2, 3, 12, 12)",
+)
+"""One that no kernel covers a part of."""
+
+SOURCE = """import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+{made}
+
+    def forward(self, x):
+{body}
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def source(name: str) -> str:
+    """A module in KernelBench's form."""
+    made, body, inputs = (MODULES | {"bare": BARE})[name]
+    indented = ["\n".join(f"        {line}" for line in text.splitlines()) for text in (made, body)]
+    return SOURCE.format(made=indented[0], body=indented[1], inputs=inputs)

@@ -1,0 +1,154 @@
+"""Any module that is traced is cut: kernels of ours for what they cover, PyTorch's calls for the rest, in one file."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel_agent.errors import NotCovered
+from kernel_agent.proposers.regions.partition import cut
+from kernel_agent.proposers.regions.plan import Kernel, Plan
+from kernel_agent.proposers.regions.works import Regional, work_of
+from kernel_agent.proposers.templates.graph import Graph, parse
+from kernel_agent.proposers.templates.targets import TARGETS
+from kernel_agent.run.types import Device
+from tests.kernel_agent.proposers.regions.modules import MODULES, source
+from tests.support.emitted import compiled_by_nvcc, on_cpu
+from tests.support.paths import ROOT
+
+HERE = Path(__file__).parent
+CPU = Device("cpu", "a processor", "x86_64-avx2", 2, 20.0)
+GPU = Device("cuda", "a GPU", "sm_90", 0, 2600.0)
+
+
+GRAPHS: dict[str, Any] = json.loads((HERE / "graphs.json").read_text())
+
+
+def judged(candidates: dict[str, str], folder: Path) -> dict[str, str]:
+    """What is wrong with the candidates, by name."""
+    cases = [{"name": name, "source": source(name), "candidate": text} for name, text in candidates.items()]
+    environment = os.environ | {"TVM_FFI_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "2", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(HERE / "judge.py")]
+    done = subprocess.run(
+        command, input=json.dumps(cases), capture_output=True, text=True, env=environment, timeout=560, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def graph(name: str) -> Graph:
+    return parse(GRAPHS[name])
+
+
+def written(name: str, device: Device, start: int = 0) -> str:
+    work = work_of(GRAPHS[name], device)
+    return work.write(source(name), work.space.starts[start % len(work.space.starts)])
+
+
+def ops(plan: Plan) -> list[list[str]]:
+    """Each step's operators: of a kernel all that it stands for."""
+    names = [list(step.nodes) if isinstance(step, Kernel) else [step.name] for step in plan.steps]
+    return [[plan.node(name).op.split(".")[1] for name in step] for step in names]
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 4))])
+def test_modules_with_regions_equal_pytorch_and_leave_its_buffers(tmp_path: Path, part: int) -> None:
+    chosen = list(MODULES)[part::4]
+    assert judged({name: written(name, CPU, n) for n, name in enumerate(chosen)}, tmp_path) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(3))
+def test_modules_for_a_gpu_equal_pytorch_in_emulation(tmp_path: Path, part: int) -> None:
+    names = ["conv_tail", "channel_softmax", "batch_norm_in_training", "two_folds", "instance_norm", "attention"]
+    chosen = names[part::3]
+    assert judged({name: on_cpu(written(name, GPU)) for name in chosen}, tmp_path) == {}
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", ["channel_softmax", "residual_block", "group_norm_of_long_rows", "attention"])
+def test_kernels_of_one_module_compile_together(tmp_path: Path, name: str, arch: str) -> None:
+    file = tmp_path / "kernels.cu"
+    file.write_text(re.search(r'_source = r"""\n(.*?)"""', written(name, GPU), re.DOTALL)[1])  # type: ignore[index]
+    assert "0 bytes spill stores" in compiled_by_nvcc(file, arch)
+
+
+def test_a_bias_moves_out_of_the_convolution_into_the_kernel_behind_it() -> None:
+    moved, kept = (cut(graph("conv_tail"), bias=bias, long_rows=False) for bias in (True, False))
+    assert ops(moved) == [["conv2d"], ["add", "relu", "mul", "add"]]
+    assert ops(kept) == [["conv2d"], ["relu", "mul", "add"]]
+    [call] = [step for step in moved.steps if not isinstance(step, Kernel)]
+    assert call.args[2] is None
+
+
+def test_a_bias_with_nothing_behind_it_stays_in_the_call() -> None:
+    plan = cut(graph("bare"), bias=True, long_rows=True)
+    assert ops(plan) == [["conv2d"], ["max_pool2d"]] and not plan.rules
+
+
+def test_library_calls_alone_are_refused_with_the_reason_of_each() -> None:
+    with pytest.raises(NotCovered, match=r"conv2d: no template covers aten\.conv2d.*max_pool2d: no .*OPENAI_API_KEY"):
+        work_of(GRAPHS["bare"], GPU)
+
+
+@pytest.mark.parametrize("device", [CPU, GPU], ids=["cpu", "cuda"])
+@pytest.mark.parametrize("name", MODULES)
+def test_every_step_reads_what_came_before_it_and_names_are_let_go(name: str, device: Device) -> None:
+    text = written(name, device)
+    [model] = [n for n in ast.parse(text).body if isinstance(n, ast.ClassDef) and n.name == "ModelNew"]
+    [forward] = model.body
+    assert isinstance(forward, ast.FunctionDef)
+    known = {"self", "torch", "float", *(a.arg for a in forward.args.args)}
+    known |= {n.name for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)}
+    for line in forward.body:
+        names = [n for n in ast.walk(line) if isinstance(n, ast.Name)]
+        assert {n.id for n in names if isinstance(n.ctx, ast.Load | ast.Del)} <= known
+        known |= {n.id for n in names if isinstance(n.ctx, ast.Store)}
+        known -= {n.id for n in names if isinstance(n.ctx, ast.Del)}
+
+
+def test_kernels_that_are_alike_are_written_once() -> None:
+    candidate = written("alike", CPU)
+    assert len(re.findall(r"= _k1_relu_mul_add\(", candidate)) == 2
+    assert len(re.findall(r"^namespace k\d", candidate, re.MULTILINE)) == 2
+
+
+def test_what_an_effect_orders_stays_in_order() -> None:
+    plan = cut(graph("counts_its_calls"), bias=False, long_rows=False)
+    steps = [name for step in plan.steps for name in (step.nodes if isinstance(step, Kernel) else (step.name,))]
+    assert steps.index("mul") < steps.index("add_") < steps.index(plan.graph.outputs[0])
+
+
+def test_the_operators_that_pytorch_keeps_are_named_in_the_file() -> None:
+    assert "# PyTorch computes conv2d.\n" in written("conv_tail", GPU)
+    assert "# Rule: a convolution's bias is added by the kernel behind it.\n" in written("conv_tail", GPU)
+
+
+def test_an_operator_without_a_readable_form_is_called_by_its_name() -> None:
+    assert "torch.ops.aten.lstm.input(" in written("recurrent", CPU)
+    assert "torch.nn.functional.conv2d(x, self.conv.weight" in written("conv_tail", CPU)
+
+
+@pytest.mark.parametrize("device", [CPU, GPU], ids=["cpu", "cuda"])
+def test_genes_of_regions_give_different_files(device: Device) -> None:
+    work = work_of(GRAPHS["residual_block"], device)
+    assert isinstance(work, Regional)
+    assert len(work.space.starts) >= 4
+    texts = [work.write(source("residual_block"), start) for start in work.space.starts]
+    assert len(set(texts)) == len(texts) == len({work.space.title(start) for start in work.space.starts})
+
+
+def test_every_target_writes_regions() -> None:
+    assert set(TARGETS) == {CPU.target, GPU.target}
