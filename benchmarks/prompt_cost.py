@@ -102,14 +102,13 @@ class Bench:
         self._known, self._turns = known, itertools.cycle(FAILURES)
         self._failed: dict[str, Evaluation] = {}
 
-    async def evaluate(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> Evaluation:
+    async def evaluate(
+        self, problem: Problem, source: str, on_progress: OnProgress = ignore, heeds_compiler: bool = False
+    ) -> Evaluation:
         if MENDED.strip() in source or "# kernel: " in source:
             return self._passed(source, ("eager",))
         number = int(hashlib.sha256(source.encode()).hexdigest(), 16)
         return FAILURES[number % len(FAILURES)]
-
-    async def compiled(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> None:
-        """Nothing bad is said of any build."""
 
     async def confirm(
         self, problem: Problem, source: str, baselines: Iterable[str], on_progress: OnProgress = ignore

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 REMEMBERED = 1000
 """Questions whose vectors are kept: the briefs of a round ask much the same."""
 
-BUDGET = {"ideas": 7_000, "code": 12_000, "errors": 4_000}
+BUDGET = {"ideas": 5_500, "a parent's ideas": 3_000, "code": 12_000, "errors": 3_000}
 """Characters of the passages for one brief, by what it is for: code gets two pages whole."""
 
 
@@ -152,7 +152,7 @@ class Library:
                 best = every[skip if len(every) > skip else 0].page
                 taken |= {best: self._whole(taken[best], slot.prose)} if best in taken else {}
         if budget is None:
-            budget = BUDGET["errors" if situation.errors.strip() else "code" if situation.idea.strip() else "ideas"]
+            budget = _budget(situation)
         return Answer(self.mode, within(tuple(taken.values()), budget))
 
     def _families(self, page: str) -> set[str]:
@@ -305,6 +305,14 @@ class Library:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _budget(known: Situation) -> int:
+    if known.errors.strip():
+        return BUDGET["errors"]
+    if known.idea.strip():
+        return BUDGET["code"]
+    return BUDGET["a parent's ideas" if known.has_kernel else "ideas"]
 
 
 def _open_shelves(cache: Path, corpus: Path, tell: build.Progress) -> list[Collection]:

@@ -19,11 +19,13 @@ from kernel_agent.run.types import (
     Description,
     Device,
     Diagnostic,
+    ErrorUnit,
     Evaluation,
     ModuleCheck,
     Status,
     Timing,
     Versus,
+    Way,
 )
 
 T = TypeVar("T")
@@ -117,6 +119,8 @@ class DescribeAnswer:
     limit_rate: str | None = None
     arithmetic: str | None = None
     unmeasured: tuple[str, ...] = ()
+    precision: tuple[ErrorUnit, ...] = ()
+    ways: tuple[Way, ...] = ()
 
     def description(self, graph: JSON | None, contract: JSON | None) -> Description:
         """What a run keeps of it. Raises ServerError where eager PyTorch was not timed."""
@@ -136,6 +140,8 @@ class DescribeAnswer:
             limit_rate=self.limit_rate,
             arithmetic=self.arithmetic,
             unmeasured=self.unmeasured,
+            precision=self.precision,
+            ways=self.ways,
         )
 
     def compiled(self, names: Sequence[str]) -> tuple[Baseline, ...]:

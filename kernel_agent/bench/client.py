@@ -102,9 +102,11 @@ class BenchClient:
         )
         return parse(DescribeAnswer, answer).compiled(names)
 
-    async def evaluate(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> Evaluation:
+    async def evaluate(
+        self, problem: Problem, source: str, on_progress: OnProgress = ignore, heeds_compiler: bool = False
+    ) -> Evaluation:
         """Judge a candidate: build it, check it, time it against eager PyTorch."""
-        return await self._judge(problem, source, ["eager"], False, on_progress)
+        return await self._judge(problem, source, ["eager"], False, on_progress, heeds_compiler)
 
     async def confirm(
         self, problem: Problem, source: str, baselines: Iterable[str], on_progress: OnProgress = ignore
@@ -151,9 +153,16 @@ class BenchClient:
             raise Unprofiled(str(fault)) from None  # it lives, and measures on
 
     async def _judge(
-        self, problem: Problem, source: str, baselines: list[str], fresh: bool, on_progress: OnProgress
+        self,
+        problem: Problem,
+        source: str,
+        baselines: list[str],
+        fresh: bool,
+        on_progress: OnProgress,
+        heeds_compiler: bool = False,
     ) -> Evaluation:
-        answer = await self._answer(problem, source, on_progress, baselines=baselines, fresh=fresh)
+        more = {"heeds_compiler": True} if heeds_compiler else {}
+        answer = await self._answer(problem, source, on_progress, baselines=baselines, fresh=fresh, **more)
         found = parse(EvaluateAnswer, answer)
         return found.evaluation(with_warnings=not fresh)  # our own code in a delivered file is warned of
 

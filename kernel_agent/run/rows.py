@@ -20,6 +20,7 @@ from kernel_agent.run.tree import (
     Diagnosis,
     EvaluationRecord,
     Ideas,
+    PoorBuild,
     Recalled,
     Record,
     Run,
@@ -36,6 +37,7 @@ KINDS: Mapping[str, type[Record]] = {
     "trial": Trial,
     "unwritten": Unwritten,
     "judgement": EvaluationRecord,
+    "poor_build": PoorBuild,
     "confirmation": Confirmation,
     "delivery": Delivered,
     "diagnosis": Diagnosis,
@@ -65,7 +67,7 @@ def row_of(record: Record) -> tuple[str, str, str]:
             return kind, record.name, text_of(record)
         case ShownBaselines():
             return kind, record.place, text_of(record)
-        case EvaluationRecord() | Confirmation() | Delivered() | Diagnosis():
+        case EvaluationRecord() | PoorBuild() | Confirmation() | Delivered() | Diagnosis():
             return kind, record.source_id, text_of(record)
 
 

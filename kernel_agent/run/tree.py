@@ -63,6 +63,14 @@ class EvaluationRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PoorBuild:
+    """What the compiler said against one source that was not run. It is no verdict: the source may be judged yet."""
+
+    source_id: str
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
 class Confirmation:
     """The second judgement of one source, with new secret inputs and fresh processes."""
 
@@ -112,6 +120,7 @@ Record = (
     | Trial
     | Unwritten
     | EvaluationRecord
+    | PoorBuild
     | Confirmation
     | Delivered
     | Diagnosis
@@ -135,6 +144,7 @@ class Run:
     ideas: dict[str, Idea] = field(default_factory=dict)
     trials: dict[str, Trial] = field(default_factory=dict)
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
+    poor_builds: dict[str, Evaluation] = field(default_factory=dict)
     confirmations: dict[str, Evaluation] = field(default_factory=dict)
     deliveries: dict[str, Delivery] = field(default_factory=dict)
     profiles: dict[str, Profile] = field(default_factory=dict)
@@ -167,6 +177,8 @@ class Run:
                 _add(self.unwritten, record.id, record)
             case EvaluationRecord(source_id, evaluation):
                 _add(self.evaluations, source_id, evaluation)
+            case PoorBuild(source_id, evaluation):
+                _add(self.poor_builds, source_id, evaluation)
             case Confirmation(source_id, evaluation):
                 _add(self.confirmations, source_id, evaluation)
             case Delivered(source_id, delivery):

@@ -23,10 +23,14 @@ def digest(*parts: object) -> str:
 
 
 class Status(StrEnum):
-    """How the judge found a candidate. Only the kernel's own faults are here; ours are exceptions."""
+    """How the judge found a candidate. Only the kernel's own faults are here; ours are exceptions.
+
+    A poor build compiles, and the compiler's news is bad: it goes back once before anything runs, and is no verdict.
+    """
 
     REJECTED = "rejected"
     BUILD_ERROR = "build_error"
+    POOR_BUILD = "poor_build"
     RUN_ERROR = "run_error"
     TIMEOUT = "timeout"
     WRONG = "wrong"
@@ -280,6 +284,30 @@ def _source_id(source: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorUnit:
+    """How exact an output has to be on one kind of `inputs` (as drawn, hard): the size of a unit of error and the root
+    mean square of the output, in its own values; the reference's largest error and what is allowed, in units."""
+
+    output: str
+    inputs: str
+    unit: float
+    rms: float
+    reference: float
+    allowed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to compute a problem's float32 products: the error that is predicted, in units, None out of its range;
+    whether it `fits` (inside, near, outside); the time that no kernel by it goes below."""
+
+    name: str
+    error: float | None
+    fits: str
+    limit_us: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """What the server measured of the machine it judges on."""
 
@@ -293,6 +321,8 @@ class Device:
     """What CUDA kernels are built for there, such as `9.0a`; None in runs of before, and where nothing is built so."""
     compiles_beside: bool = False
     """Whether modes of torch.compile can be timed there while other calls go on."""
+    peaks: JSON = field(default_factory=dict)
+    """What it was measured to reach, by the server's names; nothing in runs of before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +359,9 @@ class Description:
     come out, and in runs of before."""
     unmeasured: tuple[str, ...] = ()
     """Modes of torch.compile whose times are still to come."""
+    precision: tuple[ErrorUnit, ...] = ()
+    ways: tuple[Way, ...] = ()
+    """How a GPU may compute the products, where there are some; none of either in runs of before."""
 
     def joined(self, baseline: Baseline) -> Description:
         """The same with what is known of one more mode."""
@@ -349,8 +382,25 @@ class Description:
     def reached(self, time_us: float) -> float | None:
         """The share of the limit that a time reaches. Exact algebra can beat a limit of operations: what does is held
         to the bytes alone."""
-        limit = self.bytes_us if self.limit_us and time_us < self.limit_us and self.bytes_us else self.limit_us
+        limit = self.admissible_us
+        limit = self.bytes_us if limit and time_us < limit and self.bytes_us else limit
         return limit / time_us if limit else None
+
+    @property
+    def admissible(self) -> Way | None:
+        """Of the ways to compute products that are exact enough, the one that can be fastest."""
+        inside = [way for way in self.ways if way.fits == "inside" and way.limit_us]
+        return min(inside, key=lambda way: way.limit_us or 0.0, default=None)
+
+    @property
+    def admissible_us(self) -> float | None:
+        """The limit in microseconds: of the fastest admissible way, else the server's."""
+        return self.admissible.limit_us if self.admissible else self.limit_us
+
+    @property
+    def to_beat(self) -> str:
+        """The name of the fastest baseline that is known."""
+        return min(self.baselines, key=lambda name: self.baselines[name].median_us)
 
     @property
     def rivals(self) -> tuple[str, ...]:

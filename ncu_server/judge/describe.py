@@ -80,7 +80,7 @@ def _result(
             threads=probe.threads,
             copy_gbps=round(facts.peaks.copy_gbps, 2),
             peaks=facts.peaks,
-            features=[*facts.features, *filter(None, [probe.toolkit]), facts.peaks.rates],
+            features=[*facts.features, *filter(None, [probe.toolkit, facts.peaks.cache])],
             compiles_beside=device.compiles_beside,
         ),
         graph_uri=f"problem://{identity}/graph" if facts.graph else None,

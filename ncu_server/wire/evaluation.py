@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from ncu_server.wire.compilation import Diagnostic
 
-Status = Literal["rejected", "build_error", "run_error", "timeout", "wrong", "suspect", "passed"]
+Status = Literal["rejected", "build_error", "poor_build", "run_error", "timeout", "wrong", "suspect", "passed"]
 Rules = Literal["default", "strict"]
 MemoryMode = Literal["full", "lean"]
 """lean: where little memory is free, nothing lies there before it is needed, and extra draws are left out."""
@@ -139,11 +139,9 @@ class Peaks(BaseModel):
     l2_gbps: float | None = Field(default=None, description="bytes read plus written that stay in the L2 cache")
 
     @property
-    def rates(self) -> str:
-        """The matrix rates in words."""
-        said = ", ".join(f"{rate:.3g} {name}" for name, rate in self.products.items() if rate)
-        cache = f"; L2 cache: {self.l2_gbps:,.0f} GB/s" if self.l2_gbps else ""
-        return f"measured TFLOP/s of matrix products: {said}{cache}"
+    def cache(self) -> str:
+        """The rate of the L2 cache in words; empty where it is not known."""
+        return f"{self.l2_gbps:,.0f} GB/s within the L2 cache" if self.l2_gbps else ""
 
     @property
     def products(self) -> dict[str, float | None]:

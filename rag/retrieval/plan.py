@@ -88,9 +88,6 @@ FEEDING = "tensor cores fed by asynchronous copies: stages of a pipeline, warp s
 TECHNIQUES, OPERATORS, STALLS, PITFALLS, EXAMPLES, OWN, ERRORS = 3, 2, 2, 1, 1, 1, 3
 """Passages for each slot. A stall that no profile names leaves its place to a technique, then to an operator."""
 
-NAMED = 3
-"""Pages on what an idea names, given whole to whoever writes its code."""
-
 PLACES = 8
 """Pages of the corpus in an answer; what the slots leave free goes to techniques."""
 
@@ -109,7 +106,8 @@ class Situation:
 
     `bottlenecks` are the corpus's words, the worst first; `signals` lines of a profile; `stalls` its reasons, the
     longest first; `errors` a build's or judge's log; `tried` the titles of what the lineage tried; `served` the ids of
-    passages that siblings were given; `turn` tells siblings of one idea apart.
+    passages that siblings were given; `turn` tells siblings of one idea apart; `has_kernel` says that there is one to
+    depart from, which is an example itself, and `shown` which mechanisms it has (see mechanisms.shown_by).
     """
 
     families: tuple[str, ...] = ()
@@ -125,6 +123,8 @@ class Situation:
     idea: str = ""
     served: tuple[str, ...] = ()
     turn: int = 0
+    has_kernel: bool = False
+    shown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +158,18 @@ def plan(known: Situation) -> tuple[Slot, ...]:
 
 
 def _for_code(known: Situation) -> Iterator[Slot]:
-    """The pages on what the idea names, whole; where it names nothing, the one on the operator and a passage that is
-    like the idea."""
-    mechanisms = named(known.idea)
-    for text in mechanisms[:NAMED]:  # by the words alone: the operators' families would lift other pages
+    """The pages on what the idea names, whole; where it names nothing, the one on the operator, a passage that is like
+    the idea, and a kernel of the family unless there is one to depart from."""
+    mechanisms = named(known.idea, known.shown)
+    for text in mechanisms:  # by the words alone: the operators' families would lift other pages
         yield Slot("named", (Query(text, known.arch, known.language, limit=DEEP, kinds=("page",)),), 1, whole=True)
     if not mechanisms:
-        yield from (Slot("operator", (_query(known, text),), 1, whole=True) for text in _essence(known, ()))
+        if not known.has_kernel:
+            yield from (Slot("operator", (_query(known, text),), 1, whole=True) for text in _essence(known, ()))
         yield Slot("technique", (_query(known, known.idea),), 1, skip=known.turn)
     work = " ".join((*known.operators, *known.families))
-    yield _example(known, f"{work} {known.idea}", None)
+    if not mechanisms and not known.has_kernel:
+        yield _example(known, f"{work} {known.idea}", None)
     yield Slot("own", (_query(known, f"{work} {known.idea}", None, ("own",)),), OWN)
 
 

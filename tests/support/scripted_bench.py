@@ -218,6 +218,7 @@ def serve(log: Path, delay: float, die_at: int | None, behave: str, compile_afte
         fresh: bool = False,
         timeout_s: float = 120,
         rules: str = "default",
+        heeds_compiler: bool = False,
     ) -> Answer:
         nonlocal seen
         seen += 1
