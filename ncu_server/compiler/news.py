@@ -15,8 +15,10 @@ MOST, LONGEST = 6, 400
 
 
 def bad_news(words: str) -> list[str]:
-    """A sentence for each kernel that spills more than SPILLED_BYTES, and each remark on serialized wgmma, at most MOST;
-    `words` are those of nvcc with -Xptxas=-v."""
+    """A sentence for each kernel that spills SPILLED_BYTES or more, and each remark on serialized wgmma, at most MOST.
+
+    `words` are those of nvcc with -Xptxas=-v.
+    """
     return list(dict.fromkeys([*_serialized(words), *_spills(words)]))[:MOST]
 
 

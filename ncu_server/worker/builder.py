@@ -56,8 +56,8 @@ class Builder:
         self._recording = contextlib.ExitStack()  # never left: what an import has bound records in later calls too
 
     def build(self, fds: list[int], source: str, directory: str) -> Built:
-        """Import the candidate and say which libraries it made; what the compiler printed travels in the exception, and is
-        kept for words."""
+        """Import the candidate and say which libraries it made. What the compiler printed travels in the exception, and
+        is kept for words."""
         with _heard(self._said):
             return self._build(source, directory)
 
