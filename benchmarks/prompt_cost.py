@@ -21,6 +21,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from statistics import median
 
@@ -291,6 +292,7 @@ def main() -> None:
     lines = [
         "# What a prompt costs",
         "",
+        f"{date.today()}.",
         "Characters of a call, its system part with it: the median over a recorded run's prompts, then over all.",
         "`python -m benchmarks.prompt_cost --write` makes this page; `--beside TREE` compares with another checkout.",
         "",

@@ -13,19 +13,18 @@ from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
 
 from kernel_agent.bench.profiles import ProfileAnswer
 from kernel_agent.errors import ServerError
+from kernel_agent.run.precision import ErrorUnit, Way
 from kernel_agent.run.types import (
     JSON,
     Baseline,
     Description,
     Device,
     Diagnostic,
-    ErrorUnit,
     Evaluation,
     ModuleCheck,
     Status,
     Timing,
     Versus,
-    Way,
 )
 
 T = TypeVar("T")

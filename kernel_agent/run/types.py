@@ -10,6 +10,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal
 
+from kernel_agent.run.precision import ErrorUnit, Way
+
 JSON = Mapping[str, Any]
 Comparison = Literal["faster", "slower", "inconclusive"]
 
@@ -281,30 +283,6 @@ class Trial:
 @lru_cache(maxsize=1 << 16)
 def _source_id(source: str) -> str:
     return digest(source)
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorUnit:
-    """How exact an output has to be on one kind of `inputs` (as drawn, hard): the size of a unit of error and the root
-    mean square of the output, in its own values; the reference's largest error and what is allowed, in units."""
-
-    output: str
-    inputs: str
-    unit: float
-    rms: float
-    reference: float
-    allowed: float
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """A way to compute a problem's float32 products: the error that is predicted, in units, None out of its range;
-    whether it `fits` (inside, near, outside); the time that no kernel by it goes below."""
-
-    name: str
-    error: float | None
-    fits: str
-    limit_us: float | None
 
 
 @dataclass(frozen=True, slots=True)

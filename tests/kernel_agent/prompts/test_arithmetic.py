@@ -9,7 +9,8 @@ from kernel_agent.prompts import render
 from kernel_agent.prompts.advice import chosen, rules
 from kernel_agent.prompts.brief import facts
 from kernel_agent.run.brief import Brief
-from kernel_agent.run.types import ErrorUnit, Problem, Trial, Way
+from kernel_agent.run.precision import ErrorUnit, Way
+from kernel_agent.run.types import Problem, Trial
 from tests.support.scripted_run import DESCRIPTION
 
 OUTSIDE = "stand at hundreds to thousands"
