@@ -1,12 +1,12 @@
 /* ---
 id: kernels/gemm/level_01_cuda
-title: Producer and consumer warpgroups, a ring of mbarriers, setmaxnreg, TMA and wgmma m64n128k16
+title: A ring of TMA, mbarriers, setmaxnreg and wgmma
 archs: [sm_90]
-families: [gemm, conv, attention]
-bottlenecks: [tensor, latency]
+families: [gemm]
+bottlenecks: [tensor]
 languages: [cuda]
 --- */
-// out (float, M x N) = a (bfloat16, M x K) times b (bfloat16, N x K) transposed. M and N multiples of 128, K of 64.
+// Producer and consumer warpgroups, wgmma m64n128k16: out (float, M x N) = a (bfloat16, M x K) times b (bfloat16, N x K) transposed. M and N multiples of 128, K of 64.
 #include <cstdint>
 
 #include <cuda.h>
@@ -130,17 +130,19 @@ CUtensorMap map_of(const void* data, uint64_t rows, uint64_t cols) {
   return map;
 }
 
+void launch(const void* a, const void* b, float* out, int64_t m, int64_t n, int64_t k, cudaStream_t stream) {
+  cudaFuncSetAttribute(gemm_ring, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
+  const dim3 grid(n / TILE, m / TILE);
+  gemm_ring<<<grid, THREADS, SHARED, stream>>>(map_of(a, m, k), map_of(b, n, k), out, n, k / DEPTH);
+  TVM_FFI_ICHECK(cudaGetLastError() == cudaSuccess) << "the kernel was not launched";
+}
+
 }  // namespace
 
 void run(tvm::ffi::TensorView a, tvm::ffi::TensorView b, tvm::ffi::TensorView out) {
   const int64_t m = a.size(0), k = a.size(1), n = b.size(0);
   TVM_FFI_ICHECK(m % TILE == 0 && n % TILE == 0 && k % DEPTH == 0) << "sizes are no multiples of the tile";
-  const DLDevice device = out.device();
-  const auto stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
-  cudaFuncSetAttribute(gemm_ring, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
-  gemm_ring<<<dim3(n / TILE, m / TILE), THREADS, SHARED, stream>>>(
-      map_of(a.data_ptr(), m, k), map_of(b.data_ptr(), n, k), static_cast<float*>(out.data_ptr()), n, k / DEPTH);
-  if (const cudaError_t fault = cudaGetLastError(); fault != cudaSuccess) {
-    TVM_FFI_THROW(RuntimeError) << "the kernel was not launched: " << cudaGetErrorString(fault);
-  }
+  const DLDevice at = out.device();
+  const auto stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(at.device_type, at.device_id));
+  launch(a.data_ptr(), b.data_ptr(), static_cast<float*>(out.data_ptr()), m, n, k, stream);
 }
