@@ -10,8 +10,8 @@ from typing import Any
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge import baselines, graph_text, peaks
 from ncu_server.judge.facts import Facts
-from ncu_server.judge.memory_plan import plan_name, plan_notes
 from ncu_server.judge.input_set import InputSet
+from ncu_server.judge.memory_plan import plan_name, plan_notes
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop, problem_id
 from ncu_server.judge.roofline import limit, way_us
