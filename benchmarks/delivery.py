@@ -24,7 +24,8 @@ from kernel_agent.bench.client import BenchClient
 from kernel_agent.delivery import BEST, delivered
 from kernel_agent.run import tree
 from kernel_agent.run.journal import read
-from kernel_agent.run.types import Description, Evaluation, ModuleCheck, Problem
+from kernel_agent.run.module_checks import ModuleCheck
+from kernel_agent.run.types import Description, Evaluation, Problem
 
 BINDINGS = ("tvm_ffi", "torch")
 BAR = 0.05

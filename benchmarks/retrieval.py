@@ -2,7 +2,9 @@
 
 A line of QUESTIONS is {"id", "query", "topics": ids of the pages that answer, "arch"?, "language"?, "avoid"?: ids of
 pages for another architecture}. A line of a profiles file is {"id", "source": PyTorch, "signals": what a profile says,
-"arch"?, "topics"}. Without arguments our own in benchmarks/queries/ are asked. `--write` keeps the figures.
+"arch"?, "topics"}; of an ideas file {"id", "idea", "operators", "arch"?, "language"?, "topics": pages that the prompt
+for its code has to hold whole, "avoid": pages that it must not}. Without arguments our own in benchmarks/queries/ are
+asked. `--write` keeps the figures.
 """
 
 from __future__ import annotations
@@ -63,6 +65,26 @@ def covered(library: Library, row: Row, places: int = 8) -> float:
     return len(set(found) & set(row["topics"])) / len(row["topics"])
 
 
+def idea_case(row: Row) -> Situation:
+    """An idea's case as the agent would put it for its code."""
+    operators = tuple(row["operators"])
+    language = row.get("language", "cuda")
+    return Situation(families_of(operators), operators, ("float32",), row.get("arch"), language, idea=row["idea"])
+
+
+def served(library: Library, row: Row, corpus: Path = CORPUS) -> dict[str, bool]:
+    """The pages that a code prompt gets for an idea, each with whether it is there whole."""
+    found = library.consult(idea_case(row)).passages
+    return {one.page: one.text.strip() in (corpus / one.source).read_text() and one.heading == "" for one in found}
+
+
+def whole(library: Library, row: Row, corpus: Path) -> tuple[float, int]:
+    """The share of a case's topics that are there whole, and how many pages are there that it does not want."""
+    pages = served(library, row, corpus)
+    share = sum(pages.get(topic, False) for topic in row["topics"]) / len(row["topics"])
+    return share, len(set(pages) & set(row["avoid"]))
+
+
 def scored(asked: list[Row], found: dict[str, list[str]]) -> Row:
     """hit@k, MRR over the first ten, wrong architectures in the first five, and what was missed."""
     hits = dict.fromkeys((1, 3, 5, 10), 0)
@@ -94,10 +116,10 @@ def by_kind(asked: list[Row], found: dict[str, list[str]]) -> str:
     return ", ".join(f"{kind} {sum(h)}/{len(h)}" for kind, h in sorted(kinds.items()))
 
 
-def quality(cache: Path, corpus: Path, questions: list[Path], profiles: list[Path]) -> Iterable[str]:
-    """The lines of the two tables of scores."""
+def quality(cache: Path, corpus: Path, questions: list[Path], profiles: list[Path], ideas: list[Path]) -> Iterable[str]:
+    """The lines of the three tables of scores."""
     head = ["questions", "mode", "n", "hit@1", "hit@3", "hit@5", "hit@10", "MRR", "wrong arch in top 5"]
-    table, details, cover = [_line(head), _line(["---"] * len(head))], [], []
+    table, details, cover, code = [_line(head), _line(["---"] * len(head))], [], [], []
     for mode in MODES:
         with Library.open(cache, mode, corpus=corpus) as library:
             for path in questions:
@@ -111,8 +133,13 @@ def quality(cache: Path, corpus: Path, questions: list[Path], profiles: list[Pat
             for path in profiles:
                 shares = [covered(library, row) for row in rows(path)]
                 cover.append(_line([path.name, mode, str(len(shares)), f"{statistics.mean(shares):.3f}"]))
+            for path in ideas:
+                found = [whole(library, row, corpus) for row in rows(path)]
+                share, unwanted = statistics.mean(one for one, _ in found), sum(n for _, n in found)
+                code.append(_line([path.name, mode, str(len(found)), f"{share:.3f}", str(unwanted)]))
     yield from table
     yield from ("", *details, "")
+    yield from (_line(["ideas", "mode", "n", "named pages whole", "unwanted pages"]), _line(["---"] * 5), *code, "")
     yield from (_line(["profiles", "mode", "n", "coverage@8"]), _line(["---"] * 4), *cover)
 
 
@@ -189,6 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.retrieval", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("questions", nargs="*", type=Path, default=[HERE / "queries" / "questions.jsonl"])
     parser.add_argument("--profiles", nargs="*", type=Path, default=[HERE / "queries" / "profiles.jsonl"])
+    parser.add_argument("--ideas", nargs="*", type=Path, default=[HERE / "queries" / "ideas.jsonl"])
     parser.add_argument("--corpus", type=Path, default=CORPUS)
     parser.add_argument("--cache", type=Path, default=build.default_cache())
     parser.add_argument("--quick", action="store_true", help="the scores alone, no times")
@@ -202,7 +230,7 @@ def main() -> None:
         f"{date.today()}, {platform.machine()}, Python {platform.python_version()}: {held}.",
         "`python -m benchmarks.retrieval --write` makes this page.",
         "",
-        *quality(args.cache, args.corpus, args.questions, args.profiles),
+        *quality(args.cache, args.corpus, args.questions, args.profiles, args.ideas),
     ]
     if not args.quick:
         lines += ["", *speed(args.cache, args.corpus, rows(args.questions[0]))]

@@ -22,9 +22,10 @@ from kernel_agent.proposers.seeded import Seeded
 from kernel_agent.run.devices import DeviceLog
 from kernel_agent.run.events import Charged, Notice, Observer, RunOpened, RunStarted, silent
 from kernel_agent.run.journal import Journal
+from kernel_agent.run.occupancy import DeviceTime
 from kernel_agent.run.results import results
 from kernel_agent.run.spending import budget_of, spent
-from kernel_agent.run.types import Description, DeviceTime, Problem
+from kernel_agent.run.types import Description, Problem
 from kernel_agent.settings import Settings, load_settings, provider_of, resumed_settings
 from kernel_agent.targets import USUAL
 from kernel_agent.text import line

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from kernel_agent.run.brief import Brief
+from kernel_agent.run.module_checks import ModuleCheck
+from kernel_agent.run.occupancy import DeviceTime
 from kernel_agent.run.types import (
     Baseline,
     Description,
     Device,
-    DeviceTime,
     Evaluation,
     Idea,
-    ModuleCheck,
     Problem,
     Profile,
     Trial,
@@ -65,8 +65,11 @@ class Proposer(Protocol):
 class Bench(Protocol):
     """Who measures. Faults of the kernel are evaluations; faults of the bench are exceptions."""
 
-    async def evaluate(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> Evaluation:
-        """Judge a candidate: build it, check it, time it against eager PyTorch."""
+    async def evaluate(
+        self, problem: Problem, source: str, on_progress: OnProgress = ignore, heeds_compiler: bool = False
+    ) -> Evaluation:
+        """Judge a candidate: build it, check it, time it against eager PyTorch. Where it `heeds_compiler`, one whose
+        registers spill ends as a poor build before it runs."""
 
     async def baselines(
         self, problem: Problem, names: Sequence[str], on_progress: OnProgress = ignore

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from dotenv import dotenv_values
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, create_model
-from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from kernel_agent.env_file import DotEnv, dotenv
 from kernel_agent.errors import MistypedSetting, UsageError, meant, nearest
 from kernel_agent.providers import KEYS, NAMES, PROVIDERS
-from rag import text_files
 
 PREFIX = "KERNEL_AGENT_"
 OTHERS = (
@@ -49,25 +47,6 @@ else:
         __base__=BaseSettings,
         **{key.setting: (SecretStr | None, _key(key.variable, key.sentence, *key.also)) for key in KEYS},
     )
-
-
-class DotEnv(DotEnvSettingsSource):
-    """`.env` in whatever encoding it was saved in."""
-
-    def _load_env_vars(self) -> Mapping[str, str | None]:
-        return {name if self.case_sensitive else name.lower(): v for name, v in dotenv().items() if v}
-
-
-def dotenv(file: Path = Path(".env")) -> dict[str, str | None]:
-    """What `.env` says; nothing where there is none. Raises UsageError, which names it, where it cannot be read."""
-    if not file.is_file():
-        return {}
-    try:
-        return dotenv_values(stream=io.StringIO(text_files.read(file, otherwise="cp1252")))
-    except OSError as fault:
-        raise UsageError(f"{file.absolute()} cannot be read ({fault.strerror}).") from None
-    except text_files.NotText as fault:
-        raise UsageError(f"{file.absolute()} {fault}.") from None
 
 
 class Settings(ProviderKeys):

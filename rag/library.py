@@ -22,7 +22,7 @@ from rag.experience.ranking import Recollection
 from rag.index import build, chroma, dense, lexical, user_documents
 from rag.index.collection import Collection
 from rag.index.terms import spelt_out, words
-from rag.retrieval.passage import KINDS, Answer, Card, Mode, Passage, Query, within
+from rag.retrieval.passage import KINDS, Answer, Card, Mode, Passage, Query, prose, within
 from rag.retrieval.plan import Situation, plan
 from rag.retrieval.rank import DEPTH, Hits, Ranked, freshest, fused, rank
 
@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 REMEMBERED = 1000
 """Questions whose vectors are kept: the briefs of a round ask much the same."""
 
-BUDGET = 22_000
-"""Characters of the passages for one brief: about 5,500 tokens."""
+BUDGET = {"ideas": 5_500, "a parent's ideas": 2_800, "code": 12_000, "errors": 3_000}
+"""Characters of the passages for one brief, by what it is for: code gets two pages whole."""
 
 
 class Library:
@@ -124,8 +124,9 @@ class Library:
             passages = self._ranked(query, text)
             return Answer(self.mode, passages)
 
-    def consult(self, situation: Situation, budget: int = BUDGET) -> Answer:
-        """The passages for a kernel under work, by the slots of its plan, no page twice, in about `budget` characters.
+    def consult(self, situation: Situation, budget: int | None = None) -> Answer:
+        """The passages for a kernel under work, by the slots of its plan, no page twice, in `budget` characters, by
+        default what BUDGET has for it.
 
         Each passage says for which slot it was found. Raises LibraryError as `search` does.
         """
@@ -149,7 +150,9 @@ class Library:
                 taken[passage.page] = replace(passage, slot=slot.name)
             if slot.whole and every:
                 best = every[skip if len(every) > skip else 0].page
-                taken |= {best: self._whole(taken[best])} if best in taken else {}
+                taken |= {best: self._whole(taken[best], slot.prose)} if best in taken else {}
+        if budget is None:
+            budget = _budget(situation)
         return Answer(self.mode, within(tuple(taken.values()), budget))
 
     def passages(self, names: Iterable[str]) -> tuple[Passage, ...]:
@@ -170,11 +173,13 @@ class Library:
             name for shelf in self._shelves if page in shelf.index.cards for name in shelf.index.cards[page].families
         }
 
-    def _whole(self, passage: Passage) -> Passage:
+    def _whole(self, passage: Passage, without_code: bool) -> Passage:
         """The page that a passage is of, where it is short enough to be kept as it is."""
         texts = (shelf.index.whole(passage.page) for shelf in self._shelves if passage.page in shelf.index.cards)
         text = next(filter(None, texts), None)
-        return passage if text is None else replace(passage, heading="", text=text)
+        if text is None:
+            return passage
+        return replace(passage, heading="", text=prose(text) if without_code else text)
 
     def _take_up_own(self) -> None:
         """Go over to the generation of the user's documents that serves now: `add` may have run in the meantime."""
@@ -313,6 +318,14 @@ class Library:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _budget(known: Situation) -> int:
+    if known.errors.strip():
+        return BUDGET["errors"]
+    if known.idea.strip():
+        return BUDGET["code"]
+    return BUDGET["a parent's ideas" if known.has_kernel else "ideas"]
 
 
 def _open_shelves(cache: Path, corpus: Path, tell: build.Progress) -> list[Collection]:

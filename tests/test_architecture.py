@@ -21,7 +21,7 @@ TREES = {p: ast.parse(p.read_text()) for p in FILES}
 WINGS = {
     "kernel_agent": (
         "__main__ cli suite agent search proposers prompts replies page delivery knowledge llm bench interfaces "
-        "problem run settings providers targets errors text"
+        "problem run settings env_file providers targets errors text"
     ),
     "ncu_server": (
         "__main__ server tools selftest sanitizer profiler judge harness compiler worker machine sandbox places "

@@ -13,6 +13,8 @@ from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
 
 from kernel_agent.bench.profiles import ProfileAnswer
 from kernel_agent.errors import ServerError
+from kernel_agent.run.module_checks import ModuleCheck
+from kernel_agent.run.precision import ErrorUnit, Way
 from kernel_agent.run.types import (
     JSON,
     Baseline,
@@ -20,7 +22,6 @@ from kernel_agent.run.types import (
     Device,
     Diagnostic,
     Evaluation,
-    ModuleCheck,
     Status,
     Timing,
     Versus,
@@ -117,6 +118,8 @@ class DescribeAnswer:
     limit_rate: str | None = None
     arithmetic: str | None = None
     unmeasured: tuple[str, ...] = ()
+    precision: tuple[ErrorUnit, ...] = ()
+    ways: tuple[Way, ...] = ()
 
     def description(self, graph: JSON | None, contract: JSON | None) -> Description:
         """What a run keeps of it. Raises ServerError where eager PyTorch was not timed."""
@@ -136,6 +139,8 @@ class DescribeAnswer:
             limit_rate=self.limit_rate,
             arithmetic=self.arithmetic,
             unmeasured=self.unmeasured,
+            precision=self.precision,
+            ways=self.ways,
         )
 
     def compiled(self, names: Sequence[str]) -> tuple[Baseline, ...]:

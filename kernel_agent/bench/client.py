@@ -24,7 +24,9 @@ from kernel_agent.bench.occupancy import Occupancy
 from kernel_agent.bench.transport import Endpoint
 from kernel_agent.errors import Unavailable, Unprofiled, UsageError
 from kernel_agent.interfaces import OnNotice, OnProgress, ignore
-from kernel_agent.run.types import Baseline, Description, Device, DeviceTime, Evaluation, ModuleCheck, Problem, Profile
+from kernel_agent.run.module_checks import ModuleCheck
+from kernel_agent.run.occupancy import DeviceTime
+from kernel_agent.run.types import Baseline, Description, Device, Evaluation, Problem, Profile
 
 VERIFY_S = 600.0
 """Seconds that the server has to try a file by itself; torch.compile and a build with torch's headers are in it."""
@@ -160,9 +162,11 @@ class BenchClient:
         answer = await self._call("describe_problem", asked | {"timeout_s": BASELINES_S}, on_progress, BASELINES_S)
         return parse(DescribeAnswer, answer).compiled(names)
 
-    async def evaluate(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> Evaluation:
+    async def evaluate(
+        self, problem: Problem, source: str, on_progress: OnProgress = ignore, heeds_compiler: bool = False
+    ) -> Evaluation:
         """Judge a candidate: build it, check it, time it against eager PyTorch."""
-        return await self._judge(problem, source, ["eager"], False, on_progress)
+        return await self._judge(problem, source, ["eager"], False, on_progress, heeds_compiler)
 
     async def confirm(
         self, problem: Problem, source: str, baselines: Iterable[str], on_progress: OnProgress = ignore
@@ -209,9 +213,16 @@ class BenchClient:
             raise Unprofiled(str(fault)) from None  # it lives, and measures on
 
     async def _judge(
-        self, problem: Problem, source: str, baselines: list[str], fresh: bool, on_progress: OnProgress
+        self,
+        problem: Problem,
+        source: str,
+        baselines: list[str],
+        fresh: bool,
+        on_progress: OnProgress,
+        heeds_compiler: bool = False,
     ) -> Evaluation:
-        answer = await self._answer(problem, source, on_progress, baselines=baselines, fresh=fresh)
+        more = {"heeds_compiler": True} if heeds_compiler else {}
+        answer = await self._answer(problem, source, on_progress, baselines=baselines, fresh=fresh, **more)
         found = parse(EvaluateAnswer, answer)
         return found.evaluation(with_warnings=not fresh)  # our own code in a delivered file is warned of
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kernel_agent.interfaces import OnProgress, Stage
-from kernel_agent.run.types import DeviceTime
+from kernel_agent.run.occupancy import DeviceTime
 
 DEVICE, PREPARING, PROPOSER = "device", "preparing", "proposer"
 ORDER = (DEVICE, "building", PREPARING, "waiting")

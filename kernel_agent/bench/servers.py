@@ -11,7 +11,9 @@ from kernel_agent.bench.client import BenchClient
 from kernel_agent.bench.member import Member
 from kernel_agent.errors import KernelAgentError, ServerError, Unavailable
 from kernel_agent.interfaces import OnNotice, OnProgress, Stage, ignore
-from kernel_agent.run.types import Baseline, Description, Device, DeviceTime, Evaluation, ModuleCheck, Problem, Profile
+from kernel_agent.run.module_checks import ModuleCheck
+from kernel_agent.run.occupancy import DeviceTime
+from kernel_agent.run.types import Baseline, Description, Device, Evaluation, Problem, Profile
 
 T = TypeVar("T")
 Work = Callable[[BenchClient], Awaitable[T]]
@@ -99,9 +101,12 @@ class Servers:
         self._crew, self._card = crew, card
         self._judge: list[Member] = []
 
-    async def evaluate(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> Evaluation:
+    async def evaluate(
+        self, problem: Problem, source: str, on_progress: OnProgress = ignore, heeds_compiler: bool = False
+    ) -> Evaluation:
         """Judge a candidate: build it, check it, time it against eager PyTorch."""
-        return (await self._ask(problem, lambda one: one.evaluate(problem, source, on_progress), on_progress))[0]
+        work: Work[Evaluation] = lambda one: one.evaluate(problem, source, on_progress, heeds_compiler)  # noqa: E731
+        return (await self._ask(problem, work, on_progress))[0]
 
     async def baselines(
         self, problem: Problem, names: Sequence[str], on_progress: OnProgress = ignore

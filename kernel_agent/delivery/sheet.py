@@ -10,8 +10,9 @@ from typing import Any
 from kernel_agent import text
 from kernel_agent.delivery.contract import contract_of
 from kernel_agent.delivery.module import takes
+from kernel_agent.run.module_checks import Delivery, ModuleCheck
 from kernel_agent.run.tree import Run
-from kernel_agent.run.types import Delivery, Evaluation, Interval, ModuleCheck, Trial, baseline_title
+from kernel_agent.run.types import Evaluation, Interval, Trial, baseline_title
 from kernel_agent.targets import target_of
 
 WIDTH = 112

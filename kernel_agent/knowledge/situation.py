@@ -8,6 +8,7 @@ from typing import Any
 from kernel_agent.run.brief import Brief
 from kernel_agent.run.types import JSON, Description, Idea, Problem, Profile
 from kernel_agent.targets import target_of
+from rag.retrieval.mechanisms import shown_by
 from rag.retrieval.plan import DEPTHWISE, Situation, families_of, operators_in
 
 """The corpus's word for what a target is written in; its pages for CUDA are about the device that Triton writes for."""
@@ -99,9 +100,11 @@ def situation(brief: Brief, idea: Idea | None = None, attempt: int = 0, log: str
         stalls=seen.stalls if seen else (),
         errors=log,
         tried=() if idea else tuple(outcome.title for outcome in (*brief.ancestors, *brief.siblings)),
-        idea=f"{idea.title} {idea.account}" if idea else "",
+        idea=f"{idea.title} {idea.transformation or idea.account}" if idea else "",
         served=brief.served,
         turn=attempt,
+        has_kernel=brief.parent_idea is not None,
+        shown=shown_by(brief.parent.source) if brief.parent_idea else (),
     )
 
 

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol, Self, TypeVar
 
 from kernel_agent.errors import ProviderError, Unusable
@@ -49,13 +49,14 @@ class Usage:
 class Question:
     """What is said, for which role, and where in the run: `place` is the same on every machine that plays the run.
 
-    `schema` is the JSON schema of the reply, where it is JSON.
+    `schema` is the JSON schema of the reply, where it is JSON; `parts` are the prompt's characters by what they are.
     """
 
     talk: Talk
     role: Role | None = None
     place: CallSite | None = None
     schema: JSON | None = None
+    parts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -143,6 +144,7 @@ class Model:
         role: Role | None = None,
         place: CallSite | None = None,
         schema: JSON | None = None,
+        parts: Mapping[str, int] | None = None,
     ) -> T:
         """The reply to `talk` as `read` understands it; where `read` raises Malformed, asked once more quoting why.
 
@@ -152,7 +154,7 @@ class Model:
         if place is not None:
             self._places[place] += 1
             place = place.numbered(self._places[place])
-        question = Question(talk, role, place, schema)
+        question = Question(talk, role, place, schema, parts or {})
         text = self._calls.call(question.key)
         if text is None:
             text = (await self._asked(question)).text
@@ -196,6 +198,7 @@ class Model:
         text = reply.text.encode("utf-8", "replace").decode()  # JSON can hold half characters, storage cannot
         reply = replace(reply, text=text, usage=spent)
         about: dict[str, Any] = {"model": reply.model, "arm": reply.arm, "cut": reply.cut}
+        about |= {"parts": dict(question.parts)} if question.parts else {}
         about |= {"role": question.role, "place": question.place and question.place.row()}
         self._calls.record_call(question.key, json.dumps(question.talk), reply.text, {**about, **asdict(reply.usage)})
         return reply

@@ -7,8 +7,9 @@ from typing import Any
 
 from kernel_agent.run import tree
 from kernel_agent.run.devices import used
+from kernel_agent.run.occupancy import DeviceTime
 from kernel_agent.run.tree import Run
-from kernel_agent.run.types import Description, DeviceTime, Interval, baseline_title, baseline_titles
+from kernel_agent.run.types import Description, Interval, baseline_title, baseline_titles
 from kernel_agent.targets import target_of
 
 WAITS = {"proposer": "the proposer", "building": "builds", "preparing": "inputs", "waiting": "calls of others"}

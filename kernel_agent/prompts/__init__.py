@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -11,6 +13,8 @@ from kernel_agent.text import clean as clean
 from kernel_agent.text import line as line
 
 HERE = Path(__file__).parent
+PART = "\x1e"
+"""Stands before the name of each part of a prompt that is being rendered (the record separator of ASCII)."""
 
 
 def data(text: str, label: str) -> str:
@@ -23,6 +27,11 @@ def data(text: str, label: str) -> str:
     return f"<<<data {mark} {label}\n{text}\n>>>data {mark}"
 
 
+def part(name: str) -> str:
+    """The mark before a part of a prompt; `clean` leaves no such character in what others wrote."""
+    return f"{PART}{name}"
+
+
 def _environment() -> Environment:
     texts = Environment(
         loader=FileSystemLoader(HERE),
@@ -33,6 +42,7 @@ def _environment() -> Environment:
         autoescape=False,  # the prompts are not HTML
     )
     texts.filters.update(data=data, line=line)
+    texts.globals["part"] = part
     return texts
 
 
@@ -41,6 +51,25 @@ TARGETS = tuple(sorted(path.name.removeprefix("target_").split(".")[0] for path 
 """The targets whose contract is written down."""
 
 
-def render(name: str, **facts: object) -> str:
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A prompt, and the characters of each part: contract, problem, general, parent, profile, pages, history, ask."""
+
+    text: str
+    parts: Mapping[str, int]
+
+
+def rendered(name: str, **facts: object) -> Rendered:
     """The prompt `name`.md.j2 with its facts filled in."""
-    return TEXTS.get_template(f"{name}.md.j2").render(**facts).strip() + "\n"
+    pieces = TEXTS.get_template(f"{name}.md.j2").render(**facts).split(PART)
+    parts: dict[str, int] = {}
+    for piece in pieces[1:]:
+        title, _, text = piece.partition("\n")
+        parts[title] = parts.get(title, 0) + len(text)
+    texts = (piece.partition("\n")[2] for piece in pieces[1:])
+    return Rendered("".join([pieces[0], *texts]).strip() + "\n", parts)
+
+
+def render(name: str, **facts: object) -> str:
+    """Its text alone."""
+    return rendered(name, **facts).text

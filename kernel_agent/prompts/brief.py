@@ -11,6 +11,7 @@ from typing import Any
 
 from kernel_agent.knowledge.render import experience_text
 from kernel_agent.prompts import line
+from kernel_agent.prompts.precision import has_product, rates, units, ways
 from kernel_agent.run.brief import Brief, Outcome
 from kernel_agent.run.types import JSON, Description, Evaluation, Idea, Profile, Timing, baseline_title, baseline_titles
 from kernel_agent.targets import target_of
@@ -55,13 +56,21 @@ def facts(brief: Brief) -> dict[str, object]:
         "device": line(_device(known), 800),
         "problem": brief.problem.source,
         "operators": operators(known.graph) if known.graph else "",
+        "has_product": has_product(brief.problem, known),
+        "units": list(units(known)) if has_product(brief.problem, known) else [],
+        "ways": list(ways(known)),
+        "repairs": brief.repairs,
+        "sweeps": brief.sweeps,
+        "limit_s": f"{brief.limit_s:g}",
+        "with_example": brief.parent_idea is None,
         "graph_error": known.graph_error,
         "facts": list(_work(known)),
         "compiled": "\n".join(_first([line(name) for name in known.compiled])),
         "notes": "\n".join(line(note) for note in known.notes),
         "parent_title": idea and idea.title + _written(brief, idea),
         "parent_source": brief.parent.source,
-        "parent_time": _parent_time(brief),
+        "scale": _scale(known),
+        "parent_factor": _parent_factor(brief),
         "parent_measured": _measured(evaluation, known) if evaluation else "nothing yet",
         "parent_profile": "\n".join(_profile(brief.parent_profile, _left(brief))) if brief.parent_profile else "",
         "second_parent": brief.second_parent
@@ -77,6 +86,7 @@ def facts(brief: Brief) -> dict[str, object]:
             {"label": f"{p.slot}: {': '.join(filter(None, (p.title, p.heading)))} ({p.source})", "text": p.text}
             for p in brief.passages
         ],
+        "has_marks": any("//@" in p.text for p in brief.passages),
         "retrieval_mode": brief.retrieval_mode,
         "experience": experience_text(brief.experiences),
     }
@@ -88,7 +98,8 @@ def _device(known: Description) -> str:
     threads = (
         f", {device.threads} thread{'s' if device.threads != 1 else ''}" if not target_of(device.target).on_gpu else ""
     )
-    return f"{device.name}, {device.arch}{threads}{copy}{''.join(f'; {feature}' for feature in device.features)}"
+    facts = [*device.features, *([rates(known)] if known.ways else [])]
+    return f"{device.name}, {device.arch}{threads}{copy}{''.join(f'; {fact}' for fact in facts if fact)}"
 
 
 def _written(brief: Brief, idea: Idea) -> str:
@@ -97,11 +108,20 @@ def _written(brief: Brief, idea: Idea) -> str:
     return by + (f", now with {swept}" if swept else "")
 
 
-def _parent_time(brief: Brief) -> str:
-    known, evaluation = brief.description, brief.parent_evaluation
-    timing = evaluation.timing if evaluation and evaluation.timing else known.baselines["eager"]
-    name = "as measured" if brief.parent_idea else "eager PyTorch"
-    return f"{name} at {timing.median_us:,.1f} us"
+def _scale(known: Description) -> str:
+    """What gains are counted over: the time to beat, which is eager PyTorch's until others are known."""
+    return f"{baseline_title(known.to_beat)}, {known.baselines[known.to_beat].median_us:,.1f} us"
+
+
+def _over_beat(known: Description) -> float:
+    """What turns a speed-up over eager PyTorch into one over the time to beat."""
+    return known.baselines[known.to_beat].median_us / known.baselines["eager"].median_us
+
+
+def _parent_factor(brief: Brief) -> str:
+    known, judged = brief.description, brief.parent_evaluation
+    timing = judged.timing if judged and judged.timing else known.baselines["eager"]
+    return _factor(known.baselines[known.to_beat].median_us / timing.median_us)
 
 
 def _beside(source: str, parent: str) -> dict[str, str]:
@@ -114,21 +134,21 @@ def _beside(source: str, parent: str) -> dict[str, str]:
 
 def _work(known: Description) -> Iterator[str]:
     yield f"counted work: {_amount(known.flops)}FLOP; inputs, parameters and outputs once: {_amount(known.bytes)}B"
-    if known.limit_us:
+    if known.ways and known.admissible:
+        yield f"limit: {known.admissible_us:,.1f} us, by {known.admissible.name}, the fastest way that is inside"
+    elif known.limit_us:
         yield f"limit from these and the device's measured peaks: {known.limit_us:,.1f} us, {_of(known)}"
     if known.bytes_us and _by_operations(known):
         yield f"the bytes alone would take {known.bytes_us:,.1f} us"
     for name, timing in known.baselines.items():
         yield f"{baseline_title(name)}: {_time(timing, known)}"
-    fastest = min(known.baselines, key=lambda name: known.baselines[name].median_us)
     if known.unmeasured:
         yield f"not timed yet: {baseline_titles(known.unmeasured)}; until then gains count against eager PyTorch"
-    so_far = " so far" if known.unmeasured else ""
-    yield f"to beat{so_far}: {baseline_title(fastest)}, {known.baselines[fastest].median_us:,.1f} us"
+    yield f"to beat{' so far' if known.unmeasured else ''}: {_scale(known)}"
 
 
 def _by_operations(known: Description) -> bool:
-    return bool(known.bytes_us and known.limit_us and known.bytes_us < 0.9 * known.limit_us)
+    return bool(known.bytes_us and known.admissible_us and known.bytes_us < 0.9 * known.admissible_us)
 
 
 def _of(known: Description) -> str:
@@ -149,7 +169,7 @@ def _time(timing: Timing, known: Description) -> str:
 
 def _share(time_us: float, known: Description) -> str:
     """How far a time is from the limit, which exact algebra can pass where operations make it."""
-    if known.limit_us and known.bytes_us and time_us < known.limit_us:
+    if known.admissible_us and known.bytes_us and time_us < known.admissible_us:
         return f", less than the operations as counted allow; the bytes alone would take {known.bytes_us:,.1f} us"
     reached = known.reached(time_us)
     return f", {100 * reached:.0f} % of the limit reached" if reached else ""
@@ -195,15 +215,16 @@ def _outcomes(brief: Brief) -> str:
     """
     tried = [(one, "led to the parent") for one in brief.ancestors]
     tried += [(one, "tried beside it") for one in brief.siblings]
+    over = _over_beat(brief.description)
     fastest = sorted(range(len(tried)), key=lambda at: -(tried[at][0].speedup or 0.0))[:FASTEST]
     telling = {*range(len(brief.ancestors)), *fastest}
     told: dict[int, str] = {}
     left = TRIED
     for at in sorted(range(len(tried)), key=lambda at: (tried[at][0].status is not None, at not in telling, -at)):
         one, where = tried[at]
-        row = f"{_outcome(one)} ({where})"
+        row = f"{_outcome(one, over)} ({where})"
         if len(row) >= left - TITLES:
-            row = f"{_outcome(one if one.status is None else replace(one, gist='', remark=''))} ({where})"
+            row = f"{_outcome(one if one.status is None else replace(one, gist='', remark=''), over)} ({where})"
         if len(row) < left:
             told[at] = row
             left -= len(row) + 1
@@ -216,14 +237,15 @@ def outcomes(found: Iterable[Outcome]) -> str:
     return "\n".join(map(_outcome, found))
 
 
-def _outcome(one: Outcome) -> str:
+def _outcome(one: Outcome, over: float = 1.0) -> str:
+    """What was found, then what was tried. Factors are speed-ups over eager PyTorch times `over`; so is what was
+    promised, over whatever kernel."""
     tried = "refused" if one.remark else "being tried"
     status = tried if one.status is None else one.status.replace("_", " ")
-    found = status if one.speedup is None else f"{_factor(one.speedup)} eager"
-    if one.gain is not None:
-        found += f" and {_factor(one.gain)} its parent"
+    found = status if one.speedup is None else _factor(one.speedup * over)
     if one.speedup is not None and one.predicted:
-        found += f", which promised {_factor(one.predicted)}"
+        parent = one.speedup / one.gain if one.gain else 1.0
+        found += f", promised {_factor(one.predicted * parent * over)}"
     remark = f"; {line(one.remark)}" if one.remark else ""
     gist = f"; it was: {line(one.gist, GIST)}" if one.gist else ""
     return f"{found}: {line(one.title)}{remark}{gist}"

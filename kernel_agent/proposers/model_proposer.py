@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kernel_agent import prompts
 from kernel_agent.errors import UsageError
@@ -20,6 +20,7 @@ from kernel_agent.targets import target_of
 MEANINGS = {
     Status.REJECTED: "The source breaks the rules; it was not run.",
     Status.BUILD_ERROR: "It does not compile or import.",
+    Status.POOR_BUILD: "It compiles, and badly; it was not run.",
     Status.RUN_ERROR: "It raised or crashed: suspect bounds, alignment, launch configuration, shared memory.",
     Status.TIMEOUT: "It did not finish in time: suspect a loop without end, or a barrier not reached by all.",
     Status.WRONG: "Its outputs differ: suspect indexing, tails, missing barriers, a wrong reduction, lost precision.",
@@ -28,12 +29,16 @@ MEANINGS = {
 }
 REPAIRS = {
     Status.BUILD_ERROR: "repair_build",
+    Status.POOR_BUILD: "repair_compile",
     Status.RUN_ERROR: "repair_run",
     Status.TIMEOUT: "repair_run",
     Status.WRONG: "repair_wrong",
     Status.SUSPECT: "repair_rules",
     Status.REJECTED: "repair_rules",
 }
+Asked = tuple[Talk, Mapping[str, int]]
+"""A question, and the characters of it by part."""
+
 DIAGNOSIS = 2000
 """Characters of a helper's answer that are passed on."""
 
@@ -56,9 +61,10 @@ class ModelProposer:
         tried = {_plain(outcome.title) for outcome in (*brief.siblings, *brief.ancestors)}
         if brief.parent_idea:
             tried.add(_plain(brief.parent_idea.title))
-        talk, place = _talk(brief, "ideas", count=count, idea_limit=IDEA), call_site.of_ideas(brief.round)
+        talk, parts = _talk(brief, "ideas", count=count, idea_limit=IDEA)
         try:
-            found = await self.model.ask(talk, read_ideas, "ideas", place, SCHEMA)
+            place = call_site.of_ideas(brief.round)
+            found = await self.model.ask(talk, read_ideas, "ideas", place, SCHEMA, parts)
         except NotRecorded:
             if brief.round == 1 and not any(one.status is None and one.remark for one in brief.siblings):
                 raise  # but not where it is asked again because ideas were refused
@@ -71,9 +77,9 @@ class ModelProposer:
 
     async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
         """One complete candidate module; attempts differ because each is told to leave the obvious to the first."""
-        talk = _talk(brief, "write", idea=_told(idea), attempt=attempt)
+        talk, parts = _talk(brief, "write", idea=_told(idea), attempt=attempt)
         place = call_site.of_code(idea, attempt)
-        return await self.model.ask(talk, _reader(brief, brief.parent), "code", place)
+        return await self.model.ask(talk, _reader(brief, brief.parent), "code", place, None, parts)
 
     async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
         """The corrected module, or None where the model changes nothing."""
@@ -81,12 +87,12 @@ class ModelProposer:
         diagnosis, number = "", trial.step + 1
         try:
             if self.helper:
-                talk = _talk(brief, "diagnose", **seen)
+                asked = _talk(brief, "diagnose", **seen)
                 place = call_site.of_code(idea, trial.attempt, "diagnosis", number)
-                diagnosis = await self.model.ask(talk, _prose, "helper", place)
-            talk = _talk(brief, REPAIRS[evaluation.status], **seen, diagnosis=diagnosis)
+                diagnosis = await self.model.ask(asked[0], _prose, "helper", place, None, asked[1])
+            asked = _talk(brief, REPAIRS[evaluation.status], **seen, diagnosis=diagnosis)
             place = call_site.of_code(idea, trial.attempt, "repair", number)
-            return await self._mended(talk, brief, trial, "repair", place)
+            return await self._mended(asked, brief, trial, "repair", place)
         except NotRecorded:
             return None
 
@@ -94,15 +100,15 @@ class ModelProposer:
         """The same by the model that is asked last, once, with all that was tried before."""
         if not self.escalation:
             return None
-        talk = _talk(brief, "escalate", **_seen(brief, idea, trial, evaluation), diagnosis="")
+        asked = _talk(brief, "escalate", **_seen(brief, idea, trial, evaluation), diagnosis="")
         try:
             place = call_site.of_code(idea, trial.attempt, "last try", None)
-            return await self._mended(talk, brief, trial, "escalation", place)
+            return await self._mended(asked, brief, trial, "escalation", place)
         except NotRecorded:
             return None
 
-    async def _mended(self, talk: Talk, brief: Brief, trial: Trial, role: Role, place: CallSite) -> str | None:
-        source = await self.model.ask(talk, _reader(brief, trial), role, place)
+    async def _mended(self, asked: Asked, brief: Brief, trial: Trial, role: Role, place: CallSite) -> str | None:
+        source = await self.model.ask(asked[0], _reader(brief, trial), role, place, None, asked[1])
         return None if source == trial.source else source
 
 
@@ -140,7 +146,7 @@ def _idea(brief: Brief, proposed: Proposed) -> Idea:
         parent=brief.parent.id,
         title=title,
         passages=tuple(passage.id for passage in brief.passages),
-        predicted=proposed.predicted,
+        predicted=_over_parent(brief, proposed.predicted),
         bottleneck=shortened(proposed.bottleneck, IDEA),
         transformation=shortened(proposed.transformation, IDEA),
         reasoning=shortened(proposed.reasoning, IDEA),
@@ -149,13 +155,24 @@ def _idea(brief: Brief, proposed: Proposed) -> Idea:
     )
 
 
+def _over_parent(brief: Brief, predicted: float | None) -> float | None:
+    """What is promised over the time to beat, as a factor over the parent."""
+    known, judged = brief.description, brief.parent_evaluation
+    timing = judged.timing if judged and judged.timing else known.baselines["eager"]
+    return predicted and predicted * timing.median_us / known.baselines[known.to_beat].median_us
+
+
 def _told(idea: Idea) -> str:
-    return f"{idea.title}\n{idea.account}"
+    """What an author needs of an idea: how it is to be done, and what is easily got wrong."""
+    risk = f"\nRisk: {idea.risk}" if idea.transformation and idea.risk else ""
+    return f"{idea.title}\n{idea.transformation or idea.account}{risk}"
 
 
-def _talk(brief: Brief, name: str, **asked: object) -> Talk:
+def _talk(brief: Brief, name: str, **asked: object) -> Asked:
+    """What is asked, and the characters of it by part."""
     target = brief.problem.target
     if target not in prompts.TARGETS:
         raise UsageError(f"No prompt is written for target {target}: choose one of {', '.join(prompts.TARGETS)}.")
     system = prompts.render("system", language=target_of(target).language)
-    return (("system", system), ("user", prompts.render(name, **facts(brief), **asked)))
+    prompt = prompts.rendered(name, **facts(brief), **asked)
+    return (("system", system), ("user", prompt.text)), {"system": len(system), **prompt.parts}

@@ -56,5 +56,10 @@ class Brief:
     """For a repair: what became of the earlier versions of the same implementation."""
     advice: tuple[str, ...] = ()
     """What rules say of the problem's operators."""
+    repairs: int = 0
+    """How often a candidate may be repaired; with `sweeps`, how many combinations of its tunables are tried, and
+    `limit_s`, the seconds that it may take, what an author may count on."""
+    sweeps: int = 0
+    limit_s: float = 120.0
     experiences: tuple[Experience, ...] = ()
     """For ideas: what earlier runs measured where the same kind of work was limited by the same thing."""

@@ -8,8 +8,9 @@ from typing import Any
 
 from kernel_agent.run.events import DevicesSeen, Observer
 from kernel_agent.run.journal import Journal
+from kernel_agent.run.occupancy import DeviceTime
 from kernel_agent.run.tree import DevicesUsed, Run
-from kernel_agent.run.types import Device, DeviceTime
+from kernel_agent.run.types import Device
 
 Key = tuple[str, str | None, str | None]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from kernel_agent.run.budget import Charge, Limits
-from kernel_agent.run.types import Baseline, Description, DeviceTime, Evaluation, Idea, Problem, Profile, Trial
+from kernel_agent.run.occupancy import DeviceTime
+from kernel_agent.run.types import Baseline, Description, Evaluation, Idea, Problem, Profile, Trial
 
 
 @dataclass(frozen=True, slots=True)

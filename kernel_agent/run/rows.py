@@ -21,6 +21,7 @@ from kernel_agent.run.tree import (
     Diagnosis,
     EvaluationRecord,
     Ideas,
+    PoorBuild,
     Recalled,
     Record,
     Run,
@@ -37,6 +38,7 @@ KINDS: Mapping[str, type[Record]] = {
     "trial": Trial,
     "unwritten": Unwritten,
     "judgement": EvaluationRecord,
+    "poor_build": PoorBuild,
     "confirmation": Confirmation,
     "delivery": Delivered,
     "diagnosis": Diagnosis,
@@ -69,7 +71,7 @@ def row_of(record: Record) -> tuple[str, str, str]:
             return kind, record.name, text_of(record)
         case ShownBaselines():
             return kind, record.place, text_of(record)
-        case EvaluationRecord() | Confirmation() | Delivered() | Diagnosis():
+        case EvaluationRecord() | PoorBuild() | Confirmation() | Delivered() | Diagnosis():
             return kind, record.source_id, text_of(record)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from kernel_agent.errors import UsageError
 from kernel_agent.run.budget import Budget, Charge, Clock, Limits, spending
 from kernel_agent.run.journal import FILE, Journal
 from kernel_agent.run.tree import Run
+from kernel_agent.run.types import JSON
 from kernel_agent.settings import Settings
 
 
@@ -30,7 +32,7 @@ def budget_of(journal: Journal, settings: Settings) -> Budget:
 def spent(run: Run, journal: Journal) -> dict[str, Any]:
     """See `spending`; judging counts first and second judgements alike."""
     judged = [evaluation.stages for evaluation in (*run.evaluations.values(), *run.confirmations.values())]
-    return spending(journal.charges(), judged, journal.seconds)
+    return spending(journal.charges(), judged, journal.seconds) | {"parts": by_part(journal.calls())}
 
 
 def spent_so_far(directory: Path) -> dict[str, Any]:
@@ -44,3 +46,16 @@ def spent_so_far(directory: Path) -> dict[str, Any]:
     except sqlite3.Error as error:
         raise UsageError(f"What the run in {directory} cost cannot be read ({error}).") from None
     return spending([Charge(*row) for row in found], (), float(json.loads(seconds[0])) if seconds else 0.0)
+
+
+def by_part(calls: Iterable[tuple[str, str, JSON]]) -> dict[str, dict[str, int]]:
+    """What each part of the prompts took, the dearest first: characters, and its share of the tokens that were told."""
+    found: dict[str, dict[str, int]] = {}
+    for _, _, about in calls:
+        parts: Mapping[str, int] = about.get("parts") or {}
+        whole = sum(parts.values()) or 1
+        for name, characters in parts.items():
+            row = found.setdefault(name, {"characters": 0, "tokens": 0})
+            row["characters"] += characters
+            row["tokens"] += round(about.get("prompt_tokens", 0) * characters / whole)
+    return dict(sorted(found.items(), key=lambda row: -row[1]["characters"]))

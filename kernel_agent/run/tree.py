@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TypeVar
 
+from kernel_agent.run.module_checks import Delivery
+from kernel_agent.run.occupancy import DeviceTime
 from kernel_agent.run.types import (
     Baseline,
-    Delivery,
     Description,
-    DeviceTime,
     Evaluation,
     Idea,
     Interval,
@@ -58,6 +58,14 @@ class Unwritten:
 @dataclass(frozen=True, slots=True)
 class EvaluationRecord:
     """The judge's word on one source."""
+
+    source_id: str
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class PoorBuild:
+    """What the compiler said against one source that was not run. It is no verdict: the source may be judged yet."""
 
     source_id: str
     evaluation: Evaluation
@@ -121,6 +129,7 @@ Record = (
     | Trial
     | Unwritten
     | EvaluationRecord
+    | PoorBuild
     | Confirmation
     | Delivered
     | Diagnosis
@@ -145,6 +154,7 @@ class Run:
     ideas: dict[str, Idea] = field(default_factory=dict)
     trials: dict[str, Trial] = field(default_factory=dict)
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
+    poor_builds: dict[str, Evaluation] = field(default_factory=dict)
     confirmations: dict[str, Evaluation] = field(default_factory=dict)
     deliveries: dict[str, Delivery] = field(default_factory=dict)
     profiles: dict[str, Profile] = field(default_factory=dict)
@@ -178,6 +188,8 @@ class Run:
                 _add(self.unwritten, record.id, record)
             case EvaluationRecord(source_id, evaluation):
                 _add(self.evaluations, source_id, evaluation)
+            case PoorBuild(source_id, evaluation):
+                _add(self.poor_builds, source_id, evaluation)
             case Confirmation(source_id, evaluation):
                 _add(self.confirmations, source_id, evaluation)
             case Delivered(source_id, delivery):

@@ -10,6 +10,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal
 
+from kernel_agent.run.precision import ErrorUnit, Way
+
 JSON = Mapping[str, Any]
 Comparison = Literal["faster", "slower", "inconclusive"]
 
@@ -23,10 +25,14 @@ def digest(*parts: object) -> str:
 
 
 class Status(StrEnum):
-    """How the judge found a candidate. Only the kernel's own faults are here; ours are exceptions."""
+    """How the judge found a candidate. Only the kernel's own faults are here; ours are exceptions.
+
+    A poor build compiles, and the compiler's news is bad: it goes back once before anything runs, and is no verdict.
+    """
 
     REJECTED = "rejected"
     BUILD_ERROR = "build_error"
+    POOR_BUILD = "poor_build"
     RUN_ERROR = "run_error"
     TIMEOUT = "timeout"
     WRONG = "wrong"
@@ -156,35 +162,6 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleCheck:
-    """One thing that was tried of a delivered file by itself; `ok` is None where it could not be tried here."""
-
-    name: str
-    ok: bool | None
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """What was tried of a delivered file alone, in an empty folder and a fresh process; `bind` is what binds its kernel
-    (`tvm_ffi` or `torch`)."""
-
-    bind: str
-    checks: tuple[ModuleCheck, ...]
-
-    @property
-    def works(self) -> bool:
-        """Whether the file builds and agrees with the original."""
-        return {check.name for check in self.checks if check.ok} >= {"builds", "agrees"}
-
-    @property
-    def why_not(self) -> str:
-        """The first thing that failed, with the reason; empty where nothing did."""
-        failed = (f"{check.name}: {check.why}" for check in self.checks if check.ok is False)
-        return next(failed, "")
-
-
-@dataclass(frozen=True, slots=True)
 class HotSpot:
     """A line of the candidate, counted from 1, with its share of the samples in percent and what its warps wait for."""
 
@@ -304,29 +281,11 @@ class Device:
     """What CUDA kernels are built for there, such as `9.0a`; None in runs of before, and where nothing is built so."""
     compiles_beside: bool = False
     """Whether modes of torch.compile can be timed there while other calls go on."""
+    peaks: JSON = field(default_factory=dict)
+    """What it was measured to reach, by the server's names; nothing in runs of before."""
     uuid: str | None = None
     host: str | None = None
-    """Which of its kind it is, and on which machine; None where the server does not tell."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceTime:
-    """Seconds in which a device was busy, and in which it was not, by what it waited for: a call's `building` or
-    `preparing`, its `waiting` for somebody else's call, or the `proposer`, where no call was under way."""
-
-    card: str
-    uuid: str | None
-    host: str | None
-    busy_s: float
-    waited_s: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def seconds(self) -> float:
-        return self.busy_s + sum(self.waited_s.values())
-
-    @property
-    def busy_share(self) -> float:
-        return self.busy_s / self.seconds if self.seconds else 0.0
+    """Which of its kind it is, and on which machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +322,9 @@ class Description:
     come out, and in runs of before."""
     unmeasured: tuple[str, ...] = ()
     """Modes of torch.compile whose times are still to come."""
+    precision: tuple[ErrorUnit, ...] = ()
+    ways: tuple[Way, ...] = ()
+    """How a GPU may compute the products, where there are some; none of either in runs of before."""
 
     def joined(self, baseline: Baseline) -> Description:
         """The same with what is known of one more mode."""
@@ -383,11 +345,29 @@ class Description:
     def reached(self, time_us: float) -> float | None:
         """The share of the limit that a time reaches. Exact algebra can beat a limit of operations: what does is held
         to the bytes alone."""
-        limit = self.bytes_us if self.limit_us and time_us < self.limit_us and self.bytes_us else self.limit_us
+        limit = self.admissible_us
+        if limit and time_us < limit:
+            limit = self.bytes_us or limit
         return limit / time_us if limit else None
+
+    @property
+    def admissible(self) -> Way | None:
+        """Of the ways to compute products that are exact enough, the one that can be fastest."""
+        inside = [way for way in self.ways if way.fits == "inside" and way.limit_us]
+        return min(inside, key=lambda way: way.limit_us or 0.0, default=None)
+
+    @property
+    def admissible_us(self) -> float | None:
+        """The limit of the fastest admissible way, else the server's."""
+        return self.admissible.limit_us if self.admissible else self.limit_us
+
+    @property
+    def to_beat(self) -> str:
+        """The name of the fastest baseline that is known."""
+        return min(self.baselines, key=lambda name: self.baselines[name].median_us)
 
     @property
     def rivals(self) -> tuple[str, ...]:
         """Eager, and the fastest mode of torch.compile where one runs: what a winner is held against."""
-        modes = [name for name in self.baselines if name != "eager"]
-        return ("eager", *sorted(modes, key=lambda name: self.baselines[name].median_us)[:1])
+        modes = {name: timing.median_us for name, timing in self.baselines.items() if name != "eager"}
+        return ("eager", *sorted(modes, key=modes.__getitem__)[:1])

@@ -89,6 +89,9 @@ def brief(
         parent_profile=profiles.get(parent.source_id),
         second_parent=_second_parent(run, run.trials[second_parent]) if second_parent else None,
         advice=advice,
+        repairs=run.settings.max_repairs,
+        sweeps=run.settings.sweep_evaluations,
+        limit_s=run.settings.evaluation_timeout_s,
     )
 
 
@@ -129,16 +132,22 @@ class Briefs:
         brief = await self._with_passages(brief, situation(brief))
         return replace(brief, experiences=experiences_for_brief(self.run, brief))
 
-    async def for_code(self, idea: Idea, attempt: int, log: str = "") -> Brief:
-        """For an implementation of an idea; `log` is what the judge said of an earlier version."""
-        brief = self._of_parent(self.run.trials[idea.parent], idea.round, idea.second_parent)
-        brief = self._asked(brief, "code", idea.id, attempt, log)
-        return await self._with_passages(brief, situation(brief, idea, attempt, log))
+    async def for_code(self, idea: Idea, attempt: int) -> Brief:
+        """For an implementation of an idea."""
+        brief = self._for_author(idea, attempt, "")
+        return await self._with_passages(brief, situation(brief, idea, attempt))
 
     async def for_repair(self, idea: Idea, failed: Trial, evaluation: Evaluation) -> Brief:
-        """For another version of a trial that failed."""
-        brief = await self.for_code(idea, failed.attempt, evaluation.log)
+        """For another version of a trial that failed. Pages help with what compilers say; what a run does wrong stands
+        in its own source."""
+        brief = self._for_author(idea, failed.attempt, evaluation.log)
+        if evaluation.status in (Status.BUILD_ERROR, Status.POOR_BUILD) and evaluation.log.strip():
+            brief = await self._with_passages(brief, situation(brief, idea, failed.attempt, evaluation.log))
         return replace(brief, repair_history=repair_history(self.run, idea, failed))
+
+    def _for_author(self, idea: Idea, attempt: int, log: str) -> Brief:
+        brief = self._of_parent(self.run.trials[idea.parent], idea.round, idea.second_parent)
+        return self._asked(brief, "code", idea.id, attempt, log)
 
     def _of_parent(self, parent: Trial, round: int, second_parent: str | None) -> Brief:
         key = round, parent.id, second_parent

@@ -34,8 +34,19 @@ from kernel_agent.run.events import (
     silent,
 )
 from kernel_agent.run.journal import Journal
-from kernel_agent.run.tree import Confirmation, Delivered, Diagnosis, EvaluationRecord, Ideas, Record, Run, Unwritten
-from kernel_agent.run.types import Delivery, Evaluation, Idea, Status, Trial
+from kernel_agent.run.module_checks import Delivery
+from kernel_agent.run.tree import (
+    Confirmation,
+    Delivered,
+    Diagnosis,
+    EvaluationRecord,
+    Ideas,
+    PoorBuild,
+    Record,
+    Run,
+    Unwritten,
+)
+from kernel_agent.run.types import Evaluation, Idea, Status, Trial
 from kernel_agent.search import novelty, selection, tuning
 from kernel_agent.search.briefing import Briefs, asked_again
 from kernel_agent.search.compiled_times import CompiledTimes
@@ -167,23 +178,30 @@ class Search:
             return []
 
     async def pursue(self, idea: Idea, attempt: int) -> None:
-        """Write, judge, and while the judge objects repair, at most `max_repairs` times; the last step escalates."""
+        """Write, judge, and while the judge objects repair, at most `max_repairs` times; the last step escalates.
+
+        A compiler's bad news goes back once, before anything runs; where no later version passes, what it was of is
+        judged after all.
+        """
         failed: tuple[Trial, Evaluation] | None = None
+        poor: Trial | None = None
         last, step = self.run.settings.max_repairs + 1, 0
         while step <= last:
             try:
                 trial = self.run.trial(idea, attempt, step) or await self.write(idea, attempt, step, failed)
             except BudgetSpent as spent:  # what is written already is judged all the same
                 self._spent = spent
-                return
+                break
             if trial is not None:
-                evaluation = await self.judge(idea, trial)
+                evaluation = await self.judge(idea, trial, heeds=poor is None and step + 1 < last)
                 if evaluation.status is Status.PASSED:
                     return
-                failed = trial, evaluation
-            elif failed is None:
-                return
+                failed, poor = (trial, evaluation), trial if evaluation.status is Status.POOR_BUILD else poor
+            elif failed is None or failed[0] is poor:
+                break
             step = step + 1 if trial is not None else max(step + 1, last)
+        if poor is not None:
+            await self.judge(idea, poor)
 
     async def write(self, idea: Idea, attempt: int, step: int, failed: tuple[Trial, Evaluation] | None) -> Trial | None:
         """A new trial: the idea's code, or what failed repaired; None where that gives nothing new."""
@@ -212,16 +230,20 @@ class Search:
         mend = self.proposer.escalate if spent else self.proposer.repair
         return await mend(brief, idea, *failed)
 
-    async def judge(self, idea: Idea, trial: Trial) -> Evaluation:
-        """The trial's evaluation. Trials of one source wait for the first of them, so no source is judged twice."""
+    async def judge(self, idea: Idea, trial: Trial, heeds: bool = False) -> Evaluation:
+        """The trial's evaluation, or where it `heeds` the compiler what that said against it. Trials of one source wait
+        for the first of them, so no source is judged twice."""
         async with self._locks[trial.source_id]:
-            evaluation = known = self.run.evaluations.get(trial.source_id)
+            evaluation = self.run.evaluations.get(trial.source_id)
+            known = evaluation = evaluation or (self.run.poor_builds.get(trial.source_id) if heeds else None)
             if evaluation is None:
+                heeding = {"heeds_compiler": True} if heeds else {}
                 with self.budget.clock.work() as waits:
                     progress = self.progress(trial, waits)
-                    evaluation = await self.bench.evaluate(self.run.problem, trial.source, progress)
+                    evaluation = await self.bench.evaluate(self.run.problem, trial.source, progress, **heeding)
                 self.budget.reserve(evaluation.stages)
-                self.record(EvaluationRecord(trial.source_id, evaluation))
+                kind = PoorBuild if evaluation.status is Status.POOR_BUILD else EvaluationRecord
+                self.record(kind(trial.source_id, evaluation))
         kept = trial.id in self._kept
         self.observe(TrialJudged(idea, trial, evaluation, shared=known is not None and not kept, kept=kept))
         return evaluation

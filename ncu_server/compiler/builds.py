@@ -30,6 +30,7 @@ LOG_LENGTH = 6000
 MOST_DIAGNOSTICS = 14
 GONE_S = 5.0
 STARVED = "the machine ran out of memory while this was compiled, and the kernel ended a process"
+WORDS_S, MOST_WORDS = 20.0, 1 << 18
 MOST_BYTES = 1 << 30  # of a library: it is read whole to see what it calls
 
 
@@ -37,13 +38,14 @@ MOST_BYTES = 1 << 30  # of a library: it is read whole to see what it calls
 class Build:
     """The libraries of a candidate that was built, where they lie, and how long it took (0 where it was there).
 
-    `called`: its constructor and its calls were made too, and not its import alone.
+    `called`: its constructor and its calls were made too, and not its import alone. `words` are what compilers said.
     """
 
     libraries: list[answers.Library]
     directory: str
     seconds: float
     called: bool = False
+    words: str = ""
 
     @property
     def kernels(self) -> str:
@@ -101,6 +103,7 @@ class Builds:
             child = await device.fork_server.spawn("builder", writable=[directory])
             try:
                 libraries = (await child.ask(verbs.Build(source, directory), timeout_s=timeout_s))["libraries"]
+                words = "\n".join(await child.ask(verbs.Words(), timeout_s=WORDS_S))[:MOST_WORDS]
                 if warm_up:
                     libraries += await _warm_up(child, warm_up, device, timeout_s, progress)
             except ChildFault as fault:
@@ -127,7 +130,7 @@ class Builds:
             inside = False
         if not inside:
             return BuildFault("the build's process answered nonsense", seconds)
-        built = Build(libraries, directory, seconds, called=warm_up is not None)
+        built = Build(libraries, directory, seconds, warm_up is not None, words)
         self._done[key] = built
         return built
 

@@ -32,7 +32,8 @@ NOT_BUILT = "NotBuilt"  # the class in worker.building.load_inline
 
 @dataclass(frozen=True, slots=True)
 class EvaluateRequest:
-    """What is to be judged; `fresh` asks for new secret inputs in new processes, strict rules for no library work."""
+    """What is to be judged; `fresh` asks for new secret inputs in new processes, strict rules for no library work. What
+    `heeds_compiler` ends before it runs where the compiler's news is bad (see compiler.news)."""
 
     candidate: str
     problem: str
@@ -41,6 +42,7 @@ class EvaluateRequest:
     fresh: bool
     timeout_s: float
     rules: evaluation.Rules = "default"
+    heeds_compiler: bool = False
 
 
 class LateBuild(Exception):  # noqa: N818

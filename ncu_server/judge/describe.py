@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge import baselines, graph_text, peaks
 from ncu_server.judge.facts import Facts
+from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.memory_plan import plan_name, plan_notes
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop, problem_id
-from ncu_server.judge.roofline import limit
+from ncu_server.judge.roofline import limit, way_us
 from ncu_server.judge.trusted import ours
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
+from ncu_server.rules import ways
+from ncu_server.rules.precision import Precision
 from ncu_server.sandbox.child import ChildError, ChildFault, Lost
 from ncu_server.wire import evaluation
 from ncu_server.worker.answers import Work
@@ -78,7 +83,7 @@ def _result(
             threads=probe.threads,
             copy_gbps=round(facts.peaks.copy_gbps, 2),
             peaks=facts.peaks,
-            features=[*facts.features, *filter(None, [probe.toolkit]), facts.peaks.rates],
+            features=[*facts.features, *filter(None, [probe.toolkit, facts.peaks.cache])],
             compiles_beside=device.compiles_beside,
         ),
         graph_uri=f"problem://{identity}/graph" if facts.graph else None,
@@ -86,6 +91,8 @@ def _result(
         contract_uri=f"problem://{identity}/contract",
         graph=graph_text.lines(facts.graph) if facts.graph else [],
         arithmetic=facts.arithmetic,
+        precision=facts.precision,
+        ways=facts.ways,
         operators=facts.operators[:OPERATORS_SHOWN],
         inputs=work["inputs"][:TENSORS_SHOWN],
         outputs=work["outputs"][:TENSORS_SHOWN],
@@ -126,9 +133,64 @@ async def _facts(prepared: PreparedProblem, progress: Progress) -> Facts:
             features = await prepared.features()
         except ChildError as fault:
             raise ours(fault) from fault
-    arithmetic = prepared.arithmetic
-    prepared.facts = Facts(graph, operators, elementwise, error, contract, work, reached, features, arithmetic)
+    prepared.facts = Facts(
+        graph,
+        operators,
+        elementwise,
+        error,
+        contract,
+        work,
+        reached,
+        features,
+        prepared.arithmetic,
+        [row for one in _compared(prepared) for row in _precision(one)],
+        _ways(prepared, work, reached),
+    )
     return prepared.facts
+
+
+def _compared(prepared: PreparedProblem) -> list[InputSet]:
+    """The inputs as drawn, and the hard ones where there are some."""
+    hard = (one for one in prepared.input_sets if one.how == "sharper" and one.variant == prepared.drawn.variant)
+    return [prepared.drawn, *itertools.islice(hard, 1)]
+
+
+def _precision(one: InputSet) -> Iterator[evaluation.PrecisionResult]:
+    for name, behind in itertools.islice(zip(one.names, one.precision, strict=False), TENSORS_SHOWN):
+        if behind:
+            yield evaluation.PrecisionResult(
+                output=name,
+                inputs="hard" if one.how == "sharper" else "as drawn",
+                unit=behind["unit"],
+                rms=behind["rms"] * behind["unit"],
+                reference=behind["ran"],
+                allowed=behind["allowed"],
+            )
+
+
+def _ways(prepared: PreparedProblem, work: Work, reached: evaluation.Peaks) -> list[evaluation.WayResult]:
+    """The ways of a GPU to compute the call's products, each by its worst prediction on any output and input set."""
+    if not prepared.target.hardware.has_nvidia_tools or prepared.drawn.product is None:
+        return []
+    cases = [(one.product, behind) for one in _compared(prepared) for behind in one.precision if one.product and behind]
+    return [row for way in ways.WAYS if (row := _way(way, cases, way_us(work, reached, way.products)))]
+
+
+def _way(
+    way: ways.Way, cases: list[tuple[ways.Product, Precision]], limit_us: float | None
+) -> evaluation.WayResult | None:
+    """None where nothing is compared by units."""
+    found = [(ways.predicted(way, product, behind), behind["allowed"]) for product, behind in cases]
+    if not found:
+        return None
+    error, allowed = max(found, key=lambda one: one[0] / one[1])
+    return evaluation.WayResult(
+        name=way.name,
+        products=dict(way.products),
+        error=error if math.isfinite(error) else None,
+        fits=ways.fits(error, allowed),
+        limit_us=limit_us,
+    )
 
 
 async def _graph(prepared: PreparedProblem) -> tuple[dict[str, Any] | None, list[str], float, str | None]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ncu_server.compiler.builds import Build, BuildFault, unbuildable
+from ncu_server.compiler.news import bad_news
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge import memory
 from ncu_server.judge.benchmark import CANDIDATE, ShapeRun, time_candidate
@@ -136,6 +137,8 @@ async def _ready(
     stages.queue_s = round(max(0.0, took - explained), 3)
     if isinstance(built, BuildFault):
         raise Objection(built.status, built.log, diagnostics=built.diagnostics)
+    if request.heeds_compiler and (news := bad_news(built.words)):
+        raise Objection("poor_build", "\n".join(news))
     return prepared, built
 
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ncu_server.rules.precision import Name
-from ncu_server.wire.evaluation import Peaks
+from ncu_server.wire.evaluation import Peaks, PrecisionResult, WayResult
 from ncu_server.worker.answers import Work
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The traced graph, or why there is none; what calls take and give, must move and compute; what the device is."""
+    """The traced graph, or why there is none; what calls take and give, must move and compute; what the device is; how
+    exact a kernel has to be, and what each way to compute products comes to."""
 
     graph: dict[str, Any] | None
     operators: list[str]
@@ -23,3 +24,5 @@ class Facts:
     peaks: Peaks
     features: list[str]
     arithmetic: Name | None
+    precision: list[PrecisionResult]
+    ways: list[WayResult]

@@ -10,6 +10,7 @@ from typing import Any
 
 from ncu_server.rules import precision
 from ncu_server.rules.precision import Precision
+from ncu_server.rules.ways import Product
 from ncu_server.sandbox.shared_memory import ALIGNMENT, Shared, Spec
 from ncu_server.worker.answers import Effects, Expected, How, Memory, Seen, Slices, Units, Work
 from ncu_server.worker.verbs import Draw
@@ -44,7 +45,7 @@ class Recipe:
 @dataclass(slots=True)
 class InputSet:
     """One secret input set and what is expected of it; `units` are its tensors', and `precision` what is behind them
-    (see worker.checking.tolerance).
+    (see worker.checking.tolerance); `product` is the call's largest of float32, where there is one.
 
     `variant` is the problem's function that gave the inputs. They are as it gave them, or sharper, or far larger, or
     with a plain value changed, of which `change` tells; what is drawn again is checked, and not timed. `memory` is what
@@ -60,6 +61,7 @@ class InputSet:
     tensors: list[Seen] = field(default_factory=list)
     units: list[Units | None] = field(default_factory=list)
     precision: list[Precision | None] = field(default_factory=list)
+    product: Product | None = None
     effects: Effects = field(default_factory=lambda: Effects(inputs=[], buffers=[], state=[], still=[]))
     fresh: bool = True
     unseen: list[Shared] = field(default_factory=list)
@@ -105,6 +107,7 @@ class InputSet:
         self.tensors, self.units, self.precision = answer["tensors"], answer["units"], answer["precision"]
         self.effects, self.fresh, self.memory = answer["effects"], answer["fresh"], answer["memory"]
         self.slices = answer["slices"]
+        self.product = answer["product"]
         return answer
 
     def widen(self, together: Sequence[InputSet]) -> None:

@@ -5,6 +5,7 @@ S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009: time >= ma
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ncu_server.wire.evaluation import Peaks
@@ -30,6 +31,18 @@ def limit(work: Work, peaks: Peaks) -> Limit:
     if multiplied > moved:
         return Limit(multiplied, f"{rate:,.3g} TFLOP/s of {name} products")
     return Limit(moved, f"{peaks.copy_gbps:,.0f} GB/s of a copy")
+
+
+def way_us(work: Work, peaks: Peaks, products: Mapping[str, int]) -> float | None:
+    """Microseconds that no kernel goes below that computes each of the counted products by so many in each format: one
+    TF32 product, or three of int8 digits. None where one of the rates is not known."""
+    moved = (work["read_bytes"] + work["written_bytes"]) / peaks.copy_gbps / 1e3
+    took = 0.0
+    for name, count in products.items():
+        if not (rate := peaks.products.get(name)):
+            return None
+        took += count * work["flops"] / rate / 1e6
+    return float(max(moved, took))
 
 
 def floor_us(work: Work, peaks: Peaks, read_over_copy: float, cold: bool) -> float:

@@ -51,13 +51,14 @@ OF_DTYPE: dict[str, Name] = {
 
 
 class Precision(TypedDict):
-    """One float tensor on one input set: its `dtype` and the `count` of its elements; in units, its root mean square,
-    the largest error of the reference as it `ran`, what is allowed of its dtype's own arithmetic (`plain`), what is
-    allowed, and at most. `length` is the longest reduction that was traced, `narrow` the arithmetic that the
-    reference may take for products beside its dtype's own."""
+    """One float tensor on one input set: its `dtype` and the `count` of its elements, and the size of one `unit` of
+    error; in units, its root mean square, the largest error of the reference as it `ran`, what is allowed of its
+    dtype's own arithmetic (`plain`), what is allowed, and at most. `length` is the longest reduction that was traced,
+    `narrow` the arithmetic that the reference may take for products beside its dtype's own."""
 
     dtype: str
     count: int
+    unit: float
     rms: float
     ran: float
     plain: float

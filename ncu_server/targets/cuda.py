@@ -44,9 +44,10 @@ def probe() -> Probe:
 
 
 def environment(found: Probe) -> dict[str, str]:
-    """Exactly one architecture, so that a build costs one pass; sm_90 is built as 9.0a to have wgmma."""
+    """Exactly one architecture, so that a build costs one pass; sm_90 is built as 9.0a to have wgmma. ptxas says what
+    registers and shared memory it takes."""
     arch = architecture.dotted(found.arch)
-    around = {"TVM_FFI_CUDA_ARCH_LIST": arch, "TORCH_CUDA_ARCH_LIST": arch}
+    around = {"TVM_FFI_CUDA_ARCH_LIST": arch, "TORCH_CUDA_ARCH_LIST": arch, "NVCC_APPEND_FLAGS": "-Xptxas=-v"}
     if found.compiler:
         home = toolkit(found.compiler)
         # A toolkit from PyPI keeps its libraries in lib, where neither load_inline looks.

@@ -34,8 +34,15 @@ def add(mcp: Surface) -> None:
             evaluation.Rules,
             Field(description="`default` lets library calls beside kernels of its own pass; `strict` does not"),
         ] = "default",
+        heeds_compiler: Annotated[
+            bool,
+            Field(
+                description="end with `poor_build`, before it runs, where registers spill or wgmma is serialized; "
+                "called again without, the build is there already"
+            ),
+        ] = False,
     ) -> evaluation.EvaluateResult:
         """Build, check and time one candidate against the reference, each in a process of its own, on secret inputs."""
-        request = EvaluateRequest(candidate, problem, target, tuple(baselines), fresh, timeout_s, rules)
+        request = EvaluateRequest(candidate, problem, target, tuple(baselines), fresh, timeout_s, rules, heeds_compiler)
         async with served(ctx, None) as progress:
             return await evaluate.evaluate(state(ctx).workshop, request, progress)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from ncu_server.wire.compilation import Diagnostic
 
-Status = Literal["rejected", "build_error", "run_error", "timeout", "wrong", "suspect", "passed"]
+Status = Literal["rejected", "build_error", "poor_build", "run_error", "timeout", "wrong", "suspect", "passed"]
 Rules = Literal["default", "strict"]
 MemoryMode = Literal["full", "lean"]
 """lean: where little memory is free, nothing lies there before it is needed, and extra draws are left out."""
@@ -139,11 +139,9 @@ class Peaks(BaseModel):
     l2_gbps: float | None = Field(default=None, description="bytes read plus written that stay in the L2 cache")
 
     @property
-    def rates(self) -> str:
-        """The matrix rates in words."""
-        said = ", ".join(f"{rate:.3g} {name}" for name, rate in self.products.items() if rate)
-        cache = f"; L2 cache: {self.l2_gbps:,.0f} GB/s" if self.l2_gbps else ""
-        return f"measured TFLOP/s of matrix products: {said}{cache}"
+    def cache(self) -> str:
+        """The rate of the L2 cache in words; empty where it is not known."""
+        return f"{self.l2_gbps:,.0f} GB/s within the L2 cache" if self.l2_gbps else ""
 
     @property
     def products(self) -> dict[str, float | None]:
@@ -206,6 +204,31 @@ class ModuleResult(BaseModel):
     seconds: float
 
 
+class PrecisionResult(BaseModel):
+    """How exact a float output has to be, and what its reference errs, on inputs as drawn or on hard ones."""
+
+    output: str
+    inputs: Literal["as drawn", "hard"]
+    unit: float = Field(description="one unit of error of the whole output, in the output's own values")
+    rms: float = Field(description="root mean square of the output")
+    reference: float = Field(description="largest error of the reference as it runs, in units")
+    allowed: float = Field(description="units that pass")
+
+
+class WayResult(BaseModel):
+    """A way to compute the problem's float32 products, and what is expected of it."""
+
+    name: str
+    products: dict[str, int] = Field(description="how many products of which format of operands it takes")
+    error: float | None = Field(
+        description="the largest error that is predicted, in units; null where values are out of the format's range"
+    )
+    fits: Literal["inside", "near", "outside"] = Field(
+        description="near: within a factor of two of what is allowed, so that only a judgement can say"
+    )
+    limit_us: float | None = Field(description="what no kernel by it goes below; null where a rate is not known")
+
+
 class DescribeResult(BaseModel):
     """What a problem is and costs, as PyTorch runs it."""
 
@@ -223,6 +246,8 @@ class DescribeResult(BaseModel):
         description="the arithmetic that shows in the reference's own error: `tf32` where torch lets cuDNN use it for "
         "float32, and a kernel may as well; null where nothing but integers comes out",
     )
+    precision: list[PrecisionResult] = []
+    ways: list[WayResult] = Field(default=[], description="where a GPU's float32 products can be computed otherwise")
     operators: list[str]
     inputs: list[dict[str, Any]]
     outputs: list[dict[str, Any]]

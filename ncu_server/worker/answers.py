@@ -7,6 +7,7 @@ from typing import Any, Literal
 from typing_extensions import TypedDict
 
 from ncu_server.rules.precision import Precision
+from ncu_server.rules.ways import Product
 from ncu_server.sandbox.shared_memory import Spec
 
 Inputs = Literal["cold", "warm", "unseen"]
@@ -159,6 +160,7 @@ class Expected(TypedDict):
     """What is expected of a call, `units` of error for each tensor (None asks for equality) with the `precision` behind
     them, and what a call changes.
 
+    `product` is the float32 product that takes most operations, None where there is none.
     `fresh`: no output is a parameter or buffer itself. `finite`: numbers come of numbers. `numbers`: all outputs are.
     `degenerate` names a constant that would pass. `memory` is what a call takes at its height, with the model.
     `training`: the model's mode, which is eval where training draws
@@ -169,6 +171,7 @@ class Expected(TypedDict):
     tensors: list[Seen]
     units: list[Units | None]
     precision: list[Precision | None]
+    product: Product | None
     effects: Effects
     fresh: bool
     finite: bool

@@ -56,7 +56,12 @@ class Builder:
         self._recording = contextlib.ExitStack()  # never left: what an import has bound records in later calls too
 
     def build(self, fds: list[int], source: str, directory: str) -> Built:
-        """Import the candidate and say which libraries it made; what the compiler printed travels in the exception."""
+        """Import the candidate and say which libraries it made. What the compiler printed travels in the exception, and
+        is kept for words."""
+        with _heard(self._said):
+            return self._build(source, directory)
+
+    def _build(self, source: str, directory: str) -> Built:
         os.nice(NICER)
         place = Path(directory)
         place.mkdir(parents=True, exist_ok=True)
@@ -67,13 +72,12 @@ class Builder:
         return {"libraries": list(self._built), "classes": [n for n in ("ModelNew",) if hasattr(self._module, n)]}
 
     def examine(self, fds: list[int], source: str, directory: str, variables: dict[str, str]) -> Built:
-        """As build, with `variables` for the compilers; what these say is kept for words, also where it raises."""
+        """As build, with `variables` for the compilers."""
         os.environ.update(variables)
-        with _heard(self._said):
-            return self.build(fds, source, directory)
+        return self.build(fds, source, directory)
 
     def words(self, fds: list[int]) -> list[str]:
-        """What the compilers said in examine."""
+        """What the compilers said in build or examine, also where it raised."""
         return self._said
 
     def warm(

@@ -140,6 +140,7 @@ class Reference(ExactValues, TimedSide):
             "tensors": described,
             "units": told.allowed,
             "precision": [found and found[1] for found in told.budgets],
+            "product": watch.product,
             "effects": effects,
             "fresh": fresh,
             "finite": finite,

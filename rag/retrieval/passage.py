@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -67,18 +68,46 @@ def clipped(text: str, size: int) -> str:
     return f"{kept}\n[... {len(text) - len(kept):,} more characters]"
 
 
+def in_parts(text: str, size: int) -> str:
+    """The first paragraphs of the text that take at most `size` characters, and a line that says how much is left out.
+
+    A fenced block stays whole, and so does a formula with the sentence that leads up to it; empty where not even the
+    first paragraph fits.
+    """
+    if len(text) <= size:
+        return text
+    kept, fenced, at = 0, False, 0
+    for row in f"{text}\n".splitlines(keepends=True):
+        fenced ^= row.lstrip().startswith(("```", "~~~"))
+        at += len(row)
+        before = text[:at].rstrip()
+        if not row.strip() and not fenced and len(before) + 40 <= size and not before.endswith(":"):
+            kept = len(before)
+    return f"{text[:kept]}\n[... {len(text) - kept:,} more characters]" if kept else ""
+
+
+def prose(text: str) -> str:
+    """A page without its code: each fenced block becomes a line that says how long it is."""
+    return FENCED.sub(lambda block: f"[{block[0].count(chr(10)) - 1} lines of code]", text)
+
+
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
 LEAST = 400
 """Characters below which a clipped passage says too little to be given."""
 
 
 def within(passages: tuple[Passage, ...], budget: int) -> tuple[Passage, ...]:
-    """The passages in about `budget` characters, the first ones whole, the last one clipped where it must be."""
+    """The passages in `budget` characters, in their order. What is too long for what is left is given in whole
+    paragraphs; a kernel, or a page that an idea names, not at all."""
     kept = []
     for passage in passages:
-        if budget < min(LEAST, len(passage.text)):
-            break
-        kept.append(replace(passage, text=clipped(passage.text, budget)))
-        budget -= len(kept[-1].text)
+        text = passage.text if len(passage.text) <= budget else ""
+        if not text and passage.kind != "kernel" and passage.slot != "named" and budget >= LEAST:
+            text = in_parts(passage.text, budget)
+        if text:
+            kept.append(replace(passage, text=text))
+            budget -= len(text)
     return tuple(kept)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from rag.retrieval.mechanisms import named
 from rag.retrieval.passage import Kind, Query
 
 FAMILY_OF = (
@@ -105,7 +106,8 @@ class Situation:
 
     `bottlenecks` are the corpus's words, the worst first; `signals` lines of a profile; `stalls` its reasons, the
     longest first; `errors` a build's or judge's log; `tried` the titles of what the lineage tried; `served` the ids of
-    passages that siblings were given; `turn` tells siblings of one idea apart.
+    passages that siblings were given; `turn` tells siblings of one idea apart; `has_kernel` says that there is one to
+    depart from, which is an example itself, and `shown` which mechanisms it has (see mechanisms.shown_by).
     """
 
     families: tuple[str, ...] = ()
@@ -121,6 +123,8 @@ class Situation:
     idea: str = ""
     served: tuple[str, ...] = ()
     turn: int = 0
+    has_kernel: bool = False
+    shown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +133,9 @@ class Slot:
 
     `fresh` slots leave out what the lineage tried and take what siblings were not given, while there is any; `skip`
     passes over as many of the best. `up_to` fills the answer to as many pages of the corpus. Of a
-    `whole` slot the best page is given as it is, and not the passage of it that was found: half a kernel is of no use.
-    Where there are `families`, pages of others are left out.
+    `whole` slot the best page is given as it is, and not the passage of it that was found: half a kernel is of no use;
+    where it is `prose`, without its code, which whoever has ideas does not need. Where there are `families`, pages of
+    others are left out.
     """
 
     name: str
@@ -140,21 +145,42 @@ class Slot:
     skip: int = 0
     up_to: int | None = None
     whole: bool = False
+    prose: bool = False
     families: frozenset[str] = frozenset()
 
 
 def plan(known: Situation) -> tuple[Slot, ...]:
-    """The slots for a situation, in order of importance. A log of errors leaves room for nothing else."""
+    """The slots for a situation, in order of importance. A log of errors leaves room for nothing else, and an idea for
+    nothing that it does not name."""
     if known.errors.strip():
         return (Slot("error", (_query(known, plain_error(known.errors)),), ERRORS),)
+    return tuple(_for_code(known) if known.idea.strip() else _for_ideas(known))
+
+
+def _for_code(known: Situation) -> Iterator[Slot]:
+    """The pages on what the idea names, whole; where it names nothing, the one on the operator, a passage that is like
+    the idea, and a kernel of the family unless there is one to depart from."""
+    mechanisms = named(known.idea, known.shown)
+    for text in mechanisms:  # by the words alone: the operators' families would lift other pages
+        yield Slot("named", (Query(text, known.arch, known.language, limit=DEEP, kinds=("page",)),), 1, whole=True)
+    if not mechanisms:
+        if not known.has_kernel:
+            yield from (Slot("operator", (_query(known, text),), 1, whole=True) for text in _essence(known, ()))
+        yield Slot("technique", (_query(known, known.idea),), 1, skip=known.turn)
+    work = " ".join((*known.operators, *known.families))
+    if not mechanisms and not known.has_kernel:
+        yield _example(known, f"{work} {known.idea}", None)
+    yield Slot("own", (_query(known, f"{work} {known.idea}", None, ("own",)),), OWN)
+
+
+def _for_ideas(known: Situation) -> Iterator[Slot]:
     stalls = known.stalls or tuple(s for s in known.signals if "stall" in s)
     signals = tuple(s for s in known.signals if s not in stalls)
     bottlenecks = known.bottlenecks or bottlenecks_in((*signals, *stalls))
     signals = tuple(_read(s) for s in signals if not _SHARE.fullmatch(s.strip()))
     main = bottlenecks[known.turn % len(bottlenecks)] if bottlenecks else None
     work = " ".join((*known.operators, *known.families, *_narrow(known.dtypes)))
-    techniques = [_query(known, known.idea)] if known.idea else []
-    techniques += [_query(known, signal, main) for signal in signals]
+    techniques = [_query(known, signal, main) for signal in signals]
     decisive = tuple(_decisive(known, bottlenecks))
     asked = WORDS | ({"compute": FEEDING} if decisive else {})
     techniques += [_query(known, asked.get(name, ""), name) for name in bottlenecks[:3]]
@@ -162,23 +188,25 @@ def plan(known: Situation) -> tuple[Slot, ...]:
     core += [_query(known, text, main) for kind in _kinds(known) for text in CORE.get(kind, ())]
     named = min(len(stalls), STALLS)
     slots = [
-        *(Slot("operator", (_query(known, text),), 1, whole=True) for text in (*_essence(known, decisive), *decisive)),
+        *(
+            Slot("operator", (_query(known, text),), 1, whole=True, prose=True)
+            for text in (*_essence(known, decisive), *decisive)
+        ),
         Slot("technique", tuple(techniques), TECHNIQUES + (named < 2), fresh=True),
         Slot("operator", tuple(core), OPERATORS - 1 + (named < 1)),
         Slot("stall", tuple(_query(known, f"stall {stall}", limit=2) for stall in stalls), named),
-        Slot(
-            "example",
-            (_query(known, f"{work} {known.idea}", main, ("kernel",)),),
-            EXAMPLES,
-            skip=known.turn,
-            whole=True,
-            families=_telling(known.families),
-        ),
-        Slot("pitfall", (_query(known, f"trap {work} {known.idea}", main),), PITFALLS),
+        Slot("pitfall", (_query(known, f"trap {work}", main),), PITFALLS),
         Slot("technique", (*techniques, *core), PLACES, fresh=True, up_to=PLACES),
-        Slot("own", (_query(known, f"{work} {known.idea}", main, ("own",)),), OWN),
+        Slot("own", (_query(known, work, main, ("own",)),), OWN),
     ]
-    return tuple(slot for slot in slots if any(query.text.strip() for query in slot.queries))
+    yield from (slot for slot in slots if any(query.text.strip() for query in slot.queries))
+
+
+def _example(known: Situation, text: str, main: str | None) -> Slot:
+    """A kernel of the operators' own families; siblings of one idea get others."""
+    query = _query(known, text, main, ("kernel",))
+    families = _telling(known.families)
+    return Slot("example", (query,), EXAMPLES, skip=known.turn, whole=True, families=families)
 
 
 def _decisive(known: Situation, bottlenecks: Sequence[str]) -> Iterator[str]:

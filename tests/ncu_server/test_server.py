@@ -37,6 +37,11 @@ async def test_a_description_counts_the_work_and_times_pytorch(server: Server) -
     assert found["parameters"] == [{"name": "bias", "shape": [256], "dtype": "float32", "kind": "parameter"}]
     assert [b["name"] for b in found["baselines"]] == ["eager"]
     assert found["device"]["copy_gbps"] > 0.1
+    drawn, hard = found["precision"]
+    assert [(row["output"], row["inputs"]) for row in (drawn, hard)] == [("output 0", "as drawn"), ("output 0", "hard")]
+    assert 0 <= drawn["reference"] <= 1 < drawn["allowed"] == 64
+    assert 2**-24 <= drawn["unit"] / drawn["rms"] <= 2**-20 and hard["rms"] < drawn["rms"]
+    assert found["ways"] == [], "there is no product, and no tensor core"
     resource = await server.client.read_resource(found["graph_uri"])
     graph = json.loads(getattr(resource.contents[0], "text", ""))
     assert [n["op"] for n in graph["nodes"]] == ["aten.mul.Tensor", "aten.add.Tensor", "aten.add.Tensor"]

@@ -239,3 +239,22 @@ def test_python_snippets_that_say_so_run_on_the_cpu(pages: list[Page], tmp_path:
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}  # on a busy machine torch's threads wait for one another
     result = subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=alone, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-4000:]
+
+
+@pytest.mark.skipif(not TORCH_ROOT, reason="no torch")
+def test_the_matrices_of_winograd_s_page_make_a_convolution() -> None:
+    import torch
+
+    text = (CORPUS / "docs" / "conv-winograd-fft.md").read_text()
+
+    def matrix(name: str) -> "torch.Tensor":
+        found = re.search(rf"^ +{re.escape(name)} = (.+)$", text, re.MULTILINE)
+        assert found is not None
+        return torch.tensor([ast.literal_eval(row) for row in re.findall(r"\[[^\]]+\]", found[1])]).double()
+
+    inputs, filters, outputs = matrix("B^T"), matrix("24 G") / 24, matrix("A^T")
+    generator = torch.Generator().manual_seed(1)
+    tile, taps = (torch.randn(n, n, generator=generator).double() for n in (6, 3))
+    made = outputs @ ((filters @ taps @ filters.T) * (inputs @ tile @ inputs.T)) @ outputs.T
+    wanted = torch.nn.functional.conv2d(tile[None, None], taps[None, None])[0, 0]
+    torch.testing.assert_close(made, wanted)

@@ -8,14 +8,13 @@ from pathlib import Path
 from kernel_agent.page.seen import Seen, see
 from kernel_agent.run.budget import Charge
 from kernel_agent.run.journal import Journal
+from kernel_agent.run.module_checks import Delivery, ModuleCheck
 from kernel_agent.run.tree import Baseline, Confirmation, Delivered, Diagnosis, EvaluationRecord, Ideas, Unwritten
 from kernel_agent.run.types import (
-    Delivery,
     Diagnostic,
     Evaluation,
     HotSpot,
     Idea,
-    ModuleCheck,
     Problem,
     Profile,
     Status,

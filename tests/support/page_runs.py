@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kernel_agent.run.budget import Charge
 from kernel_agent.run.journal import Journal
+from kernel_agent.run.module_checks import Delivery, ModuleCheck
 from kernel_agent.run.tree import (
     Confirmation,
     Delivered,
@@ -24,13 +25,11 @@ from kernel_agent.run.tree import (
 )
 from kernel_agent.run.types import (
     Comparison,
-    Delivery,
     Diagnostic,
     Evaluation,
     HotSpot,
     Idea,
     Interval,
-    ModuleCheck,
     Problem,
     Profile,
     Status,

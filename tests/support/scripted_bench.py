@@ -242,6 +242,7 @@ def serve(args: argparse.Namespace) -> MCPServer:
         fresh: bool = False,
         timeout_s: float = 120,
         rules: str = "default",
+        heeds_compiler: bool = False,
     ) -> Answer:
         nonlocal seen
         seen += 1

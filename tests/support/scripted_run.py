@@ -20,15 +20,16 @@ from kernel_agent.run import tree
 from kernel_agent.run.brief import Brief
 from kernel_agent.run.events import Event, Progress, TrialJudged
 from kernel_agent.run.journal import Journal, begun
+from kernel_agent.run.module_checks import ModuleCheck
 from kernel_agent.run.types import (
     Baseline,
     Description,
     Device,
     Evaluation,
     Idea,
-    ModuleCheck,
     Problem,
     Profile,
+    Status,
     Timing,
     Trial,
     digest,
@@ -119,7 +120,11 @@ class InProcessBench:
     ) -> tuple[Baseline, ...]:
         return tuple(Baseline(name, DESCRIPTION.baselines[name]) for name in names)
 
-    async def evaluate(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> Evaluation:
+    async def evaluate(
+        self, problem: Problem, source: str, on_progress: OnProgress = ignore, heeds_compiler: bool = False
+    ) -> Evaluation:
+        if heeds_compiler and "# spills" in source:
+            return Evaluation(Status.POOR_BUILD, "rows: 255 registers a thread and 512 bytes of spill stores")
         self.judged.append(source)
         await asyncio.sleep(0)
         return evaluation_of(source, "eager")

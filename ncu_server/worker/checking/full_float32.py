@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ncu_server.rules.precision import Name, coarsest
+from ncu_server.rules.ways import Product
 from ncu_server.worker.tracing.reductions import Reductions
 
 # torch.backends' holders of a switch `fp32_precision`; one that is "none" asks the one above it, so those come first.
@@ -89,12 +90,13 @@ class Switches:
 
 class Watch:
     """What shows how exact a call of the reference is: the `length` of its longest reduction, how `mixed` its terms
-    are (see precision.sequential), and the `narrow` arithmetic that it may take for products, by its switches or by
-    autocast; None where there is none."""
+    are (see precision.sequential), the `narrow` arithmetic that it may take for products, by its switches or by
+    autocast, and the float32 `product` with most operations; None where there is none."""
 
     def __init__(self, device: str) -> None:
         self.length, self.mixed = 1, 1.0
         self.narrow: Name | None = None
+        self.product: Product | None = None
         self._device = device
 
     @contextlib.contextmanager
@@ -103,7 +105,7 @@ class Watch:
         reductions = Reductions()
         with _autocasts() as halves, reductions:
             yield
-        self.length, self.mixed = reductions.longest, reductions.mixed
+        self.length, self.mixed, self.product = reductions.longest, reductions.mixed, reductions.product
         found = [HALF[dtype] for dtype in halves if dtype in HALF]
         rules = RULES[self._device]
         found += [NARROW[set_] for kind in reductions.products if (set_ := _effective(rules[kind])) in NARROW]

@@ -170,6 +170,7 @@ def budget(run: Run) -> tuple[Units, Precision] | None:
     return found, {
         "dtype": str(run.got.dtype).removeprefix("torch."),
         "count": run.got.numel(),
+        "unit": unit,
         "rms": whole.rms / unit,
         "ran": whole.ran / unit,
         "plain": plain / unit,

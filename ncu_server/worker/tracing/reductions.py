@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ncu_server.rules.ways import Operand, Product
 from ncu_server.worker import private
 
 TorchDispatchMode = private.take("torch.utils._python_dispatch.TorchDispatchMode")
@@ -51,15 +52,28 @@ PRODUCTS = {
 }
 
 
+FILTERS = ()  # a convolution's filters are rows that are summed whole, but for the first dimension
+# Of products whose operands are known by their places: each one's, and the dimensions along which its rows are summed;
+# nothing of a convolution's input, where windows overlap.
+Along = int | tuple[int, ...] | None
+OPERANDS: dict[str, tuple[tuple[int, Along], tuple[int, Along]]] = {
+    **dict.fromkeys(("mm", "bmm"), ((0, -1), (1, -2))),
+    **dict.fromkeys(("addmm", "baddbmm", "addbmm", "_addmm_activation"), ((1, -1), (2, -2))),
+    **dict.fromkeys((name for name, kind in PRODUCTS.items() if kind == "conv"), ((0, None), (1, FILTERS))),
+}
+
+
 class Reductions(TorchDispatchMode):  # type: ignore[misc, valid-type]
     """Inside, `longest` becomes the most terms that an operator on floats adds up for one element, `mixed` how much
     they cancel (see rules.precision.sequential; 1 where it is not known), `products` the kinds of float32 products that
-    run."""
+    run, `product` what is known of the one with most operations."""
 
     def __init__(self) -> None:
         super().__init__()
         self.longest, self.mixed = 1, 1.0
         self.products: set[str] = set()
+        self.product: Product | None = None
+        self._most = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -72,12 +86,39 @@ class Reductions(TorchDispatchMode):  # type: ignore[misc, valid-type]
         name = func.overloadpacket.__name__
         if (kind := PRODUCTS.get(name)) and any(t.dtype is torch.float32 for t in _tensors(args)[:1]):
             self.products.add(kind)
+            self._look(func, name, args, named, out)
         made = _tensors(out)[:1]
         if made and made[0].is_floating_point() and made[0].numel():
             terms = _terms(func, name, args, named, out, made[0])
             if terms > self.longest:
                 self.longest, self.mixed = terms, _mixed(name, terms, _tensors(args)[:1], made[0])
         return out
+
+    def _look(self, func: Any, name: str, args: Any, named: dict[str, Any], out: Any) -> None:
+        """Keep a product that has more operations than those before it."""
+        count, places = flop_registry.get(func.overloadpacket), OPERANDS.get(name)
+        made = next(iter(_tensors(out)), None)
+        flops = count(*args, **named, out_val=out) if count and places and made is not None and made.numel() else 0
+        if flops > self._most and places and made is not None:
+            first, second = (_operand(args[place], along) for place, along in places)
+            terms = max(int(flops // (2 * made.numel())), 1)
+            mixed = terms * (first["rms"] * second["rms"] / (_rms(made) or 1.0)) ** 2
+            self._most = flops
+            known = all(math.isfinite(v) for v in (mixed, first["peak"], second["peak"]))
+            self.product = {"terms": terms, "mixed": mixed, "operands": [first, second]} if known else None
+
+
+def _operand(tensor: torch.Tensor, along: Along) -> Operand:
+    """Its size, and how its rows' largest stand to it; read without a copy, as it may be gigabytes."""
+    rms, largest = _rms(tensor), float(torch.linalg.vector_norm(tensor, math.inf))
+    if along is None:
+        return {"rms": rms, "largest": largest, "peak": largest / rms if rms else 1.0}
+    tops = torch.linalg.vector_norm(tensor, math.inf, along or tuple(range(1, tensor.dim())))
+    return {"rms": rms, "largest": largest, "peak": _rms(tops) / (rms or 1.0)}
+
+
+def _rms(tensor: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor)) / math.sqrt(max(tensor.numel(), 1))
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernel_agent.bench.occupancy import Occupancy
 from kernel_agent.interfaces import Stage, ignore
 from kernel_agent.run.devices import as_json, since, total
-from kernel_agent.run.types import DeviceTime
+from kernel_agent.run.occupancy import DeviceTime
 
 
 class Clock:

@@ -1,6 +1,7 @@
 """What a prompt says of precision is what the description says of the problem's reference."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -8,32 +9,73 @@ from kernel_agent.prompts import render
 from kernel_agent.prompts.advice import chosen, rules
 from kernel_agent.prompts.brief import facts
 from kernel_agent.run.brief import Brief
+from kernel_agent.run.precision import ErrorUnit, Way
 from kernel_agent.run.types import Problem, Trial
 from tests.support.scripted_run import DESCRIPTION
 
 OUTSIDE = "stand at hundreds to thousands"
+PRODUCT = "y = torch.matmul(x, w)"
+WAYS = (
+    Way("one TF32 product", 1103.4, "outside", 300.0),
+    Way("three int8 products of fixed-point digits", 41.0, "near", 300.0),
+    Way("three bfloat16 products", 7.25, "inside", 450.0),
+    Way("float32 on the FMA units", 1.0, "inside", 2400.0),
+    Way("one float16 product", None, "outside", None),
+)
+UNITS = (ErrorUnit("output 0", "as drawn", 3e-6, 0.33, 1.0, 64.0), ErrorUnit("output 0", "hard", 1e-6, 0.1, 1.0, 64.0))
 
 
-def contract(arithmetic: str | None, target: str = "cuda") -> str:
-    known = replace(DESCRIPTION, arithmetic=arithmetic)
-    brief = Brief(Problem("p", "pass", target), known, 1, Trial(None, 0, 0, None, "pass"), None, None)
-    return render(f"target_{target}", **facts(brief))
+def asked(arithmetic: str | None, target: str = "cuda", source: str = PRODUCT, **known: Any) -> str:
+    """Both parts that speak of precision, and how it is written."""
+    device = replace(DESCRIPTION.device, target=target, arch="sm_90", peaks={"tf32_tflops": 400.0, "fp8_tflops": None})
+    description = replace(DESCRIPTION, arithmetic=arithmetic, graph=None, device=device, **known)
+    brief = Brief(Problem("p", source, target), description, 1, Trial(None, 0, 0, None, "pass"), None, None)
+    return "".join(render(name, **facts(brief)) for name in ("contract", "problem", f"target_{target}"))
 
 
 @pytest.mark.parametrize("arithmetic", ["float32", None])
 def test_of_a_full_float32_reference_narrow_operands_are_said_to_fail(arithmetic: str | None) -> None:
-    assert OUTSIDE in contract(arithmetic)
-    assert "does not allow TF32" in contract(arithmetic, "triton")
+    assert OUTSIDE in asked(arithmetic)
+    assert OUTSIDE not in asked(arithmetic, source="y = torch.relu(x)"), "there is no product"
+    assert "does not allow TF32" in asked(arithmetic, "triton")
 
 
 @pytest.mark.parametrize("arithmetic", ["tf32", "bf16", "fp16"])
 def test_of_a_narrow_reference_operands_as_narrow_are_said_to_pass(arithmetic: str) -> None:
-    assert OUTSIDE not in contract(arithmetic)
-    assert "fp8" in contract(arithmetic) and "here the budget allows TF32" in contract(arithmetic, "triton")
+    assert OUTSIDE not in asked(arithmetic)
+    assert "fp8" in asked(arithmetic) and "here the budget allows TF32" in asked(arithmetic, "triton")
 
 
-def test_advice_on_products_goes_by_the_reference_s_arithmetic() -> None:
+def test_a_product_s_contract_is_told_in_its_own_numbers() -> None:
+    text = asked("float32", ways=WAYS, precision=UNITS, limit_us=300.0)
+    for words in (
+        "Torch computes them in full float32.",
+        "output 0 on inputs as drawn: one unit is 3e-06, 9.1e-06 of its rms 0.33; the reference errs 1 units",
+        "output 0 on hard inputs: one unit is 1e-06, 1e-05 of its rms 0.1",
+        "| one TF32 product | 1,103 | no | 300 us |",
+        "| three int8 products of fixed-point digits | 41 | near | 300 us |",
+        "| three bfloat16 products | 7.2 | yes | 450 us |",
+        "| one float16 product | out of range | no | not known |",
+        "limit: 450.0 us, by three bfloat16 products, the fastest way that is inside",
+        "measured TFLOP/s of products: 400 TF32.",
+    ):
+        assert words in text
+    assert OUTSIDE not in text, "what the table says needs no rule of thumb"
+    assert "cuDNN's default" in asked("tf32", ways=WAYS, precision=UNITS)
+
+
+def test_nothing_of_products_is_told_where_there_is_none() -> None:
+    text = asked("float32", source="y = torch.relu(x)", precision=UNITS)
+    assert "one unit is" not in text and "Ways to compute" not in text and "TFLOP/s" not in text
+
+
+def test_shares_of_the_limit_are_of_the_fastest_admissible_way() -> None:
+    known = replace(DESCRIPTION, ways=WAYS, limit_us=300.0)
+    assert known.admissible is not None and known.admissible.name == "three bfloat16 products"
+    assert known.reached(900.0) == 0.5
+    assert replace(known, ways=()).reached(900.0) == pytest.approx(1 / 3)
+
+
+def test_advice_on_products_is_the_same_whatever_the_arithmetic() -> None:
     full, narrow = (" ".join(chosen(rules(), ["convolution"], "cuda", one)) for one in ("float32", "tf32"))
-    assert "far outside the error budget" in full and "Split operands" in full
-    assert "far outside" not in narrow and "gain nothing" in narrow
-    assert "Beating cuBLAS" in full and "Beating cuBLAS" in narrow
+    assert "Beating cuBLAS" in full and full == narrow

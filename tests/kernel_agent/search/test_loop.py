@@ -27,7 +27,7 @@ from kernel_agent.run.events import (
 )
 from kernel_agent.run.gain import factor
 from kernel_agent.run.journal import Journal, read
-from kernel_agent.run.types import Evaluation, Idea, Problem, Profile, Trial
+from kernel_agent.run.types import Evaluation, Idea, Problem, Profile, Status, Trial
 from kernel_agent.search import briefing, selection
 from kernel_agent.search.loop import Search
 from rag import Answer, Library, Passage, Situation
@@ -101,7 +101,7 @@ async def test_one_source_in_two_tasks_at_once_is_judged_once(journal: Journal) 
         """Answers when the two trials have been recorded, so that both are under way."""
 
         async def evaluate(
-            self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+            self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None, **more: bool
         ) -> Evaluation:
             await both_written.wait()
             return await super().evaluate(problem, source, on_progress)
@@ -148,6 +148,37 @@ async def test_when_repairs_are_spent_or_give_nothing_new_one_last_try_escalates
     assert winner == steps[2] and bench.judged == [wrong, again, "# speed: 2"]
 
 
+HELD = "# spills\n# speed: 2"
+
+
+@pytest.mark.parametrize(
+    ("repairs", "judged", "best"),
+    [
+        (("# speed: 3",), ["# speed: 3"], "# speed: 3"),
+        (("# spills\n# speed: 3",), ["# spills\n# speed: 3"], "# spills\n# speed: 3"),
+        (("# verdict: wrong", "# speed: 4"), ["# verdict: wrong", "# speed: 4"], "# speed: 4"),
+        (("# verdict: wrong",), ["# verdict: wrong", "# verdict: wrong# escalated\n", HELD], HELD),
+        ((), [HELD], HELD),
+    ],
+)
+async def test_a_compiler_s_bad_news_goes_back_once_before_anything_runs(
+    journal: Journal, repairs: tuple[str, ...], judged: list[str], best: str
+) -> None:
+    given = {"num_rounds": 1, "implementations_per_idea": 1, "max_repairs": 2}
+    bench = InProcessBench()
+    play = search(journal, Writes(HELD, repairs=repairs), bench, **given)
+    assert (await play.play()).source == best and bench.judged == judged
+    assert [one.status for one in play.run.poor_builds.values()] == [Status.POOR_BUILD]
+    again = search(journal, Writes(HELD), rest := InProcessBench(), **given)
+    assert (await again.play()).source == best and rest.judged == [], "what is recorded is asked for no more"
+
+
+async def test_without_a_repair_to_come_no_compiler_is_heeded(journal: Journal) -> None:
+    bench = InProcessBench()
+    play = search(journal, Writes(HELD), bench, num_rounds=1, implementations_per_idea=1, max_repairs=0)
+    assert (await play.play()).source == HELD and bench.judged == [HELD] and not play.run.poor_builds
+
+
 class Tuned(Writes):
     """One kernel with two tunables; `speeds` says how fast its versions are."""
 
@@ -159,7 +190,7 @@ class Tuning(InProcessBench):
     """Faster with larger values; A = 8 is wrong."""
 
     async def evaluate(
-        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+        self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None, **more: bool
     ) -> Evaluation:
         await super().evaluate(problem, source)
         return self.verdict(source)
@@ -205,7 +236,7 @@ def place(play: Search, trial: Trial) -> tuple[Idea, int]:
 async def test_a_sweep_that_is_broken_off_goes_the_same_way_when_resumed(journal: Journal, stop_after: int) -> None:
     class Breaks(Tuning):
         async def evaluate(
-            self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+            self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None, **more: bool
         ) -> Evaluation:
             if len(self.judged) == stop_after:
                 raise ServerError("It died.")
@@ -390,7 +421,7 @@ async def test_a_proposer_without_ideas_ends_with_the_original(journal: Journal)
 async def test_our_fault_is_raised_as_itself_and_what_was_recorded_before_is_kept(journal: Journal) -> None:
     class Dies(InProcessBench):
         async def evaluate(
-            self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None
+            self, problem: Problem, source: str, on_progress: Callable[[str], None] | None = None, **more: bool
         ) -> Evaluation:
             if source == "# speed: 3":
                 await first_judged.wait()

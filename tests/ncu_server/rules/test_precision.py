@@ -11,6 +11,7 @@ from ncu_server.wire import evaluation
 FLOAT32: Precision = {
     "dtype": "float32",
     "count": 1 << 20,
+    "unit": 2.0**-20,
     "rms": 2.0**20,
     "ran": 0.9,
     "plain": 64.0,

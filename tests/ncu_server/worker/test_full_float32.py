@@ -129,6 +129,30 @@ def test_terms_of_either_sign_are_told_from_such_of_one() -> None:
     assert watched(lambda: x.abs().sum(1)).mixed < 1e-3
 
 
+def test_the_largest_product_of_a_call_is_told_with_its_operands() -> None:
+    generator = torch.Generator().manual_seed(1)
+    small, a, b = (torch.randn(*shape, generator=generator) for shape in ((4, 8), (64, 300), (300, 128)))
+    watch = watched(lambda: (small @ small.T, torch.addmm(torch.zeros(128), a, 8 * b), small @ small.T))
+    assert watch.product is not None
+    (one, other), mixed = watch.product["operands"], watch.product["mixed"]
+    assert (watch.product["terms"], mixed) == (300, pytest.approx(1, abs=0.1))
+    assert (one["rms"], other["rms"]) == (pytest.approx(1, abs=0.1), pytest.approx(8, abs=0.8))
+    assert other["largest"] == float(8 * b.abs().max())
+    rows = a.abs().amax(1).square().mean().sqrt() / a.square().mean().sqrt()
+    assert one["peak"] == pytest.approx(float(rows), rel=1e-4)
+    same = watched(lambda: torch.rand(64, 300, generator=generator) @ torch.rand(300, 128, generator=generator)).product
+    assert same is not None and same["mixed"] < 0.01
+
+
+def test_a_convolution_is_a_product_and_half_precision_or_none_is_not() -> None:
+    x, w = torch.randn(2, 8, 9, 9), torch.randn(4, 8, 3, 3)
+    found = watched(lambda: torch.nn.functional.conv2d(x, w)).product
+    assert found is not None and found["terms"] == 72
+    assert found["operands"][0]["peak"] == pytest.approx(float(x.abs().max() / x.square().mean().sqrt()), rel=1e-4)
+    assert watched(lambda: x.relu()).product is None
+    assert watched(lambda: torch.nn.functional.conv2d(x.bfloat16(), w.bfloat16())).product is None
+
+
 @pytest.mark.gpu
 def test_a_convolution_errs_less_in_full_float32_than_as_torch_runs_it() -> None:
     generator = torch.Generator("cuda").manual_seed(1)

@@ -1,0 +1,50 @@
+"""How exact a problem's products have to be, in words and numbers, and what each way to compute them comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernel_agent.knowledge.situation import operators_of
+from kernel_agent.run.types import Description, Problem
+from kernel_agent.targets import target_of
+from rag.retrieval.plan import families_of
+
+PRODUCTS = frozenset({"gemm", "conv", "attention"})
+OUTPUTS = 3
+"""Outputs that are told of, each on all inputs."""
+
+FITS = {"inside": "yes", "near": "near", "outside": "no"}
+RATES = {"fp32": "float32", "tf32": "TF32", "bf16": "bf16 and fp16", "int8": "int8", "fp8": "fp8"}
+
+
+def has_product(problem: Problem, known: Description) -> bool:
+    """Whether a problem's graph holds a matrix product or a convolution."""
+    return bool(PRODUCTS & set(families_of(operators_of(problem, known))))
+
+
+def units(known: Description) -> Iterator[str]:
+    """A line for each output on each kind of inputs: the unit of error, the reference's error and what is allowed."""
+    for row in known.precision[: 2 * OUTPUTS]:
+        share = f", {row.unit / row.rms:.2g} of its rms {row.rms:.3g}" if row.rms else ""
+        inputs = "hard inputs" if row.inputs == "hard" else f"inputs {row.inputs}"
+        yield (
+            f"{row.output} on {inputs}: one unit is {row.unit:.2g}{share}; the reference errs "
+            f"{row.reference:.3g} units as it runs, {row.allowed:.4g} are allowed"
+        )
+
+
+def ways(known: Description) -> Iterator[str]:
+    """The cells of a table: way, predicted units, whether inside, limit."""
+    for way in known.ways:
+        error = "out of range" if way.error is None else f"{way.error:,.0f}" if way.error >= 10 else f"{way.error:.2g}"
+        limit = f"{way.limit_us:,.0f} us" if way.limit_us else "not known"
+        yield f"{way.name} | {error} | {FITS.get(way.fits, way.fits)} | {limit}"
+
+
+def rates(known: Description) -> str:
+    """The device's measured rates of products, where they are known as numbers."""
+    if not target_of(known.device.target).on_gpu:
+        return ""
+    found = {words: known.device.peaks.get(f"{name}_tflops") for name, words in RATES.items()}
+    told = [f"{rate:,.0f} {words}" for words, rate in found.items() if rate]
+    return f"measured TFLOP/s of products: {', '.join(told)}" if told else ""

@@ -1,0 +1,85 @@
+"""What an idea for a kernel names: mechanisms that a page explains, each with the question that its page answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+MECHANISMS = (
+    (r"\bwgmma\b|warpgroup\W+(matrix|mma|multipl|product)", "warpgroup matrix multiply on Hopper wgmma"),
+    (r"winograd", "Winograd convolution F(2x2, 3x3) transforms"),
+    (r"\bfft\b", "FFT convolution"),
+    (
+        r"int8\W+(\w+\W+){0,2}(digit|slice|product)|fixed[- ]point\W+(digit|product)|\.s8\b",
+        "float32 products as int8 products of fixed-point digits",
+    ),
+    (
+        r"(bf16|bfloat16|tf32)\W*(x|\*|parts?|slices?|splits?)|3xtf32|split(ting)?\W+(\w+\W+){0,2}operands?|"
+        r"(three|six|3|6) (bf16|bfloat16|tf32)|\bhi\W+lo\b",
+        "float32 products on tensor cores by splitting 3xTF32 bf16 in parts",
+    ),
+    (
+        r"cp\.async\.bulk\.tensor|tensor ?maps?\b|\btma\b.*\b(box|boxes|2d|swizzle)",
+        "Tensor Memory Accelerator tensor map and mbarrier",
+    ),
+    (
+        r"setmaxnreg|warp[- ]speciali[sz]|producers?\b(?=.*\bconsumers?\b)|full (and|/) empty",
+        "warp specialization, producer and consumer warps, setmaxnreg",
+    ),
+    (
+        r"cp\.async\.bulk(?!\.tensor)|bulk[- ]cop|bulk[- ]stor|mbarrier|expect_tx|\btma\b",
+        "bulk copies of contiguous memory cp.async.bulk",
+    ),
+    (r"\bclusters?\b|multicast|\bdsmem\b|distributed shared", "thread block clusters and distributed shared memory"),
+    (r"mma\.sync|ldmatrix|\bwmma\b", "tensor cores with wmma, mma.sync and ldmatrix"),
+    (r"cp\.async(?!\.bulk)", "multi-stage software pipeline with cp.async"),
+    (r"implicit gemm|im2col|implicit matrix", "convolution as an implicit GEMM"),
+    (r"grid\W?(wide)?\W?(sync|barrier)|cooperative (launch|groups?|kernel)|wait for one another", "cooperative groups"),
+    (r"griddepcontrol|dependent launch|\bpdl\b", "programmatic dependent launch, gaps between kernels"),
+    (r"split[- ]?k\b|stream[- ]?k\b", "split-K and stream-K for few output tiles"),
+    (r"e4m3|e5m2|\bfp8\b", "FP8 and INT8 quantization, scales"),
+    (r"decoupled look-?back|prefix scan|\bscans?\b", "scans, cumsum and cumprod in one pass"),
+    (r"top-?k|\bradix\b|bitonic", "argmax, top-k and sorting"),
+    (r"depthwise", "depthwise and grouped convolution"),
+    (r"score matrix|running max\w*\W+(and|with)\W+(a )?rescaled|flash", "attention without the score matrix"),
+    (r"online softmax|running max", "softmax in one pass over memory"),
+    (r"welford|running (mean|variance)|one-pass (mean|variance|statistics)", "layer norm, Welford statistics"),
+    (r"streaming stores?|non-?temporal|huge pages", "streaming stores, page faults on the CPU"),
+    (r"\bavx\b|avx-?2|avx-?512|\bsimd\b|intrinsics", "row kernels on the CPU with OpenMP and SIMD"),
+    (r"\bpack(s|ed|ing)?\b.*\bpanels?\b|micro-?kernel", "matrix products on the CPU, register tiles and packing"),
+)
+"""A pattern over an idea's words and the question; what is most easily written wrong comes first."""
+
+COMMON = (
+    (r"persistent|resident blocks", "persistent kernels and wave quantization"),
+    (r"epilogue", "fusing bias, activation and residual into the GEMM epilogue"),
+    (r"matrix[- ]vector|\bgemv\b|skinny", "GEMV and skinny matrix products"),
+    (r"\bevict\w*|createpolicy|access policy|l2 persist", "keeping a region in L2, eviction priority, cache hints"),
+    (r"bank conflicts?|\bswizzl", "shared memory bank conflicts, padding and swizzles"),
+    (r"order of (the )?tiles|raster", "order of tiles for L2 reuse"),
+    (r"\batomics?\b|atomicadd|red\.global", "atomics and contention"),
+    (r"ex2\.approx|__expf|fast exp|rsqrt\.approx|rational|polynomial", "fast exponentials, divisions and activations"),
+    (r"transpos", "transposes through shared memory"),
+    (r"shuffle|shfl", "warp and block reductions with shuffles"),
+    (r"register tile|outer product", "matrix product tiles for block, warp and thread"),
+)
+"""The same of what most authors know: asked for where an idea names nothing else, and then one alone."""
+
+MOST = 2
+"""Pages on what an idea names."""
+
+
+def named(idea: str, shown: Collection[str] = ()) -> tuple[str, ...]:
+    """The questions on the mechanisms that an idea's words name, in the order of the tables, without those `shown`."""
+    found = tuple(question for question in _found(MECHANISMS, idea) if question not in shown)[:MOST]
+    return found or tuple(question for question in _found(COMMON, idea) if question not in shown)[:1]
+
+
+def shown_by(source: str) -> tuple[str, ...]:
+    """The questions on the mechanisms that a kernel has already: whoever changes it needs no page on them."""
+    return (*_found(MECHANISMS, source), *_found(COMMON, source))
+
+
+def _found(table: tuple[tuple[str, str], ...], idea: str) -> tuple[str, ...]:
+    """`re` keeps the compiled patterns."""
+    return tuple(question for pattern, question in table if re.search(pattern, idea, re.IGNORECASE | re.DOTALL))
