@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernel_agent.env_file import dotenv
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.settings import Settings, dotenv
+from kernel_agent.settings import Settings
 from kernel_agent.targets import target_of
 
 if TYPE_CHECKING:
