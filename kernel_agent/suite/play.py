@@ -222,7 +222,8 @@ class Play:
                 lane.observe(event)
 
         self._spent.discard(id)
-        agent = KernelAgent(observe=observe, pool=self.pool, library=self.library, **self._settings(id, minutes))
+        settings = self._settings(id, minutes) | {"pool": self.pool}
+        agent = KernelAgent(observe=observe, library=self.library, **settings)
         try:
             if journal.begun(directory):
                 _, found = await agent.resume(directory)
