@@ -16,12 +16,12 @@ from ncu_server.judge.memory_plan import plan_name, plan_notes
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop, problem_id
 from ncu_server.judge.roofline import limit, way_us
-from ncu_server.judge.trusted import ours
+from ncu_server.judge.trusted import ours, until_kept
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
 from ncu_server.rules import ways
 from ncu_server.rules.precision import Precision
-from ncu_server.sandbox.child import ChildError, ChildFault, Lost
+from ncu_server.sandbox.child import ChildError, ChildFault
 from ncu_server.wire import evaluation
 from ncu_server.worker.answers import Work
 
@@ -33,16 +33,13 @@ async def describe(
 
     Raises Refusal for a problem that cannot be run.
 
-    Where processes of ours are lost on the way, everything is set up anew and tried once more.
+    Where processes of ours are lost on the way, everything is set up anew and tried again.
     """
     if unknown := [b for b in names if b not in BASELINES]:
         raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}", f"there are: {', '.join(BASELINES)}")
     device = workshop.machine.device(target_name)
     await workshop.machine.require_room()
-    try:
-        return await _describe(workshop, problem, device, names, progress)
-    except Lost:
-        return await _describe(workshop, problem, device, names, progress)
+    return await until_kept(lambda: _describe(workshop, problem, device, names, progress))
 
 
 async def _describe(

@@ -30,12 +30,13 @@ from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop
 from ncu_server.judge.room import NoRoom, patiently, plan_again
 from ncu_server.judge.tails import stands_for_the_rest
+from ncu_server.judge.trusted import until_kept
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
 from ncu_server.rules import authorship, elf, lint, triton_cache
 from ncu_server.rules.authorship import Authorship, Ownership
 from ncu_server.rules.precision import Exactness
-from ncu_server.sandbox.child import ChildError, ChildFault, Lost
+from ncu_server.sandbox.child import ChildError, ChildFault
 from ncu_server.sandbox.shared_memory import WarmUp
 from ncu_server.wire import evaluation
 from ncu_server.worker import answers, verbs
@@ -50,7 +51,7 @@ UNORDERED = (
 async def evaluate(workshop: Workshop, request: EvaluateRequest, progress: Progress) -> evaluation.EvaluateResult:
     """Judge one candidate. Raises Refusal for faults that are not the candidate's.
 
-    Where processes of ours are lost on the way, everything is set up anew and the candidate judged once more.
+    Where processes of ours are lost on the way, everything is set up anew and the candidate judged again.
     """
     if unknown := [b for b in request.baselines if b not in BASELINES]:
         raise Refusal(Code.BAD_ARGUMENT, f"unknown baseline {unknown[0]!r}", f"there are: {', '.join(BASELINES)}")
@@ -58,10 +59,7 @@ async def evaluate(workshop: Workshop, request: EvaluateRequest, progress: Progr
     if fault := await asyncio.to_thread(unbuildable, request.candidate):
         return evaluation.EvaluateResult(status=fault.status, log=fault.log, provenance={**where(judging.device)})
     await workshop.machine.require_room()
-    try:
-        result = await patiently(lambda: _judged(judging))
-    except Lost:
-        result = await patiently(lambda: _judged(judging))
+    result = await until_kept(lambda: patiently(lambda: _judged(judging)))
     warnings = [*lint.read(request.candidate).warnings, *memory.warnings(result.memory)]
     return result.model_copy(update={"warnings": warnings, "leads": warnings})
 

@@ -32,8 +32,8 @@ class Recipe:
     """How secret inputs were made: drawn, and where `sharpen` is there changed after."""
 
     draw: Draw
-    sharpen: tuple[int, list[int]] | None = None
-    """The seed, and the inputs that stay as drawn; see verbs.Sharpen."""
+    sharpen: tuple[int, list[int], How | None] | None = None
+    """The seed, the inputs that stay as drawn, and what came of it where it was made before; see verbs.Sharpen."""
     structure: dict[str, Any] | None = None
     """The tree in place of the one that is drawn, with other plain values."""
 

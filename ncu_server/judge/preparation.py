@@ -97,8 +97,9 @@ async def _sharper(prepared: PreparedProblem, drawn: InputSet, first: Expected) 
     """What is expected of inputs of other statistics; None where the reference gives no numbers for them."""
     sharp = prepared.add(drawn.variant, "sharper")
     draw = verbs.Draw(drawn.variant, secrets.randbits(62))
-    sharp.made = Recipe(draw, (secrets.randbits(62), drawn.effects["still"]))
-    sharp.how = await prepared.make(sharp.made, sharp.inputs)
+    seed, still = secrets.randbits(62), drawn.effects["still"]
+    sharp.how = await prepared.make(Recipe(draw, (seed, still, None)), sharp.inputs)
+    sharp.made = Recipe(draw, (seed, still, sharp.how))
     async with prepared.present(sharp):
         second = await _usable(prepared, sharp, first)
         prepared.forget(sharp)

@@ -289,7 +289,7 @@ class PreparedProblem(SecretInputs):
             try:
                 staged[name], rotation = await self._staged(name, input_set)
             except ChildError as fault:
-                if name == "eager":
+                if name == "eager" or fault.child.abandoned:
                     raise
                 failed[name] = fault
                 self.end_baseline(name)

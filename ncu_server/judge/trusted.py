@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from ncu_server.errors import Code, Refusal
@@ -14,6 +15,8 @@ from ncu_server.sandbox.verb import Verb
 from ncu_server.worker import verbs
 
 PREPARE_TIMEOUT_S = 300.0
+TRIES = 3  # of a call: what is given up beside it may take a problem's processes along, a few calls one after the other
+R = TypeVar("R")
 T = TypeVar("T")
 # Where a verb runs the problem's own code.
 STEPS: dict[type[Verb[Any]], str] = {
@@ -52,7 +55,17 @@ async def trusted(child: Child, verb: Verb[T], memories: Sequence[Shared]) -> T:
     except ChildStarved as starved:
         raise _no_room(starved, f"in {_step(verb)}") from starved
     except ChildDied as died:
+        if child.abandoned:  # by a call that went before and was given up
+            raise Lost() from None
         raise Refusal(Code.BAD_PROBLEM, f"the problem's process ended in {_step(verb)}: {died}") from died
+
+
+async def until_kept(work: Callable[[], Awaitable[R]]) -> R:
+    """What `work` gives; where processes of ours are lost on the way, it is done anew, TRIES times in all."""
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(Lost):
+            return await work()
+    return await work()
 
 
 def _no_room(error: ChildError, where: str) -> Refusal:

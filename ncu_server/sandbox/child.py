@@ -127,6 +127,7 @@ class Child:
         self.pid, self.directory = pid, directory
         self.walls, self._gives = walls, gives
         self.closed = self._released = False
+        self.abandoned = False  # whether it was closed because a call of it was given up, which is no fault of its own
         self._handle = _handle(pid)
         self.scrap: list[Path] = []
         self.ended: asyncio.Future[End] = asyncio.get_running_loop().create_future()
@@ -146,6 +147,7 @@ class Child:
             self.close()
             raise ChildTimeout(self, f"no answer within {timeout_s} s") from None
         except asyncio.CancelledError:
+            self.abandoned = True
             self.close()
             raise
         match answer:

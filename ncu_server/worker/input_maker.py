@@ -13,6 +13,7 @@ from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker.answers import (
     Chosen,
     Drawn,
+    How,
     Sharpened,
 )
 from ncu_server.worker.calls import Call
@@ -81,17 +82,22 @@ class InputMaker(ProblemModel):
         give(fds[1], inputs["structure"], read(fds[0], inputs))
 
     @trimmed
-    def sharpen(self, fds: list[int], variant: str, draw_seed: int, input_seed: int, still: list[int]) -> Sharpened:
+    def sharpen(
+        self, fds: list[int], variant: str, draw_seed: int, input_seed: int, still: list[int], how: How | None = None
+    ) -> Sharpened:
         """Write a sharper set made of what `draw` gives under `draw_seed`, but for what is `still`; see worker.inputs.
 
         Where a constant would pass for the reference's output on it, a set on which none would is looked for far from
-        what was drawn, which is then drawn once more. `how` says which of them it is, as case.How.
+        what was drawn, which is then drawn once more. `how` says which of them it is; where it is given, nothing is
+        called.
         """
         structure, given, _ = self._drawn(variant, draw_seed)
+        if how == "32 times as large":
+            return {"inputs": self._given(fds[0], structure, stretched(given)), "how": how}
         made = sharper(given, self._generator(input_seed))
         first = [old if place in still else new for place, (old, new) in enumerate(zip(given, made, strict=True))]
         del given, made
-        if not self._tells(unflatten(structure, first)):
+        if not how and not self._tells(unflatten(structure, first)):
             beyond = stretched(self._drawn(variant, draw_seed)[1])
             if self._tells(unflatten(structure, beyond)):
                 return {"inputs": self._given(fds[0], structure, beyond), "how": "32 times as large"}

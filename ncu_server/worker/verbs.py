@@ -22,6 +22,7 @@ from ncu_server.worker.answers import (
     Drawn,
     Effects,
     Expected,
+    How,
     Inputs,
     Library,
     Measured,
@@ -62,12 +63,14 @@ class Draw(Verb[Drawn]):
 
 @dataclass(frozen=True)
 class Sharpen(Verb[Sharpened]):
-    """A set of other statistics, made of what Draw gives under `draw_seed`, but for what is `still`. Memory: for it."""
+    """A set of other statistics, made of what Draw gives under `draw_seed`, but for what is `still`. What it is to be
+    is tried out, unless `how` says it. Memory: for it."""
 
     variant: str
     draw_seed: int
     input_seed: int
     still: list[int]
+    how: How | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.judge.candidate import EvaluateRequest
 from ncu_server.judge.evaluate import evaluate
 from ncu_server.judge.problems import Workshop
+from ncu_server.judge.trusted import trusted, until_kept
 from ncu_server.targets import TARGETS
+from ncu_server.worker import verbs
 from ncu_server.worker.answers import Memory
 from tests.support.edits import edit
 from tests.support.measuring import HONEST, QUICK, SCALE_ADD
@@ -131,3 +133,22 @@ while frame:
 """
     assert (result := await evaluate(workshop, asked(workshop, QUICK + lie, ""), quiet)).status == "build_error"
     assert "nonsense" in result.log
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_is_given_up_is_no_fault_of_the_problem(workshop: Workshop) -> None:
+    tries = []
+
+    async def work() -> int:
+        async with workshop.problems.prepared(SCALE_ADD, workshop.machine.device("cpu")) as prepared:
+            tries.append(prepared)
+            if len(tries) == 1:
+                given_up = asyncio.create_task(prepared.eager.ask(verbs.Peaks()))
+                await asyncio.sleep(0)
+                given_up.cancel()
+                await asyncio.wait({given_up})
+            async with prepared.present(prepared.drawn) as drawn:
+                return (await trusted(prepared.eager, verbs.MeasureCall(drawn.inputs.spec), [drawn.inputs]))["outputs"]
+
+    assert await until_kept(work) > 0
+    assert len(tries) == 2 and tries[0] is not tries[1]
