@@ -36,6 +36,17 @@ WHOLE = Demand(inputs=4 * GIB, outputs=4, parameters=0, working=12 * GIB, slicea
 CONTEXTS = 3 * PROCESS_BYTES
 
 
+@pytest.fixture(autouse=True)
+def lean_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_plan, "LEAN_HOLDS", True)
+
+
+def test_what_does_not_fit_in_full_is_refused_until_lean_plans_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_plan, "LEAN_HOLDS", False)
+    found = plan(GELU.full - 1, GELU)
+    assert (found.mode, found.needed) == ("refused", GELU.full)
+
+
 @pytest.mark.parametrize(
     ("demand", "free", "mode"),
     [
