@@ -99,14 +99,14 @@ def _graph(path: Path, kept: Path | None) -> dict[str, Any]:
 
 def traced(path: Path) -> dict[str, Any]:
     """The graph as the server traces it, in the mode that it judges in; {"error": sentence} where it does not trace."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from ncu_server.worker import private
 
     fault = ""
     for fake in (True, False):
         try:
             if not fake:
                 return _traced(path)
-            with FakeTensorMode(allow_non_fake_inputs=True):
+            with private.take("torch._subclasses.fake_tensor.FakeTensorMode")(allow_non_fake_inputs=True):
                 return _traced(path)
         except Exception as error:  # noqa: BLE001  a problem may raise anything
             fault = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"

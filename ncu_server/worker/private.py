@@ -66,6 +66,11 @@ PARTS = (
     Part("torch._C._CudaEventBase", "times on a GPU without torch.cuda.Event, which a candidate could replace"),
     Part("torch.cuda._sleep", "keeps a GPU busy until the host has launched what is timed"),
     Part("torch.utils._python_dispatch.TorchDispatchMode", "counts the bytes that operators read"),
+    Part(
+        "torch._subclasses.fake_tensor.FakeTensorMode",
+        "traces a problem without its memory, for the count of what templates cover",
+        spared=True,
+    ),
     Part("torch.utils._pytree.tree_leaves", "finds tensors in arguments", lambda leaves: leaves([(1,)]) == [1]),
     Part("torch.utils._pytree.tree_map", "changes tensors in arguments", lambda change: change(str, [1]) == ["1"]),
     Part("torch.utils.flop_counter.flop_registry", "counts the work of matrix products and convolutions"),

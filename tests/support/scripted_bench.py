@@ -62,11 +62,10 @@ PEAKS = {
 UNCOVERED = {
     **GRAPH,
     "nodes": [
-        *GRAPH["nodes"],  # type: ignore[misc]
         {
             "name": "sort",
             "op": "aten.sort.default",
-            "args": [{"node": "relu"}],
+            "args": [{"node": "x"}],
             "kwargs": {},
             "outputs": [{"shape": [64, 64], "dtype": "float32"}],
         },

@@ -37,7 +37,7 @@ from kernel_agent.run.types import (
 from kernel_agent.search.loop import Search
 from kernel_agent.settings import Settings, load_settings
 from tests.support.paths import ROOT
-from tests.support.scripted_bench import COMPILE_US, EAGER_US, GRAPH, kernel_in, verdict
+from tests.support.scripted_bench import COMPILE_US, EAGER_US, GRAPH, PEAKS, kernel_in, verdict
 
 BENCH = ROOT / "tests" / "support" / "scripted_bench.py"
 MODEL = """import torch
@@ -58,7 +58,7 @@ def get_init_inputs():
 LETTERS = str.maketrans("0123456789", "ghijklmnop")
 PROBLEM = Problem("relu", "class Model: ...\n", "cpu")
 DESCRIPTION = Description(
-    device=Device("cpu", "scripted", "x86_64", 2, 10.0),
+    device=Device("cpu", "scripted", "x86_64", 2, 10.0, peaks=PEAKS["peaks"]),
     graph=GRAPH,
     graph_error=None,
     flops=4096.0,

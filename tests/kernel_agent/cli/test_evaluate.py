@@ -90,7 +90,7 @@ def test_every_set_of_shapes_has_a_row_of_its_own(there: Path) -> None:
 def test_a_kernel_that_is_no_python_is_a_verdict_too(there: Path) -> None:
     code, out, err = evaluate("typo.py --problem problem.py --target cpu")
     assert (code, err) == (6, "")
-    assert out.startswith("build error  problem on cpu\n")
+    assert out.startswith("build error  problem on cpu")
     assert "line 1" in out
 
 

@@ -99,8 +99,13 @@ class Useless(Mind):
         return module("verdict: wrong") if is_code(body) and self.wrong(asked) else super().__call__(body)
 
 
+def untimed(results: dict[str, Any]) -> dict[str, Any]:
+    """What a run found, without how long its devices were busy: a resumed one opens a server too."""
+    return results | {"devices": []}
+
+
 def first_idea(asked: str) -> bool:
-    return bool(re.search(r"Carry out this idea .*\n\n<<<data .*\ntry 0", asked, re.MULTILINE))
+    return bool(re.search(r"Carry out this idea[^\n]*\n(?:[^\n]*\n){0,4}?<<<data [^\n]*\ntry 0", asked))
 
 
 class Numbered(Useless):
@@ -117,7 +122,9 @@ async def test_a_reply_without_code_costs_its_own_implementation_and_nothing_els
         asked = len(server.requests)
         assert asked == 4, "the ideas, the useless reply and its complaint, the other code"
         again = await run(tmp_path, server, num_rounds=1)
-        assert len(server.requests) == asked and again == results, "a resumed run does not ask for it again"
+        assert len(server.requests) == asked and untimed(again) == untimed(results), (
+            "a resumed run does not ask for it again"
+        )
     assert results["status"] == "improved" and results["trials"] == 1 and results["stopped"] is None
     (failure,) = results["unwritten"]
     assert (
@@ -155,7 +162,7 @@ async def test_a_useless_repair_ends_the_repairs_and_leaves_a_try_to_the_escalat
     async with ScriptedOpenAI(Useless(useless, wrong)) as server:
         results = await run(tmp_path, server, **given)
         asked = len(server.requests)
-        assert await run(tmp_path, server, **given) == results and len(server.requests) == asked == 5
+        assert untimed(await run(tmp_path, server, **given)) == untimed(results) and len(server.requests) == asked == 5
     assert [(one["attempt"], one["step"]) for one in results["unwritten"]] == [(0, 1)]
     assert results["status"] == "improved" and results["trials"] == 2
 

@@ -21,7 +21,7 @@ from tests.support.measuring import QUICK, SCALE_ADD, Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-MOST_CHARACTERS = 8_000
+MOST_CHARACTERS = 10_500  # the ways to compute products are a fifth of it
 """Of an answer as JSON: about 2,500 tokens."""
 ENDLESS = edit(QUICK, "return out", "import time; time.sleep(1000)")
 DEEP = """
@@ -81,8 +81,8 @@ async def test_tools_are_shown_in_the_order_of_their_table_and_a_further_one_las
 async def test_what_a_model_is_shown_each_turn_is_short(server: Server) -> None:
     tools = (await server.client.list_tools()).tools
     shown = sum(len(json.dumps(t.input_schema)) + len(t.description or "") for t in tools)
-    assert shown < 12_000
-    assert shown + sum(len(json.dumps(t.output_schema)) for t in tools) < 65_000
+    assert shown < 12_300
+    assert shown + sum(len(json.dumps(t.output_schema)) for t in tools) < 66_000
 
 
 @pytest.mark.parametrize(
