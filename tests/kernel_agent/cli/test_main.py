@@ -213,7 +213,7 @@ async def test_without_a_key_an_uncovered_module_ends_at_once_with_what_would_he
         "OPENAI_API_KEY",
         "--provider manual",
         "`python -m kernel_agent evaluate`",
-        "Templates cover relu of it, not sort.",
+        "They cover elementwise operators",
         "the nearest example is examples/pointwise_chain.py",
     ):
         assert part in err

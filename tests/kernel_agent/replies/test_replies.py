@@ -122,9 +122,7 @@ async def test_a_reply_without_code_costs_its_own_implementation_and_nothing_els
         asked = len(server.requests)
         assert asked == 4, "the ideas, the useless reply and its complaint, the other code"
         again = await run(tmp_path, server, num_rounds=1)
-        assert len(server.requests) == asked and untimed(again) == untimed(results), (
-            "a resumed run does not ask again"
-        )
+        assert len(server.requests) == asked and untimed(again) == untimed(results), "a resumed run does not ask again"
     assert results["status"] == "improved" and results["trials"] == 1 and results["stopped"] is None
     (failure,) = results["unwritten"]
     assert (

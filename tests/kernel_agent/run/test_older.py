@@ -99,7 +99,7 @@ async def test_a_finished_run_of_before_asks_for_nothing(recorded: Path) -> None
 
 
 @pytest.mark.parametrize("kept", [2, 1])
-async def test_a_run_of_before_that_was_stopped_asks_what_it_had_asked(recorded: Path, kept: int) -> None:
+async def test_a_run_of_before_that_was_stopped_asks_where_it_had_asked(recorded: Path, kept: int) -> None:
     """All is forgotten from the ideas of the last round on, or from those of the round before it."""
     calls, run = calls_of(recorded), read(recorded)
     with closing(sqlite3.connect(recorded / FILE)) as rows, rows:
@@ -110,8 +110,8 @@ async def test_a_run_of_before_that_was_stopped_asks_what_it_had_asked(recorded:
     again = await go_on(recorded, answers)
     late = {place for place in calls if (site := call_site.load(place)) and site.round >= kept}
     assert set(answers.asked) == late and len(late) > 8
-    for place, talk in answers.asked.items():
-        assert blocks(talk) == blocks(calls[place][1]), place
+    for place, talk in answers.asked.items():  # what stands beside the problem is told in other words since
+        assert blocks(talk)[0] == blocks(calls[place][1])[0], place
     assert {idea.id: idea.title for idea in again.ideas.values()} == {i.id: i.title for i in run.ideas.values()}
     assert set(again.trials) == set(run.trials) and tree.winner(again).id == tree.winner(run).id
 
