@@ -64,11 +64,13 @@ class Stuck(ScriptedPool):
         self.judges = judges
         self.hours = 0
 
-    async def evaluate(self, problem: Problem, source: str, on_progress: OnProgress = ignore) -> Evaluation:
+    async def evaluate(
+        self, problem: Problem, source: str, on_progress: OnProgress = ignore, heeds_compiler: bool = False
+    ) -> Evaluation:
         if len(self.judged) >= self.judges:
             self.hours = 2
             await asyncio.Event().wait()
-        return await super().evaluate(problem, source, on_progress)
+        return await super().evaluate(problem, source, on_progress, heeds_compiler)
 
 
 def states(suite: Suite) -> list[str]:
