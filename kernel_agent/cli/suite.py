@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kernel_agent.cli import suite_table
-from kernel_agent.cli.flags import Parser, add_settings, chosen_settings, keys_sentence
+from kernel_agent.cli.flags import Command, Commands, Parser, add_settings, chosen_settings, keys_sentence
 from kernel_agent.cli.watched import Watched, say, until_done
 from kernel_agent.errors import BudgetSpent, UsageError, Waiting
 
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from kernel_agent.suite.plan import Plan
     from kernel_agent.suite.sources import Collection
     from kernel_agent.suite.store import Store
-
-
-class Action(NamedTuple):
-    """One action: what `--help` says of it, what adds its own flags, what runs it, and whether it takes settings."""
-
-    help: str
-    add: Callable[[Parser], None]
-    run: Callable[[argparse.Namespace, Watched], int]
-    takes_settings: bool = False
 
 
 def add(command: Parser) -> None:
@@ -263,9 +254,9 @@ def _display() -> Iterator[Display]:
         yield screen
 
 
-ACTIONS: Mapping[str, Action] = {
-    "run": Action("play the problems at PATH, or go on with them", _add_run, _run, takes_settings=True),
-    "resume": Action("carry on a suite that was stopped", _add_resume, _resume, takes_settings=True),
-    **{name: Action(*row) for name, row in suite_table.ACTIONS.items()},
+ACTIONS: Commands = {
+    "run": Command("play the problems at PATH, or go on with them", _add_run, _run, takes_settings=True),
+    "resume": Command("carry on a suite that was stopped", _add_resume, _resume, takes_settings=True),
+    **{name: Command(*row) for name, row in suite_table.ACTIONS.items()},
 }
 """The actions, in the order of the help."""

@@ -95,7 +95,8 @@ def raised(left: Limits, histories: Sequence[History], rules: Rules) -> Grant | 
         return own if own is None or rest is None else min(own, rest)
 
     for one in histories:
-        if one.state is not State.DONE or not one.spent_out or not one.grants:
+        ended = one.state is State.WAITING or (one.state is State.DONE and one.spent_out)
+        if not ended or not one.grants:
             continue
         lacks = _each(_less, rules.share, granted(one.grants)[0])
         amount = _each(part, lacks, free)

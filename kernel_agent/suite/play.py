@@ -88,7 +88,7 @@ class Play:
     _tasks: dict[asyncio.Task[Found], str] = field(default_factory=dict)
     _spent: set[str] = field(default_factory=set)
     _short: set[str] = field(default_factory=set)
-    """Problems that the minutes of the suite end, and not their own."""
+    """Problems whose minutes are what the suite has for them, and not a limit of their own."""
     _rules: Rules = field(init=False)
     _began: float = field(init=False)
 
@@ -174,10 +174,12 @@ class Play:
             if id in self.board.set_aside:
                 continue
             if self._histories[id].grants:
-                return (id, None) if self.seconds_left != 0.0 else None
+                more = grants.raised(left, [self._histories[id]], self._rules)
+                return (id, more) if self.seconds_left != 0.0 else None
             share = grants.first(left, now, id, self._rules)
             return (id, share) if share else None
-        more = grants.raised(left, now, self._rules) or grants.next_grant(left, now, self._rules)
+        begun = [one for one in now if one.problem not in self.board.set_aside]
+        more = grants.raised(left, begun, self._rules) or grants.next_grant(left, now, self._rules)
         return (more.problem, more) if more else None
 
     def _left(self) -> Limits:
@@ -241,8 +243,8 @@ class Play:
         limits, rounds = granted(own.grants)
         settings = dict(self._plan.settings)
         most = None if self.seconds_left is None else (own.spent.minutes or 0.0) + self.seconds_left / 60
-        known = [one for one in (limits.minutes, most) if one is not None]
-        if most is not None and most == min(known):
+        known, alone = [one for one in (limits.minutes, most) if one is not None], settings["budget_minutes"]
+        if known and (alone is None or min(known) < alone):
             self._short.add(id)
         settings |= {"budget_dollars": limits.dollars, "budget_tokens": limits.tokens}
         settings["budget_minutes"] = minutes or (max(min(known), 1e-3) if known else None)
