@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Iterable, Mapping
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
-from kernel_agent.errors import UsageError
-from kernel_agent.run.budget import Budget, Charge, Clock, Limits, spending
-from kernel_agent.run.journal import FILE, Journal
+from kernel_agent.run.budget import Budget, Clock, Limits, spending
+from kernel_agent.run.history import History
+from kernel_agent.run.journal import Journal
 from kernel_agent.run.tree import Run
 from kernel_agent.run.types import JSON
 from kernel_agent.settings import Settings
@@ -35,17 +31,9 @@ def spent(run: Run, journal: Journal) -> dict[str, Any]:
     return spending(journal.charges(), judged, journal.seconds) | {"parts": by_part(journal.calls())}
 
 
-def spent_so_far(directory: Path) -> dict[str, Any]:
-    """What the run in a directory cost so far, without the times of judging, whoever is writing it; takes no lock."""
-    try:
-        with closing(sqlite3.connect(directory / FILE)) as rows:
-            tables = {name for (name,) in rows.execute("SELECT name FROM sqlite_master")}
-            names = "stage, model, prompt_tokens, reply_tokens, dollars, seconds"
-            found = rows.execute(f"SELECT {names} FROM charges").fetchall() if "charges" in tables else []
-            seconds = rows.execute("SELECT value FROM meta WHERE name = 'seconds'").fetchone()
-    except sqlite3.Error as error:
-        raise UsageError(f"What the run in {directory} cost cannot be read ({error}).") from None
-    return spending([Charge(*row) for row in found], (), float(json.loads(seconds[0])) if seconds else 0.0)
+def spent_so_far(history: History) -> dict[str, Any]:
+    """What a run cost so far, without the times of judging."""
+    return spending([one.charge for one in history.paid], (), history.seconds)
 
 
 def by_part(calls: Iterable[tuple[str, str, JSON]]) -> dict[str, dict[str, int]]:

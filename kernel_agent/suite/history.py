@@ -7,7 +7,8 @@ from pathlib import Path
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.run import tree
 from kernel_agent.run.budget import Limits
-from kernel_agent.run.journal import begun, read
+from kernel_agent.run.history import read_whole
+from kernel_agent.run.journal import begun
 from kernel_agent.run.spending import spent_so_far
 from kernel_agent.suite.grants import History
 from kernel_agent.suite.plan import Grant
@@ -22,11 +23,10 @@ def history(directory: Path, outcome: Outcome, grants: tuple[Grant, ...]) -> His
     if not begun(directory):
         return bare
     try:
-        used = spent_so_far(directory)
-        run = read(directory)
+        run, told = read_whole(directory)
     except KernelAgentError:  # such as a run that was stopped before its problem was described
         return bare
-    best = tree.best(run)
+    best, used = tree.best(run), spent_so_far(told)
     evaluation = run.evaluation(best)
     timed = evaluation.timing if evaluation else None
     return History(

@@ -10,7 +10,7 @@ from typing import Any
 from kernel_agent.delivery import BEST
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.run.budget import JUDGING
-from kernel_agent.run.journal import read
+from kernel_agent.run.history import read_whole
 from kernel_agent.run.results import reached, results
 from kernel_agent.run.spending import spent_so_far
 from kernel_agent.run.types import Evaluation, Interval, Status, digest
@@ -54,7 +54,9 @@ def _run_row(row: Row, directory: Path, outcome: Outcome) -> Row:
     """With what the run in a directory found: as it stood when it delivered, or as its journal has it now."""
     found = None if outcome.state is State.RUNNING else _delivered(directory / RESULTS)
     try:
-        found = found or results(read(directory), directory) | {"spent": spent_so_far(directory)}
+        if found is None:
+            run, told = read_whole(directory)
+            found = results(run, directory) | {"spent": spent_so_far(told)}
     except KernelAgentError as fault:
         return replace(row, reason=row.reason or (str(fault) if outcome.state is State.DONE else None))
     if (directory / BEST).is_file():

@@ -173,3 +173,10 @@ def test_a_suite_spends_its_budget_where_there_is_gain_and_then_ends() -> None:
     got = {one.problem: granted(one.grants)[0].minutes or 0.0 for one in problems}
     assert min(got.values()) == 5.0 and sum(got.values()) <= total and left >= 0
     assert {name for name, minutes in got.items() if minutes > 5.0} == set(gains)
+
+
+def test_a_problem_that_waits_with_too_short_a_share_gets_the_rest_of_it() -> None:
+    short = replace(SHARE, problem="waits", minutes=0.5)
+    waits = history("waits", state=State.WAITING, grants=(short,), spent=Limits(0.0, 0, 0.0))
+    more = raised(Limits(minutes=100), [waits], RULES)
+    assert more is not None and more.minutes == 4.5
