@@ -112,12 +112,12 @@ def _order(place: Place) -> tuple[str, int, str]:
 
 
 def _problems(places: list[Place]) -> list[Place]:
-    """Without files beside decks and tasks, which are their scripts, and without files that others import and that hold
-    no problem of their own."""
-    if folders := [place for place in places if place.path.is_dir()]:
-        return folders
+    """Without files that hold no problem of their own where others import them, or where they lie beside decks and
+    tasks, whose scripts they are."""
+    decked = any(place.path.is_dir() for place in places)
     helpers = {one for place in places for one in _helpers(place.path)}
-    return [place for place in places if place.path.resolve() not in helpers or _fault(place.path) is None]
+    aside = [place for place in places if not place.path.is_dir() and (decked or place.path.resolve() in helpers)]
+    return [place for place in places if place not in aside or _fault(place.path) is None]
 
 
 def _backward(places: Iterable[Place]) -> tuple[str, ...]:
