@@ -135,7 +135,7 @@ async def judged(workshop: Workshop, target: str, text: str, found: Judged) -> N
         found.input_bytes, found.working_bytes = prepared.drawn.inputs.spec["bytes"], working_bytes(prepared.drawn)
         with tempfile.TemporaryDirectory(dir=device.work) as nothing_built:
             await plan_again(prepared, baselines=1)
-            found.plan = prepared.plan.mode if prepared.plan else ""
+            found.plan = "full" if prepared.plan else ""
             child = await prepared.candidate(nothing_built)
             with contextlib.closing(child):
                 built, stages = Build([], nothing_built, 0.0), evaluation.Stages()
