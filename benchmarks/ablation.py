@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving import ROOT, keep, machine, table
+from benchmarks.serving import ROOT, arguments, keep, machine, table
 from ncu_server.selftest.cases import STATUSES, SelftestCase, cases
 from ncu_server.selftest.run import chosen
 from ncu_server.wire.evaluation import Rules
@@ -196,15 +196,13 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("benchmarks.ablation", description=(__doc__ or "").splitlines()[0])
+    parser = arguments(__doc__, "cpu", "cuda", "triton")
     parser.add_argument("names", nargs="*", metavar="CASE")
-    parser.add_argument("--target", default="cpu", choices=("cpu", "cuda", "triton"))
     parser.add_argument("--rules", default="default", choices=("default", "strict"))
     parser.add_argument("--known", type=Path, metavar="FILE")
     parser.add_argument("--only", nargs="+", metavar="MECHANISM", choices=sorted(MECHANISMS))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--times", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     return parser
 
 
