@@ -141,7 +141,8 @@ def failing(mechanism: str, target: str, wanted: Sequence[SelftestCase], rules: 
         return {}
     with tempfile.TemporaryDirectory(prefix="ablation-") as place:
         copy = Path(place) / "copy"
-        shutil.copytree(ROOT / "ncu_server", copy / "ncu_server", ignore=shutil.ignore_patterns("__pycache__"))
+        for part in ("ncu_server", "mcp_shell"):
+            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
         for off in MECHANISMS[mechanism].off:
             file = copy / "ncu_server" / off.file
             file.write_text(without(file.read_text(), off))

@@ -1,8 +1,7 @@
 """What the SDK leaves out of the protocol: true answers to lines and requests that cannot be used.
 
 The SDK reads lines, parses and dispatches them; what does not parse it hands on as an exception, which it drops later.
-Here that exception is answered, as JSON-RPC has it, before it gets there. `ncu_server` and `rag`, which do not import
-one another, hold this file alike.
+Here that exception is answered, as JSON-RPC has it, before it gets there.
 """
 
 from __future__ import annotations
