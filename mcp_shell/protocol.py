@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import anyio
@@ -110,9 +109,7 @@ class Answered:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
