@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving import ROOT, keep, machine, table
+from benchmarks.serving import ROOT, arguments, keep, machine, table
 from ncu_server.selftest.cases import STATUSES, SelftestCase, cases
 from ncu_server.selftest.run import chosen
 from ncu_server.wire.evaluation import Rules
@@ -141,7 +141,8 @@ def failing(mechanism: str, target: str, wanted: Sequence[SelftestCase], rules: 
         return {}
     with tempfile.TemporaryDirectory(prefix="ablation-") as place:
         copy = Path(place) / "copy"
-        shutil.copytree(ROOT / "ncu_server", copy / "ncu_server", ignore=shutil.ignore_patterns("__pycache__"))
+        for part in ("ncu_server", "mcp_shell"):
+            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
         for off in MECHANISMS[mechanism].off:
             file = copy / "ncu_server" / off.file
             file.write_text(without(file.read_text(), off))
@@ -196,15 +197,13 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("benchmarks.ablation", description=(__doc__ or "").splitlines()[0])
+    parser = arguments(__doc__, "cpu", "cuda", "triton")
     parser.add_argument("names", nargs="*", metavar="CASE")
-    parser.add_argument("--target", default="cpu", choices=("cpu", "cuda", "triton"))
     parser.add_argument("--rules", default="default", choices=("default", "strict"))
     parser.add_argument("--known", type=Path, metavar="FILE")
     parser.add_argument("--only", nargs="+", metavar="MECHANISM", choices=sorted(MECHANISMS))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--times", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     return parser
 
 

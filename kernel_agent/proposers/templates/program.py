@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates.graph import HELP, Graph, Leaf, Spec, parse
+from kernel_agent.proposers.templates.graph import HELP, Graph, Leaf, Spec
 from kernel_agent.proposers.templates.lowering import lower
 from kernel_agent.proposers.templates.strides import Pattern, broadcast, compose_from, normal, split
 from kernel_agent.proposers.templates.values import Apply, Fold, FoldKind, Load, Number, Value, View
@@ -196,11 +196,6 @@ def _lies_apart(order: Pattern, columns: int) -> bool:
     """Whether neighbouring rows are neighbours in memory."""
     halves = split(order, columns)
     return halves is not None and halves[0][-1:] != () and halves[0][-1][1] == 1
-
-
-def program_of(graph: object) -> Program:
-    """The row program of the server's graph JSON."""
-    return build(parse(graph))  # type: ignore[arg-type]
 
 
 def _folds(values: tuple[Value, ...]) -> list[Fold]:
