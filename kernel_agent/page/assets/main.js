@@ -1,6 +1,6 @@
 // A run's page: its state, its sections, and what keeps them in step.
 function stateOf(facts, textsOf) {
-  const state = { facts, textsOf, byId: new Map(), ideas: new Map(), open: null, view: null, hidden: new Set(), words: "", way: "trials", undo: [] };
+  const state = { facts, textsOf, byId: new Map(), ideas: new Map(), open: null, view: null, hidden: new Set(), words: "", way: "trials", undo: [], drawn: new Set(), pending: new Map(), table: null };
   state.take = (next) => {
     state.facts = next;
     state.byId = new Map(next.trials.map((one) => [one.id, one]));
@@ -16,8 +16,8 @@ function stateOf(facts, textsOf) {
     if (state.open) openDetail(state, state.open).then(() => { if (!kept) byId("detail").querySelector("[aria-label=close]").focus({ preventScroll: true }); }).catch((fault) => tell(fault.message));
     else { byId("detail").hidden = true; const node = before && document.querySelector(`.tree [data-id="${CSS.escape(before)}"]`); if (node) node.focus({ preventScroll: true }); }
   };
-  state.filter = () => { state.dim(); state.table.set(state.facts.trials.filter(state.fits)); for (const one of document.querySelectorAll(".pick")) one.setAttribute("aria-pressed", String(!state.hidden.has(one.dataset.kind))); };
-  state.only = (kind) => { state.hidden = new Set(Object.keys(STATUS).filter((one) => one !== kind && one !== "original")); state.filter(); byId("trials").scrollIntoView(); };
+  state.filter = () => { state.dim(); if (state.table) state.table.set(state.facts.trials.filter(state.fits)); for (const one of document.querySelectorAll(".pick")) one.setAttribute("aria-pressed", String(!state.hidden.has(one.dataset.kind))); };
+  state.only = (kind) => { state.hidden = new Set(Object.keys(STATUS).filter((one) => one !== kind && one !== "original")); state.filter(); state.pending.get("trials")?.(); byId("trials").scrollIntoView(); };
   return state;
 }
 function picks(state) {
@@ -41,11 +41,9 @@ function repeatCard(facts) {
 }
 function drawRun(state) {
   for (const one of state.undo.splice(0)) one();
-  const { facts } = state, tree = el("div", { class: "tree" }), curve = el("div", { class: "plot" }), roof = el("div", { class: "plot" }), spread = el("div", { class: "plot", style: { "min-height": "0" } });
-  state.table = trialTable(state);
-  const ways = waysOf([facts]);
+  const { facts } = state, tree = el("div", { class: "tree" }), curve = el("div", { class: "plot" }), roof = el("div", { class: "plot" }), spread = el("div", { class: "spread" }), table = el("div", { class: "wide trials" });
+  const ways = waysOf([facts]), wayTabs = el("span");
   if (!ways.includes(state.way)) state.way = "trials";
-  const wayTabs = el("span"), drawWay = (way) => { state.way = way; if (state.endCurve) state.endCurve(); wayTabs.replaceChildren(tabs("over", ways, way, drawWay)); state.endCurve = progressPlot(state, curve, way); };
   const deep = Math.max(0, ...facts.trials.map((one) => one.round)), swept = facts.trials.filter((one) => one.kind === "swept").length;
   header(facts);
   byId("main").replaceChildren(...[
@@ -54,14 +52,24 @@ function drawRun(state) {
     card("The best, with their intervals", { kind: "two", note: "Speed-up over eager PyTorch; the grey band is a tie, a ring is the second judgement." }, forest(state)), card("Tolerance", { kind: "third", note: "How far each kernel is off from float64, on secret inputs." }, spread),
     card("Speed over the run", { kind: "half", tools: wayTabs }, curve), card("Roofline", { kind: "half" }, roof),
     card("Where the time went", { kind: "half", note: "Added up over what went on at the same time." }, stageBars(facts)), card("What failed", { kind: "half" }, failureBars(state)),
-    card("All trials", { kind: "long", id: "trials" }, el("div", { class: "wide" }, state.table.box)), sheetCard(facts), repeatCard(facts), el("footer", null, `${facts.made_by} \u00b7 ${facts.directory}`),
+    card("All trials", { kind: "long", id: "trials" }, table), sheetCard(facts), repeatCard(facts), el("footer", null, `${facts.made_by} \u00b7 ${facts.directory}`),
   ].filter(Boolean));
-  const paint = () => { drawTree(state, tree); spread.replaceChildren(errors(state, spread)); };
-  paint(); drawWay(state.way); state.endRoof = roofline(state, roof); state.filter();
+  drawTree(state, tree);
+  const drawErrors = () => spread.replaceChildren(errors(state, spread));
+  later(state, "errors", spread, drawErrors);
+  later(state, "curve", curve, () => {
+    let end = () => {};
+    const draw = (way) => { state.way = way; end(); wayTabs.replaceChildren(tabs("over", ways, way, draw)); end = progressPlot(state, curve, way); };
+    draw(state.way);
+    state.undo.push(() => end());
+  });
+  later(state, "roof", roof, () => state.undo.push(roofline(state, roof)));
+  state.table = null;
+  later(state, "trials", table, () => { state.table = trialTable(state); table.replaceChildren(state.table.box); });
   let wide = innerWidth;
-  const resized = () => { if (innerWidth !== wide) { wide = innerWidth; paint(); } };
+  const resized = () => { if (innerWidth !== wide) { wide = innerWidth; drawTree(state, tree); if (state.drawn.has("errors")) drawErrors(); } };
   addEventListener("resize", resized);
-  state.undo.push(() => removeEventListener("resize", resized), () => state.endCurve(), () => state.endRoof());
+  state.undo.push(() => removeEventListener("resize", resized));
 }
 function keys(state) {
   addEventListener("keydown", (event) => {

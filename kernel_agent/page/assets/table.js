@@ -1,5 +1,5 @@
-// A table that sorts by its heads; beyond a hundred rows it grows on demand.
-function sortable(columns, rows, { first, down = true, go = null, count = 100 }) {
+// A table that sorts by its heads; beyond some rows it grows on demand.
+function sortable(columns, rows, { first, down = true, go = null, count = 60 }) {
   let by = first, falling = down, shown = count;
   const body = el("tbody"), head = el("tr"), more = el("button", { class: "ghost more", type: "button", onclick: () => { shown += 400; draw(); } }), box = el("div", null, el("table", null, el("thead", null, head), body), more);
   let all = rows;
@@ -25,5 +25,5 @@ function trialTable(state) {
     { name: "error", number: true, small: true, of: (row) => row.error_units, show: (row) => (row.error_units === null || row.error_units === undefined ? dash : digits(row.error_units)) },
     { name: "round", number: true, small: true, of: (row) => row.round, show: (row) => row.round },
     { name: "kind", small: true, of: (row) => row.kind, show: (row) => row.kind },
-  ], state.facts.trials, { first: "speed-up", go: (row) => state.choose(row.id) });
+  ], state.facts.trials.filter(state.fits), { first: "speed-up", go: (row) => state.choose(row.id) });
 }

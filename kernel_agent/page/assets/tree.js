@@ -33,16 +33,18 @@ const radius = (trial, many, won) => {
 };
 // Points of one column side by side, so that none hides another; those in the middle first.
 function swarm(points, column) {
-  const rows = new Map(), reach = column.wide / 2 - 6;
+  const rows = [], reach = column.wide / 2 - 6;
   for (const point of points) {
-    const row = Math.round(point.y / 8);
-    const near = [-2, -1, 0, 1, 2].flatMap((step) => rows.get(row + step) || []);
-    const free = (x) => near.every((one) => Math.hypot(one.x - x, one.y - point.y) >= one.r + point.r + 1.5);
-    const step = Math.max(2, point.r * 0.8);
+    const row = Math.round(point.y / 8) + 2, step = Math.max(2, point.r * 0.8), taken = [];
+    for (const one of [row - 2, row - 1, row, row + 1, row + 2].flatMap((at) => rows[at] || [])) {
+      const apart = one.r + point.r + 1.5, off = one.y - point.y, half = Math.sqrt(apart * apart - off * off);
+      if (half > 0) taken.push([one.x - half - column.middle, one.x + half - column.middle]);
+    }
+    const free = (shift) => !taken.some(([from, to]) => shift > from && shift < to);
     let shift = 0, turn = 0;
-    while (!free(column.middle + shift) && Math.abs(shift) < reach) { turn += 1; shift = (turn % 2 ? 1 : -1) * Math.ceil(turn / 2) * step; }
+    while (!free(shift) && Math.abs(shift) < reach) { turn += 1; shift = (turn % 2 ? 1 : -1) * Math.ceil(turn / 2) * step; }
     point.x = column.middle + Math.max(-reach, Math.min(reach, shift));
-    rows.set(row, [...(rows.get(row) || []), point]);
+    (rows[row] ||= []).push(point);
   }
 }
 function layout(facts, width) {
