@@ -9,6 +9,12 @@ function plot(box, options, data, legend) {
 }
 const face = () => getComputedStyle(document.body).fontFamily;
 const axis = (label, more) => ({ label, size: 30, labelSize: 18, labelGap: 0, gap: 4, labelFont: `12px ${face()}`, font: `11.5px ${face()}`, stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1, size: 4 }, ...more });
+// uPlot's own never end where a scale does not begin at a power of ten.
+function logSplits(u, index, low, high) {
+  const all = [];
+  for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power += 1) for (let head = 1; head < 10; head += 1) all.push(Number(`${head}e${power}`));
+  return all.filter((one) => one >= low && one <= high);
+}
 const logTicks = (u, splits) => splits.map((one) => { const head = one / 10 ** Math.floor(Math.log10(one) + 1e-9); return Math.abs(head - 1) < 1e-6 || Math.abs(head - 2) < 1e-6 || Math.abs(head - 5) < 1e-6 ? `${digits(one)}` : ""; });
 function key(rows) { return el("div", { class: "tools small soft", style: { "margin-top": "6px" } }, rows.map(([kind, words]) => el("span", { class: "badge" }, el("span", { class: "dot", style: { background: colour(kind), "border-radius": "50%" } }), words))); }
 
@@ -66,7 +72,7 @@ function roofline(state, box) {
     words(y(roof(at)), `limit ${digits(roof(at))} GFLOP/s`, colour("gold"), -1, true);
     c.restore();
   };
-  const log = (label, more) => axis(label, { values: logTicks, ...more });
+  const log = (label, more) => axis(label, { splits: logSplits, values: logTicks, filter: (u, all) => all, ...more });
   return plot(box, { scales: { x: { time: false, distr: 3, log: 10, range: () => [left, right] }, y: { distr: 3, log: 10, range: () => [low, high] } }, axes: [log("operations a byte (FLOP/B)"), log("GFLOP/s", { size: 54 })], series: [{}, { stroke: colour("gold"), width: 2.2, points: { show: false } }], cursor: { show: false }, hooks: { draw: [draw] } }, [xs, xs.map(roof)],
     el("p", { class: "small soft" }, `${fmt.work(flops)} and ${fmt.bytes(work.moved_bytes)} are counted for one call; the slope is the ${device.copy_gbps >= 1000 ? `${digits(device.copy_gbps / 1000)} TB/s` : `${digits(device.copy_gbps)} GB/s`} of a copy measured on this device.`));
 }

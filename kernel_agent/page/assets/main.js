@@ -35,9 +35,11 @@ function sheetCard(facts) {
   return card("Verified, and not verified", { kind: "half" }, rows.length ? el("ul", { class: "sheet" }, rows) : el("p", { class: "soft" }, "There is no confirmed kernel, so there is nothing to verify."),
     tried.length > 0 && el("details", { style: { "margin-top": "12px" } }, el("summary", null, "The file by itself"), el("table", null, el("tbody", null, tried))), judge.length > 0 && el("details", null, el("summary", null, "The judge's facts"), el("table", null, el("tbody", null, judge))));
 }
+function commandRows(commands) {
+  return commands.map((one) => { const button = el("button", { class: "ghost", type: "button", onclick: () => copy(one.command, button) }, "copy"); return el("div", { class: "command" }, el("span", null, one.what), el("code", { tabindex: "0" }, one.command), button); });
+}
 function repeatCard(facts) {
-  const rows = facts.commands.map((one) => { const button = el("button", { class: "ghost", type: "button", onclick: () => copy(one.command, button) }, "copy"); return el("div", { class: "command" }, el("span", null, one.what), el("code", { tabindex: "0" }, one.command), button); });
-  return card("To repeat it", { kind: "half" }, rows, el("h3", { style: { margin: "14px 0 6px" } }, "How it was measured"), el("ul", { class: "notes" }, facts.measured.map((row) => el("li", null, row)), facts.device.features.length > 0 && el("li", null, facts.device.features.join("; "))));
+  return card("To repeat it", { kind: "half" }, commandRows(facts.commands), el("h3", { style: { margin: "14px 0 6px" } }, "How it was measured"), el("ul", { class: "notes" }, facts.measured.map((row) => el("li", null, row)), facts.device.features.length > 0 && el("li", null, facts.device.features.join("; "))));
 }
 function drawRun(state) {
   for (const one of state.undo.splice(0)) one();
@@ -86,10 +88,11 @@ async function begin() {
   const dark = matchMedia("(prefers-color-scheme: dark)"), root = document.documentElement;
   root.dataset.theme = dark.matches ? "dark" : "light";
   dark.addEventListener("change", () => { root.dataset.theme = dark.matches ? "dark" : "light"; dispatchEvent(new Event("themed")); });
-  const mode = root.dataset.mode, since = performance.now();
+  const mode = root.dataset.mode;
   try {
     if (mode === "live") await beginLive();
     else if (mode === "compare") beginCompare(await unpacked("facts"));
+    else if (mode === "suites") beginSuites(await unpacked("facts"));
     else {
       let texts = null;
       const facts = await unpacked("facts"), state = stateOf(facts, async () => (texts ??= await unpacked("texts")));
@@ -97,7 +100,8 @@ async function begin() {
       addEventListener("themed", () => drawRun(state));
       if (location.hash) state.choose(location.hash.slice(1));
     }
-    root.dataset.took = String(Math.round(performance.now() - since));
+    await new Promise((painted) => { requestAnimationFrame(() => setTimeout(painted)); });
+    root.dataset.took = String(Math.round(performance.now()));  // since the page was asked for
     root.dataset.drawn = "yes";
   } catch (fault) { byId("main").replaceChildren(el("p", { class: "loading" }, fault.message)); throw fault; }
 }

@@ -1,8 +1,10 @@
 // The tree: rounds are columns, the height is the speed-up (logarithmic), lines are lineage, colours are outcomes.
 const EDGE = { left: 46, right: 16, top: 30, gap: 26 };
 
+const FINE = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 2, 2.5, 3, 3.5, 4];
 function ticksOf(low, high) {
   const all = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100, 200, 500, 1000, 2000, 5000].filter((one) => one >= low && one <= high);
+  if (all.length < 3) return FINE.filter((one) => one >= low && one <= high).filter((one, index, every) => one === 1 || every.length < 6 || index % 2 === every.indexOf(1) % 2);
   const step = Math.ceil(all.length / 8);
   return all.filter((one, index) => one === 1 || index % step === 0);
 }

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernel_agent.page.seen import see
+from kernel_agent.suite.store import Store
 from tests.support.browser import Opened
 from tests.support.page_runs import write
+from tests.support.page_suites import write_suite
+from tests.support.paths import ROOT
 from tests.support.watching import agent_command, printed_until, scripted_search, watching
 
 pytestmark = pytest.mark.browser
@@ -47,6 +52,41 @@ def test_a_page_advances_survives_a_kill_and_a_resume_and_stops_a_run(browser: A
     assert judged_in(tmp_path / "kept") > 0
 
 
+@pytest.mark.long
+def test_a_suite_is_followed_killed_resumed_and_stopped(browser: Any, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.scripted_suite",
+        str(tmp_path / "runs" / "many"),
+        str(tmp_path / "log"),
+    ]
+
+    def played() -> subprocess.Popen[str]:
+        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+    (tmp_path / "runs").mkdir()
+    with watching(tmp_path / "runs") as address, Opened(browser, address) as opened:
+        page = opened.page
+        with played() as suite:
+            page.locator('article[data-suite="many"] .budget').first.wait_for()
+            page.locator('article[data-suite="many"] .under a').first.wait_for()
+            page.locator('article[data-suite="many"] > .what a').click()
+            page.wait_for_function(STATE, arg="running")
+            suite.kill()
+        page.wait_for_function(STATE, arg="stopped")
+        assert "suite resume" in page.locator("#main").inner_text()
+        with played() as again:
+            page.wait_for_function(STATE, arg="running")
+            page.locator("#problems tbody a").first.click()
+            page.locator(".tree .node").first.wait_for()
+            page.get_by_role("link", name="its suite").click()
+            page.wait_for_function(STATE, arg="finished", timeout=120_000)
+            assert again.wait(60) == 0
+        assert page.locator("#problems tbody tr", has_text="improved").count() > 0
+        assert opened.faults == []
+
+
 def judged_in(directory: Path) -> int:
     return len(see(directory).run.evaluations)
 
@@ -78,3 +118,29 @@ def test_a_page_whose_server_is_gone_says_so(browser: Any, tmp_path: Path) -> No
         assert opened.page.locator(".lost").is_hidden()
     opened.page.locator(".lost", has_text="is gone").wait_for()
     opened.context.close()
+
+
+def test_the_list_leads_to_a_suite_whose_table_leads_to_a_run(browser: Any, tmp_path: Path) -> None:
+    directory = write_suite(tmp_path / "runs" / "many", 5, ended=False)
+    with Store.open(directory), watching(tmp_path / "runs") as address, Opened(browser, address) as opened:
+        page = opened.page
+        suite = page.locator('article[data-suite="many"]')
+        suite.locator(".budget").nth(2).wait_for()
+        assert "3 of 5 problems played" in suite.inner_text() and "left" in suite.inner_text()
+        suite.locator(".what a").first.click()
+        page.locator("#problems tbody tr").first.wait_for()
+        assert page.locator("#stop").is_visible()
+        page.get_by_label("find a problem").fill("gelu")
+        page.locator("#problems tbody a").click()
+        page.locator(".tree .node").first.wait_for()
+        page.get_by_role("link", name="its suite").click()
+        page.locator("#problems tbody tr").first.wait_for()
+        assert opened.faults == []
+
+
+def test_a_suite_that_is_watched_alone_opens_at_once(browser: Any, tmp_path: Path) -> None:
+    with watching(write_suite(tmp_path / "many", 4)) as address, Opened(browser, address) as opened:
+        opened.page.locator("#problems tbody tr").nth(3).wait_for()
+        opened.page.locator("#problems tbody a").first.click()
+        opened.page.locator(".tree .node.winner").wait_for()
+        assert opened.faults == []
