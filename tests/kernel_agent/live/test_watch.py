@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,11 @@ from kernel_agent.suite.store import Store
 from tests.support.browser import Opened
 from tests.support.page_runs import write
 from tests.support.page_suites import write_suite
-from tests.support.paths import ROOT
-from tests.support.watching import agent_command, printed_until, scripted_search, watching
+from tests.support.watching import agent_command, printed_until, scripted_search, scripted_suite, watching
 
 pytestmark = pytest.mark.browser
 MORE = "count => document.querySelectorAll('.tree .node').length > count"
-STATE = "state => document.querySelector('#top .dot').classList.contains(state)"
+STATE = "state => document.querySelector('#top .dot')?.classList.contains(state)"
 
 
 def judged(page: Any) -> int:
@@ -53,37 +50,28 @@ def test_a_page_advances_survives_a_kill_and_a_resume_and_stops_a_run(browser: A
 
 
 @pytest.mark.long
-def test_a_suite_is_followed_killed_resumed_and_stopped(browser: Any, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.support.scripted_suite",
-        str(tmp_path / "runs" / "many"),
-        str(tmp_path / "log"),
-    ]
-
-    def played() -> subprocess.Popen[str]:
-        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
+def test_a_suite_is_followed_survives_a_kill_and_a_resume_and_is_stopped(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     with watching(tmp_path / "runs") as address, Opened(browser, address) as opened:
-        page = opened.page
-        with played() as suite:
-            page.locator('article[data-suite="many"] .budget').first.wait_for()
-            page.locator('article[data-suite="many"] .under a').first.wait_for()
-            page.locator('article[data-suite="many"] > .what a').click()
+        page, card = opened.page, opened.page.locator('article[data-suite="many"]')
+        with scripted_suite(tmp_path) as suite:
+            card.locator(".under a").first.wait_for()
+            assert "of 30 minutes" in card.inner_text(), "a bar for its budget"
+            card.locator("> .what a").click()
             page.wait_for_function(STATE, arg="running")
             suite.kill()
         page.wait_for_function(STATE, arg="stopped")
         assert "suite resume" in page.locator("#main").inner_text()
-        with played() as again:
+        with agent_command("suite", "resume", "runs/many", where=tmp_path) as again:
             page.wait_for_function(STATE, arg="running")
-            page.locator("#problems tbody a").first.click()
+            page.locator("#problems tbody tr", has_text="running").locator("a").first.click()
             page.locator(".tree .node").first.wait_for()
             page.get_by_role("link", name="its suite").click()
-            page.wait_for_function(STATE, arg="finished", timeout=120_000)
-            assert again.wait(60) == 0
-        assert page.locator("#problems tbody tr", has_text="improved").count() > 0
+            page.wait_for_function(STATE, arg="running")
+            page.locator("#stop").click()
+            page.locator("#stop", has_text="sure").click()
+            assert again.wait(60) == 130
+            page.wait_for_function(STATE, arg="stopped")
         assert opened.faults == []
 
 
