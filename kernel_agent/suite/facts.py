@@ -30,9 +30,9 @@ def facts(directory: Path) -> dict[str, Any]:
     return of_rows(suite, rows_of(suite))
 
 
-def of_rows(suite: Suite, rows: Sequence[Row]) -> dict[str, Any]:
-    """The facts of a suite whose rows are known."""
-    found, going = table(line(str(suite.directory)), rows), state_of(suite)
+def of_rows(suite: Suite, rows: Sequence[Row], ended: bool = False) -> dict[str, Any]:
+    """The facts of a suite whose rows are known; `ended` says that whoever holds it plays it no more."""
+    found, going = table(line(str(suite.directory)), rows), state_of(suite, ended)
     return {
         "form": FORM,
         "made_by": " ".join(filter(None, ("KernelAgent", ours()))),
@@ -53,11 +53,11 @@ def of_rows(suite: Suite, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def state_of(suite: Suite) -> str:
+def state_of(suite: Suite, ended: bool) -> str:
     """Whether a suite is being played, has come to its end, or was stopped before."""
-    ended = all(suite.outcome(problem).state in ENDED for problem in suite.problems)
-    going = state(suite.directory)
-    return going if going == "running" else "finished" if ended else "stopped"
+    if not ended and state(suite.directory) == "running":
+        return "running"
+    return "finished" if all(suite.outcome(problem).state in ENDED for problem in suite.problems) else "stopped"
 
 
 def row_facts(row: Row) -> dict[str, Any]:

@@ -21,22 +21,23 @@ def is_suite(directory: Path) -> bool:
     return (directory / FILE).is_file()
 
 
-def whole(directories: Sequence[Path]) -> dict[str, Any]:
+def whole(directories: Sequence[Path], ended: bool = False) -> dict[str, Any]:
     """The facts of suites, and what changed from the first to each other. Raises what reading a suite does."""
     suites = [read(directory) for directory in directories]
     rows = [rows_of(suite) for suite in suites]
     return {
-        "suites": [of_rows(suite, its) for suite, its in zip(suites, rows, strict=True)],
+        "suites": [of_rows(suite, its, ended) for suite, its in zip(suites, rows, strict=True)],
         "against_first": [comparison(rows[0], its) for its in rows[1:]],
     }
 
 
-def written(directories: Sequence[Path], file: Path) -> Path:
+def written(directories: Sequence[Path], file: Path, ended: bool = False) -> Path:
     """Write the page; the path. A problem leads to the page of its run, where there is one, by a relative address.
+    `ended` says that the process that holds them plays them no more.
 
     Raises UsageError or Unavailable where a suite cannot be read or the file not written.
     """
-    found = whole(directories)
+    found = whole(directories, ended)
     for directory, suite in zip(directories, found["suites"], strict=True):
         suite["rows"] = list(_linked(suite["rows"], directory, file))
     write(file, render.suites(found))
