@@ -20,7 +20,7 @@ TREES = {p: ast.parse(p.read_text()) for p in FILES}
 # A file imports from its own wing and from wings below; a wing is a folder, or one of the files beside the folders.
 WINGS = {
     "kernel_agent": (
-        "__main__ cli suite agent search proposers prompts replies page delivery knowledge llm bench interfaces "
+        "__main__ cli live suite agent search proposers prompts replies page delivery knowledge llm bench interfaces "
         "problem run settings env_file providers targets errors text"
     ),
     "ncu_server": (

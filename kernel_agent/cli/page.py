@@ -1,4 +1,4 @@
-"""`report` and `watch`: the page of runs as a file, and as a server that follows them."""
+"""`report` and `watch`: the page of runs and suites as a file, and as a server that follows them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_report(command: Parser) -> None:
         metavar="RUN",
         nargs="+",
         type=Path,
-        help="a run's directory, or a folder of runs; of several, one page",
+        help="the directory of a run or of a suite, or a folder of runs; of several runs or suites, one page",
     )
     command.add_argument(
         "--output",
@@ -42,16 +42,21 @@ def add_report(command: Parser) -> None:
 
 
 def report(arguments: argparse.Namespace) -> Iterator[str]:
-    """Write the page of one run, or of several side by side; its path."""
-    from kernel_agent.page.report import compared, meant, whole, written
+    """Write the page of one run or suite, or of several together; its path. A suite beside a run counts by its runs."""
+    from kernel_agent.page.report import REPORT, compared, meant, whole, written
+    from kernel_agent.suite import report as suites
 
-    runs = meant(arguments.directories)
+    places, given = arguments.directories, arguments.output
+    are_suites = all(map(suites.is_suite, places))
+    runs = [] if are_suites else meant(places)
     if arguments.json:
-        found = whole(runs)
-        yield json.dumps(found[0] if len(found) == 1 else found, indent=2)
+        found = suites.whole(places) if are_suites else whole(runs)
+        yield json.dumps(found[0] if isinstance(found, list) and len(found) == 1 else found, indent=2)
         return
-    single = len(runs) == 1
-    file = written(runs[0], file=arguments.output) if single else compared(runs, arguments.output or Path(COMPARISON))
+    if are_suites:
+        file = suites.written(places, given or (places[0] / REPORT if len(places) == 1 else Path(COMPARISON)))
+    else:
+        file = written(runs[0], file=given) if len(runs) == 1 else compared(runs, given or Path(COMPARISON))
     if arguments.open:
         webbrowser.open(file.resolve().as_uri())
     yield str(file)
@@ -65,7 +70,7 @@ def add_watch(command: Parser) -> None:
         type=Path,
         nargs="?",
         default=Path("runs"),
-        help="a run's directory, or a folder of runs (default: runs)",
+        help="the directory of a run or of a suite, or a folder of them (default: runs)",
     )
     command.add_argument("--port", type=_port, default=0, help="the port (default: a free one)")
     command.add_argument(
@@ -78,15 +83,16 @@ def watch(arguments: argparse.Namespace) -> Iterator[str]:
     """Serve the page until Ctrl-C; its address with the token first."""
     import uvicorn
 
-    from kernel_agent.page.live import app
+    from kernel_agent.live.server import app
     from kernel_agent.run.journal import FILE
+    from kernel_agent.suite.report import is_suite
 
     directory = arguments.directory
     if not directory.is_dir():
-        raise UsageError(f"There is no folder {directory}: give a run's directory, or a folder of runs.")
+        raise UsageError(f"There is no folder {directory}: give that of a run or of a suite, or one that holds some.")
     token = secrets.token_urlsafe(24)
     listening = _listening(arguments.host, arguments.port)
-    one = {"run": "."} if (directory / FILE).is_file() else {}
+    one = {"run": "."} if (directory / FILE).is_file() else {"suite": "."} if is_suite(directory) else {}
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     address = f"http://{host}:{listening.getsockname()[1]}/?{urlencode({'token': token, **one})}"
     yield address

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kernel_agent.cli import suite_table
 from kernel_agent.cli.flags import Command, Commands, Parser, add_settings, chosen_settings, keys_sentence
 from kernel_agent.cli.watched import Watched, say, until_done
-from kernel_agent.errors import BudgetSpent, UsageError, Waiting
+from kernel_agent.errors import BudgetSpent, KernelAgentError, UsageError, Waiting
 
 if TYPE_CHECKING:
     from kernel_agent.cli.suite_screen import Display
@@ -208,6 +208,8 @@ def _played(store: Store, watched: Watched) -> int:
     states = [outcome.state for outcome in outcomes]
     print(f"{states.count(State.DONE)} of {len(states)} problems were played, {states.count(State.FAILED)} failed")
     print(f"the run of each: {store.directory / 'problems'}")
+    if suite.plan.settings.get("report", True):
+        _report(store.directory)
     asked = sum(one.state is State.WAITING and one.fault == Waiting.__name__ for one in outcomes)
     if waiting := states.count(State.WAITING) - asked:
         say(f"The budget is spent: {_problems(waiting)}; raise the limits and {watched.going_on()}")
@@ -216,6 +218,17 @@ def _played(store: Store, watched: Watched) -> int:
         say(f"{_problems(asked)} for replies: answer them and {watched.going_on()}")
         return Waiting.exit_code
     return 0
+
+
+def _report(directory: Path) -> None:
+    """Write the suite's page. That it cannot be written stops nothing."""
+    from kernel_agent.page.report import REPORT
+    from kernel_agent.suite.report import written
+
+    try:
+        print(f"the page: {written([directory], directory / REPORT, ended=True)}")
+    except KernelAgentError as fault:
+        say(f"{REPORT} is not written: {fault}")
 
 
 def _problems(count: int) -> str:

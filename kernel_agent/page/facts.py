@@ -75,6 +75,7 @@ def summary(seen: Seen) -> dict[str, Any]:
         "name": line(seen.run.problem.name),
         "target": seen.run.problem.target,
         "progress": _progress(seen),
+        "spent": _spent(seen),
         "headline": {name: head[name] for name in ("sure", "title", "speedup", "speedup_interval")},
     }
 

@@ -12,10 +12,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-from kernel_agent.page.words import in_short
+from kernel_agent.page.words import in_short, suite_in_short
 
-Mode = Literal["run", "compare", "live"]
-SCRIPTS = ("dom", "format", "tree", "diff", "detail", "hero", "charts", "table", "compare", "live", "main")
+Mode = Literal["run", "compare", "suites", "live"]
+SCRIPTS = ("dom", "format", "tree", "diff", "detail", "hero", "charts", "table", "compare", "suites", "live", "main")
 """The page's own scripts, in the order in which they stand in it."""
 
 
@@ -29,6 +29,12 @@ def comparison(runs: Sequence[Mapping[str, Any]]) -> str:
     names = ", ".join(dict.fromkeys(str(run["name"]) for run in runs))
     words = " ".join(in_short(run) for run in runs)
     return _filled("compare", f"{len(runs)} runs: {names}", words, [_slim(run) for run in runs], None)
+
+
+def suites(found: Mapping[str, Any]) -> str:
+    """The page of suites, by their facts and what changed between them."""
+    names = ", ".join(dict.fromkeys(str(suite["name"]) for suite in found["suites"]))
+    return _filled("suites", names, " ".join(suite_in_short(suite) for suite in found["suites"]), found, None)
 
 
 def live() -> str:

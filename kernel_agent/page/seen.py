@@ -50,10 +50,18 @@ def state(directory: Path) -> State:
 
 def runs_below(directory: Path) -> Iterator[Path]:
     """The run directories in a folder and below it, the last changed first. Raises UsageError where it is no folder."""
+    return below(directory, FILE)
+
+
+def below(directory: Path, file: str) -> Iterator[Path]:
+    """The folders with such a file, this one and those below it, the last changed first.
+
+    Raises UsageError where it is no folder.
+    """
     if not directory.is_dir():
         raise UsageError(f"There is no folder {directory}.")
-    found = [path.parent for depth in range(DEEP + 1) for path in directory.glob("*/" * depth + FILE)]
-    return iter(sorted(found, key=lambda path: (path / FILE).stat().st_mtime_ns, reverse=True))
+    found = [path.parent for depth in range(DEEP + 1) for path in directory.glob("*/" * depth + file)]
+    return iter(sorted(found, key=lambda path: (path / file).stat().st_mtime_ns, reverse=True))
 
 
 def _retrieval(directory: Path) -> str | None:

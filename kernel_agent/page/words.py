@@ -78,3 +78,11 @@ def in_short(facts: Mapping[str, Any]) -> str:
     low, high = head["speedup_interval"]
     sure = "confirmed by a second judgement" if head["sure"] == "confirmed" else "by its first judgement"
     return f"{where}: {head['speedup']:.2f}x [{low:.2f}, {high:.2f}] against eager PyTorch in {count} trials, {sure}."
+
+
+def suite_in_short(facts: Mapping[str, Any]) -> str:
+    """What a suite came to in one sentence, by its facts."""
+    sums = facts["sums"]
+    mean = sums["eager"]["over_all"]
+    said = f", {mean:.2f}x over eager PyTorch in the mean" if mean else ""
+    return f"{facts['name']}: {sums['correct']} of {sums['problems']} problems have a kernel that is right{said}."

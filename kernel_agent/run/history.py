@@ -51,10 +51,10 @@ def read_whole(directory: Path) -> tuple[Run, History]:
         return run_of(rows, directory), _history(rows)
 
 
-def stamp(directory: Path) -> tuple[int, ...]:
-    """What changes when something is recorded in a directory: sizes and times of the journal's files."""
+def stamp(directory: Path, file: str = FILE) -> tuple[int, ...]:
+    """What changes when something is recorded in a directory: sizes and times of the journal's files, or another's."""
     found: list[int] = []
-    for name in (FILE, f"{FILE}-wal"):
+    for name in (file, f"{file}-wal"):
         try:
             state = (directory / name).stat()
             found += (state.st_size, state.st_mtime_ns)

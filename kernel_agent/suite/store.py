@@ -5,7 +5,6 @@ DIRECTORY/suite.sqlite, DIRECTORY/problems/<id>/ (a run, as `show` and `resume` 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from kernel_agent.errors import KernelAgentError, Unavailable, UsageError
+from kernel_agent.run import lock
 from kernel_agent.run.rows import reader, text_of
 from kernel_agent.suite.plan import Grant, Plan
 from kernel_agent.suite.types import Confirmed, Outcome, State, SuiteProblem, Verdict
@@ -77,18 +77,17 @@ class Store:
         self.directory = directory
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._lock = (directory / "lock").open("w")
+            self._lock = lock.take(directory)
+        except UsageError:
+            raise UsageError(
+                f"Another process plays the suite in {directory}: wait for it, or take another directory."
+            ) from None
         except OSError as error:
             raise UsageError(f"The suite's directory {directory} cannot be written ({error.strerror}).") from None
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._rows = sqlite3.connect(directory / FILE, isolation_level=None)
-        except (OSError, sqlite3.Error) as error:
+        except sqlite3.Error as error:
             self._lock.close()
-            if isinstance(error, BlockingIOError):
-                raise UsageError(
-                    f"Another process plays the suite in {directory}: wait for it, or take another directory."
-                ) from None
             raise UsageError(f"The suite in {directory} cannot be opened ({error}).") from None
 
     @classmethod

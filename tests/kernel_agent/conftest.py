@@ -1,11 +1,22 @@
-"""A place to run commands in."""
+"""A place to run commands in, and a browser to draw pages in."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernel_agent.settings import rows
+from tests.support.browser import chromium, missing
 from tests.support.scripted_run import MODEL, ROOT
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if why := missing():
+        pytest.skip(why)
+    with chromium() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,21 @@ def scripted_search(where: Path, name: str = "kept", delay: float = 0.2, *more: 
     return agent_command("run", "relu.py", "--run-directory", name, *settings, "--server", server, *more, where=where)
 
 
+def scripted_suite(where: Path, delay: float = 0.2) -> subprocess.Popen[str]:
+    """A suite of four problems in runs/many, each played as `scripted_search` plays its one."""
+    (where / "problems").mkdir()
+    for number in range(4):
+        (where / "problems" / f"{number}_relu.py").write_text(f"{MODEL}# {number}\n")
+    server = f"python {BENCH} --log {where / 'bench.log'} --delay {delay}"
+    settings = ["--target", "cpu", "--provider", "templates", "--retrieval", "lexical", "--rounds", "2", "--ideas", "4"]
+    return agent_command(
+        *("suite", "run", "problems", "--run-directory", "runs/many", "--minutes", "30", "--problems-at-once", "2"),
+        *settings,
+        *("--server", server),
+        where=where,
+    )
+
+
 @contextmanager
 def watching(directory: Path, *more: str) -> Iterator[str]:
     """The address, with its token, at which a directory is watched."""

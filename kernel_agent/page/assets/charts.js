@@ -9,6 +9,12 @@ function plot(box, options, data, legend) {
 }
 const face = () => getComputedStyle(document.body).fontFamily;
 const axis = (label, more) => ({ label, size: 30, labelSize: 18, labelGap: 0, gap: 4, labelFont: `12px ${face()}`, font: `11.5px ${face()}`, stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1, size: 4 }, ...more });
+// uPlot's own never end where a scale does not begin at a power of ten.
+function logSplits(u, index, low, high) {
+  const all = [];
+  for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power += 1) for (let head = 1; head < 10; head += 1) all.push(Number(`${head}e${power}`));
+  return all.filter((one) => one >= low && one <= high);
+}
 const logTicks = (u, splits) => splits.map((one) => { const head = one / 10 ** Math.floor(Math.log10(one) + 1e-9); return Math.abs(head - 1) < 1e-6 || Math.abs(head - 2) < 1e-6 || Math.abs(head - 5) < 1e-6 ? `${digits(one)}` : ""; });
 function key(rows) { return el("div", { class: "tools small soft", style: { "margin-top": "6px" } }, rows.map(([kind, words]) => el("span", { class: "badge" }, el("span", { class: "dot", style: { background: colour(kind), "border-radius": "50%" } }), words))); }
 
@@ -66,7 +72,7 @@ function roofline(state, box) {
     words(y(roof(at)), `limit ${digits(roof(at))} GFLOP/s`, colour("gold"), -1, true);
     c.restore();
   };
-  const log = (label, more) => axis(label, { values: logTicks, ...more });
+  const log = (label, more) => axis(label, { splits: logSplits, values: logTicks, filter: (u, all) => all, ...more });
   return plot(box, { scales: { x: { time: false, distr: 3, log: 10, range: () => [left, right] }, y: { distr: 3, log: 10, range: () => [low, high] } }, axes: [log("operations a byte (FLOP/B)"), log("GFLOP/s", { size: 54 })], series: [{}, { stroke: colour("gold"), width: 2.2, points: { show: false } }], cursor: { show: false }, hooks: { draw: [draw] } }, [xs, xs.map(roof)],
     el("p", { class: "small soft" }, `${fmt.work(flops)} and ${fmt.bytes(work.moved_bytes)} are counted for one call; the slope is the ${device.copy_gbps >= 1000 ? `${digits(device.copy_gbps / 1000)} TB/s` : `${digits(device.copy_gbps)} GB/s`} of a copy measured on this device.`));
 }
@@ -91,17 +97,25 @@ function errors(state, box) {
   const powers = []; for (let at = Math.ceil(Math.log10(low)); at <= Math.log10(high); at += 1) powers.push(10 ** at);
   const keep = powers.filter((one, index) => index % Math.ceil(powers.length / 7) === 0), size = rows.length > 300 ? 2 : rows.length > 80 ? 3 : 5;
   const spotOf = (one) => Math.round(x(one.error_units) / (size * 2 + 1)), deep = rows.reduce((all, one) => all.set(spotOf(one), (all.get(spotOf(one)) || 0) + 1), new Map());
-  const dots = [...rows].sort((a, b) => a.error_units - b.error_units).map((one) => {
-    const spot = spotOf(one), high = heap.get(spot) || 0, step = Math.min(size * 2 + 1, (base - 40) / deep.get(spot));
+  const kinds = new Map(), spots = [...rows].sort((a, b) => a.error_units - b.error_units).map((trial) => {
+    const spot = spotOf(trial), high = heap.get(spot) || 0, step = Math.min(size * 2 + 1, (base - 40) / deep.get(spot)), kind = outcome(trial);
     heap.set(spot, high + 1);
-    return svg("circle", { class: `node f-${outcome(one)}`, "data-id": one.id, cx: spot * (size * 2 + 1), cy: (base - size - 2 - high * step).toFixed(1), r: size });
+    const one = { trial, x: spot * (size * 2 + 1), y: base - size - 2 - high * step };
+    kinds.set(kind, `${kinds.get(kind) || ""}M${one.x} ${one.y.toFixed(1)}h0`);
+    return one;
   });
+  // Lines without a length and with round ends: all dots of an outcome are one element.
+  const dots = [...kinds].map(([kind, d]) => svg("path", { d, fill: "none", stroke: colour(kind), "stroke-width": size * 2, "stroke-linecap": "round" }));
   const picture = svg("svg", { width: wide, height: tall, role: "img", "aria-label": `Errors of ${rows.length} kernels, ${digits(allowed)} units are allowed` },
     svg("rect", { x: x(allowed), y: 16, width: Math.max(0, wide - pad - x(allowed)), height: base - 16, fill: colour("cut") }), svg("line", { x1: pad, x2: wide - pad, y1: base, y2: base, stroke: colour("faint") }),
     svg("line", { x1: x(allowed), x2: x(allowed), y1: 16, y2: base, stroke: colour("wrong"), "stroke-width": 1.5 }), svg("text", { x: Math.min(x(allowed) + 6, wide - 104), y: 29 }, `wrong beyond ${digits(allowed)}`),
     keep.map((one, index) => svg("text", { x: x(one), y: base + 16, "text-anchor": index ? "middle" : "start" }, one >= 1e5 ? `1e${Math.round(Math.log10(one))}` : digits(one))), svg("text", { x: wide / 2, y: base + 34, "text-anchor": "middle" }, "error against float64, in units of rounding"), dots);
-  picture.addEventListener("click", (event) => event.target.dataset.id && state.choose(event.target.dataset.id));
-  picture.addEventListener("mousemove", (event) => { const one = state.byId.get(event.target.dataset.id || ""); tip(event, one && [one.title, `${digits(one.error_units)} of ${digits(one.allowed_units)} units, ${STATUS[outcome(one)]}`]); });
+  const under = (event) => {
+    const at = picture.getBoundingClientRect(), far = (one) => Math.hypot(one.x - event.clientX + at.left, one.y - event.clientY + at.top), near = spots.reduce((a, b) => (far(b) < far(a) ? b : a));
+    return far(near) <= size + 4 ? near.trial : null;
+  };
+  picture.addEventListener("click", (event) => { const one = under(event); if (one) state.choose(one.id); });
+  picture.addEventListener("mousemove", (event) => { const one = under(event); picture.style.cursor = one ? "pointer" : ""; tip(event, one && [one.title, `${digits(one.error_units)} of ${digits(one.allowed_units)} units, ${STATUS[outcome(one)]}`]); });
   picture.addEventListener("mouseleave", () => tip(null, null));
   return picture;
 }

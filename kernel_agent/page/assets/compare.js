@@ -37,5 +37,5 @@ function beginCompare(runs) {
   byId("main").replaceChildren(...[sides(rows), card("Runs", { kind: "long", tools: search }, el("div", { class: "wide" }, table.box)), card("Speed over the run", { tools: held }, box), el("footer", null, runs[0].made_by)].filter(Boolean));
   draw(way);
   addEventListener("themed", () => draw(way));
-  addEventListener("keydown", (event) => { if (event.key === "/" && document.activeElement !== search) { event.preventDefault(); search.focus(); } });
+  searchKey();
 }

@@ -28,11 +28,23 @@ function tabs(label, names, chosen, choose) {
 }
 function tell(words) { byId("said").textContent = words; }
 
+// Draws a part when it comes near the view, or is printed, and from then on whenever the page is drawn again.
+function later(state, name, box, draw) {
+  const now = () => { watch.disconnect(); removeEventListener("beforeprint", now); state.pending.delete(name); state.drawn.add(name); draw(); };
+  const watch = new IntersectionObserver((seen) => { if (seen.some((one) => one.isIntersecting)) now(); }, { rootMargin: "500px" });
+  state.undo.push(() => { watch.disconnect(); removeEventListener("beforeprint", now); });
+  if (state.drawn.has(name)) { draw(); return; }
+  state.pending.set(name, now);
+  watch.observe(box);
+  addEventListener("beforeprint", now);
+}
+
 async function unpacked(name) {
   const packed = byId(name).textContent.trim();
   if (!packed) return null;
   if (!("DecompressionStream" in window)) throw new Error("This browser cannot unpack the run: use Chrome 80, Firefox 113, Safari 16.4 or newer.");
-  const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+  const letters = atob(packed), bytes = new Uint8Array(letters.length);
+  for (let at = 0; at < bytes.length; at += 1) bytes[at] = letters.charCodeAt(at);
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 }
 

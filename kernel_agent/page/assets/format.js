@@ -19,6 +19,7 @@ const fmt = {
     const all = Math.round(seconds), hours = Math.floor(all / 3600), minutes = Math.floor(all / 60) % 60;
     return hours ? `${hours} h ${String(minutes).padStart(2, "0")} min` : `${minutes} min ${String(all % 60).padStart(2, "0")} s`;
   },
+  about: (seconds) => (seconds < 600 ? fmt.s(seconds) : seconds < 3600 ? `${Math.round(seconds / 60)} min` : fmt.s(seconds)),
   percent: (share) => (share === null || share === undefined ? dash : `${share >= 0.995 ? Math.round(share * 100) : digits(share * 100, 2)} %`),
   usd: (usd) => (usd === null || usd === undefined ? dash : usd === 0 ? "$0" : usd < 0.01 ? `$${digits(usd, 2)}` : `$${usd.toFixed(2)}`),
   count: (number) => (number ?? 0).toLocaleString("en-US"),

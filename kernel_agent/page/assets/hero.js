@@ -54,15 +54,21 @@ function ladder(facts) {
   return el("div", { class: "ladder", role: "group", "aria-label": "Time of one call" }, el("h3", null, "Time of one call, with its 95 % interval"), drawn,
     el("p", null, `Eager PyTorch and the kernel take turns on the same secret inputs, and the speed-up is paired.${aside}${facts.work.limit_us ? ` The limit is ${fmt.bytes(facts.work.moved_bytes)}${facts.work.flops ? ` and ${fmt.work(facts.work.flops)}` : ""} at measured rates.` : ""}`));
 }
+function budgetBar(name, share, words, warns = true) {
+  return el("div", { class: "budgeted" }, el("span", null, name), el("div", { class: `budget${warns && share > 0.9 ? " near" : ""}`, role: "progressbar", "aria-valuenow": Math.round(share * 100), "aria-valuemin": 0, "aria-valuemax": 100, "aria-label": name }, el("i", { style: { width: `${Math.min(100, share * 100)}%` } })), el("span", { class: "num" }, words));
+}
+// What is used of each limit.
+function budgetBars(spent) {
+  const { limits } = spent;
+  return [
+    limits.minutes && budgetBar(`of ${digits(limits.minutes)} minutes`, spent.charged_s / 60 / limits.minutes, fmt.s(spent.charged_s)),
+    limits.usd && budgetBar(`of ${fmt.usd(limits.usd)}`, (spent.usd || 0) / limits.usd, fmt.usd(spent.usd)),
+    limits.tokens && budgetBar(`of ${fmt.count(limits.tokens)} tokens`, spent.tokens / limits.tokens, fmt.count(spent.tokens)),
+  ].filter(Boolean);
+}
+const roundBar = (progress) => budgetBar(progress.round ? `round ${progress.round} of ${progress.rounds}` : "before the first round", progress.share, progress.left_s ? `~${fmt.about(progress.left_s)} left` : fmt.percent(progress.share), false);
 function progressCard(facts) {
-  const { progress, spent } = facts, bars = [];
-  const bar = (name, share, words) => el("div", null, el("span", null, name), el("div", { class: `budget${share > 0.9 ? " near" : ""}`, role: "progressbar", "aria-valuenow": Math.round(share * 100), "aria-valuemin": 0, "aria-valuemax": 100, "aria-label": name }, el("i", { style: { width: `${Math.min(100, share * 100)}%` } })), el("span", { class: "num" }, words));
-  const search = bar(`round ${progress.round} of ${progress.rounds}`, progress.share, progress.left_s ? `~${fmt.s(progress.left_s)}` : fmt.percent(progress.share));
-  search.querySelector(".budget").classList.remove("near");
-  bars.push(search);
-  if (spent.limits.minutes) bars.push(bar(`of ${digits(spent.limits.minutes)} minutes`, spent.charged_s / 60 / spent.limits.minutes, fmt.s(spent.charged_s)));
-  if (spent.limits.usd) bars.push(bar(`of ${fmt.usd(spent.limits.usd)}`, (spent.usd || 0) / spent.limits.usd, fmt.usd(spent.usd)));
-  if (spent.limits.tokens) bars.push(bar(`of ${fmt.count(spent.limits.tokens)} tokens`, spent.tokens / spent.limits.tokens, fmt.count(spent.tokens)));
+  const { progress } = facts;
   const flight = [progress.unwritten.length && `${fmt.many(progress.unwritten.length, "idea")} being written`, progress.waiting.length && `${fmt.many(progress.waiting.length, "kernel")} waiting for a verdict`, `${fmt.count(progress.judged)} judged`].filter(Boolean).join(", ");
-  return card(facts.state === "running" ? "Under way" : "Stopped", { note: facts.state === "running" ? flight : `${flight}. The command below goes on with it.` }, el("div", { class: "bars" }, bars));
+  return card(facts.state === "running" ? "Under way" : "Stopped", { note: facts.state === "running" ? flight : `${flight}. The command below goes on with it.` }, el("div", { class: "bars" }, roundBar(progress), budgetBars(facts.spent)));
 }

@@ -1,6 +1,6 @@
 // A run's page: its state, its sections, and what keeps them in step.
 function stateOf(facts, textsOf) {
-  const state = { facts, textsOf, byId: new Map(), ideas: new Map(), open: null, view: null, hidden: new Set(), words: "", way: "trials", undo: [] };
+  const state = { facts, textsOf, byId: new Map(), ideas: new Map(), open: null, view: null, hidden: new Set(), words: "", way: "trials", undo: [], drawn: new Set(), pending: new Map(), table: null };
   state.take = (next) => {
     state.facts = next;
     state.byId = new Map(next.trials.map((one) => [one.id, one]));
@@ -16,8 +16,8 @@ function stateOf(facts, textsOf) {
     if (state.open) openDetail(state, state.open).then(() => { if (!kept) byId("detail").querySelector("[aria-label=close]").focus({ preventScroll: true }); }).catch((fault) => tell(fault.message));
     else { byId("detail").hidden = true; const node = before && document.querySelector(`.tree [data-id="${CSS.escape(before)}"]`); if (node) node.focus({ preventScroll: true }); }
   };
-  state.filter = () => { state.dim(); state.table.set(state.facts.trials.filter(state.fits)); for (const one of document.querySelectorAll(".pick")) one.setAttribute("aria-pressed", String(!state.hidden.has(one.dataset.kind))); };
-  state.only = (kind) => { state.hidden = new Set(Object.keys(STATUS).filter((one) => one !== kind && one !== "original")); state.filter(); byId("trials").scrollIntoView(); };
+  state.filter = () => { state.dim(); if (state.table) state.table.set(state.facts.trials.filter(state.fits)); for (const one of document.querySelectorAll(".pick")) one.setAttribute("aria-pressed", String(!state.hidden.has(one.dataset.kind))); };
+  state.only = (kind) => { state.hidden = new Set(Object.keys(STATUS).filter((one) => one !== kind && one !== "original")); state.filter(); state.pending.get("trials")?.(); byId("trials").scrollIntoView(); };
   return state;
 }
 function picks(state) {
@@ -35,17 +35,17 @@ function sheetCard(facts) {
   return card("Verified, and not verified", { kind: "half" }, rows.length ? el("ul", { class: "sheet" }, rows) : el("p", { class: "soft" }, "There is no confirmed kernel, so there is nothing to verify."),
     tried.length > 0 && el("details", { style: { "margin-top": "12px" } }, el("summary", null, "The file by itself"), el("table", null, el("tbody", null, tried))), judge.length > 0 && el("details", null, el("summary", null, "The judge's facts"), el("table", null, el("tbody", null, judge))));
 }
+function commandRows(commands) {
+  return commands.map((one) => { const button = el("button", { class: "ghost", type: "button", onclick: () => copy(one.command, button) }, "copy"); return el("div", { class: "command" }, el("span", null, one.what), el("code", { tabindex: "0" }, one.command), button); });
+}
 function repeatCard(facts) {
-  const rows = facts.commands.map((one) => { const button = el("button", { class: "ghost", type: "button", onclick: () => copy(one.command, button) }, "copy"); return el("div", { class: "command" }, el("span", null, one.what), el("code", { tabindex: "0" }, one.command), button); });
-  return card("To repeat it", { kind: "half" }, rows, el("h3", { style: { margin: "14px 0 6px" } }, "How it was measured"), el("ul", { class: "notes" }, facts.measured.map((row) => el("li", null, row)), facts.device.features.length > 0 && el("li", null, facts.device.features.join("; "))));
+  return card("To repeat it", { kind: "half" }, commandRows(facts.commands), el("h3", { style: { margin: "14px 0 6px" } }, "How it was measured"), el("ul", { class: "notes" }, facts.measured.map((row) => el("li", null, row)), facts.device.features.length > 0 && el("li", null, facts.device.features.join("; "))));
 }
 function drawRun(state) {
   for (const one of state.undo.splice(0)) one();
-  const { facts } = state, tree = el("div", { class: "tree" }), curve = el("div", { class: "plot" }), roof = el("div", { class: "plot" }), spread = el("div", { class: "plot", style: { "min-height": "0" } });
-  state.table = trialTable(state);
-  const ways = waysOf([facts]);
+  const { facts } = state, tree = el("div", { class: "tree" }), curve = el("div", { class: "plot" }), roof = el("div", { class: "plot" }), spread = el("div", { class: "spread" }), table = el("div", { class: "wide trials" });
+  const ways = waysOf([facts]), wayTabs = el("span");
   if (!ways.includes(state.way)) state.way = "trials";
-  const wayTabs = el("span"), drawWay = (way) => { state.way = way; if (state.endCurve) state.endCurve(); wayTabs.replaceChildren(tabs("over", ways, way, drawWay)); state.endCurve = progressPlot(state, curve, way); };
   const deep = Math.max(0, ...facts.trials.map((one) => one.round)), swept = facts.trials.filter((one) => one.kind === "swept").length;
   header(facts);
   byId("main").replaceChildren(...[
@@ -54,14 +54,24 @@ function drawRun(state) {
     card("The best, with their intervals", { kind: "two", note: "Speed-up over eager PyTorch; the grey band is a tie, a ring is the second judgement." }, forest(state)), card("Tolerance", { kind: "third", note: "How far each kernel is off from float64, on secret inputs." }, spread),
     card("Speed over the run", { kind: "half", tools: wayTabs }, curve), card("Roofline", { kind: "half" }, roof),
     card("Where the time went", { kind: "half", note: "Added up over what went on at the same time." }, stageBars(facts)), card("What failed", { kind: "half" }, failureBars(state)),
-    card("All trials", { kind: "long", id: "trials" }, el("div", { class: "wide" }, state.table.box)), sheetCard(facts), repeatCard(facts), el("footer", null, `${facts.made_by} \u00b7 ${facts.directory}`),
+    card("All trials", { kind: "long", id: "trials" }, table), sheetCard(facts), repeatCard(facts), el("footer", null, `${facts.made_by} \u00b7 ${facts.directory}`),
   ].filter(Boolean));
-  const paint = () => { drawTree(state, tree); spread.replaceChildren(errors(state, spread)); };
-  paint(); drawWay(state.way); state.endRoof = roofline(state, roof); state.filter();
+  drawTree(state, tree);
+  const drawErrors = () => spread.replaceChildren(errors(state, spread));
+  later(state, "errors", spread, drawErrors);
+  later(state, "curve", curve, () => {
+    let end = () => {};
+    const draw = (way) => { state.way = way; end(); wayTabs.replaceChildren(tabs("over", ways, way, draw)); end = progressPlot(state, curve, way); };
+    draw(state.way);
+    state.undo.push(() => end());
+  });
+  later(state, "roof", roof, () => state.undo.push(roofline(state, roof)));
+  state.table = null;
+  later(state, "trials", table, () => { state.table = trialTable(state); table.replaceChildren(state.table.box); });
   let wide = innerWidth;
-  const resized = () => { if (innerWidth !== wide) { wide = innerWidth; paint(); } };
+  const resized = () => { if (innerWidth !== wide) { wide = innerWidth; drawTree(state, tree); if (state.drawn.has("errors")) drawErrors(); } };
   addEventListener("resize", resized);
-  state.undo.push(() => removeEventListener("resize", resized), () => state.endCurve(), () => state.endRoof());
+  state.undo.push(() => removeEventListener("resize", resized));
 }
 function keys(state) {
   addEventListener("keydown", (event) => {
@@ -78,10 +88,11 @@ async function begin() {
   const dark = matchMedia("(prefers-color-scheme: dark)"), root = document.documentElement;
   root.dataset.theme = dark.matches ? "dark" : "light";
   dark.addEventListener("change", () => { root.dataset.theme = dark.matches ? "dark" : "light"; dispatchEvent(new Event("themed")); });
-  const mode = root.dataset.mode, since = performance.now();
+  const mode = root.dataset.mode;
   try {
     if (mode === "live") await beginLive();
     else if (mode === "compare") beginCompare(await unpacked("facts"));
+    else if (mode === "suites") beginSuites(await unpacked("facts"));
     else {
       let texts = null;
       const facts = await unpacked("facts"), state = stateOf(facts, async () => (texts ??= await unpacked("texts")));
@@ -89,7 +100,8 @@ async function begin() {
       addEventListener("themed", () => drawRun(state));
       if (location.hash) state.choose(location.hash.slice(1));
     }
-    root.dataset.took = String(Math.round(performance.now() - since));
+    await new Promise((painted) => { requestAnimationFrame(() => setTimeout(painted)); });
+    root.dataset.took = String(Math.round(performance.now()));  // since the page was asked for
     root.dataset.drawn = "yes";
   } catch (fault) { byId("main").replaceChildren(el("p", { class: "loading" }, fault.message)); throw fault; }
 }

@@ -1,8 +1,10 @@
 // The tree: rounds are columns, the height is the speed-up (logarithmic), lines are lineage, colours are outcomes.
 const EDGE = { left: 46, right: 16, top: 30, gap: 26 };
 
+const FINE = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 2, 2.5, 3, 3.5, 4];
 function ticksOf(low, high) {
   const all = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100, 200, 500, 1000, 2000, 5000].filter((one) => one >= low && one <= high);
+  if (all.length < 3) return FINE.filter((one) => one >= low && one <= high).filter((one, index, every) => one === 1 || every.length < 6 || index % 2 === every.indexOf(1) % 2);
   const step = Math.ceil(all.length / 8);
   return all.filter((one, index) => one === 1 || index % step === 0);
 }
@@ -33,16 +35,18 @@ const radius = (trial, many, won) => {
 };
 // Points of one column side by side, so that none hides another; those in the middle first.
 function swarm(points, column) {
-  const rows = new Map(), reach = column.wide / 2 - 6;
+  const rows = [], reach = column.wide / 2 - 6;
   for (const point of points) {
-    const row = Math.round(point.y / 8);
-    const near = [-2, -1, 0, 1, 2].flatMap((step) => rows.get(row + step) || []);
-    const free = (x) => near.every((one) => Math.hypot(one.x - x, one.y - point.y) >= one.r + point.r + 1.5);
-    const step = Math.max(2, point.r * 0.8);
+    const row = Math.round(point.y / 8) + 2, step = Math.max(2, point.r * 0.8), taken = [];
+    for (const one of [row - 2, row - 1, row, row + 1, row + 2].flatMap((at) => rows[at] || [])) {
+      const apart = one.r + point.r + 1.5, off = one.y - point.y, half = Math.sqrt(apart * apart - off * off);
+      if (half > 0) taken.push([one.x - half - column.middle, one.x + half - column.middle]);
+    }
+    const free = (shift) => !taken.some(([from, to]) => shift > from && shift < to);
     let shift = 0, turn = 0;
-    while (!free(column.middle + shift) && Math.abs(shift) < reach) { turn += 1; shift = (turn % 2 ? 1 : -1) * Math.ceil(turn / 2) * step; }
+    while (!free(shift) && Math.abs(shift) < reach) { turn += 1; shift = (turn % 2 ? 1 : -1) * Math.ceil(turn / 2) * step; }
     point.x = column.middle + Math.max(-reach, Math.min(reach, shift));
-    rows.set(row, [...(rows.get(row) || []), point]);
+    (rows[row] ||= []).push(point);
   }
 }
 function layout(facts, width) {

@@ -12,6 +12,7 @@ from kernel_agent.cli.main import main
 from kernel_agent.page.seen import see
 from kernel_agent.run import tree
 from tests.support.page_runs import write
+from tests.support.page_suites import write_suite
 from tests.support.scripted_run import BENCH, MODEL
 from tests.support.watching import agent_command, scripted_search
 
@@ -47,6 +48,18 @@ def test_several_runs_or_a_folder_of_them_become_one_page(
     assert len(json.loads(printed(capsys, "report", str(kept), "suite", "--json"))) == 3
     assert printed(capsys, "report", "suite", "-o", "all.html").strip() == "all.html"
     assert (tmp_path / "all.html").stat().st_size > 50_000
+
+
+def test_a_suite_is_a_page_of_its_own_and_several_stand_side_by_side(
+    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (write_suite(tmp_path / name, 4) for name in ("one", "other"))
+    monkeypatch.chdir(tmp_path)
+    assert printed(capsys, "report", str(one)).strip() == str(one / "report.html")
+    assert printed(capsys, "report", str(one), str(other)).strip() == "comparison.html"
+    found = json.loads(printed(capsys, "report", "one", "other", "--json"))
+    assert [len(suite["rows"]) for suite in found["suites"]] == [4, 4] and len(found["against_first"]) == 1
+    assert len(json.loads(printed(capsys, "report", "one", str(kept), "--json"))) == 3, "its runs beside another one"
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from kernel_agent.run.types import Interval
 from kernel_agent.suite.board import Board, Lane
 from kernel_agent.suite.store import Store, read
 from kernel_agent.suite.types import State
+from tests.support.drawn_pages import unpacked
 from tests.support.edits import edit
 from tests.support.paths import ROOT
 from tests.support.scripted_run import BENCH, MODEL
@@ -60,6 +61,9 @@ def test_a_folder_is_played_and_what_fails_stops_nothing(tmp_path: Path, folder:
     assert "2 of 4 problems were played, 2 failed" in done.stdout
     assert re.search(r"2_relu is played: .* [12] of 4 played, [12] failed, ", done.stdout)
     assert "4_none failed: 4_none holds no `Model`" in done.stdout
+    assert f"the page: {tmp_path / 's' / 'report.html'}" in done.stdout
+    [page] = unpacked((tmp_path / "s" / "report.html").read_text(), "facts")["suites"]
+    assert (page["state"], page["rows"][0]["page"]) == ("finished", "problems/1_relu/report.html")
     for name in ("1_relu", "2_relu"):
         shown = subprocess.run(
             [sys.executable, "-m", "kernel_agent", "show", str(tmp_path / "s" / "problems" / name)],

@@ -1,23 +1,12 @@
-"""Runs to draw, and a browser to draw them in."""
+"""A run to draw."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.browser import chromium, missing
 from tests.support.page_runs import write
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if why := missing():
-        pytest.skip(why)
-    with chromium() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

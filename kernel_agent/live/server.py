@@ -1,4 +1,4 @@
-"""The page of runs that go on: a server on this machine, which sends what is new and can end a run.
+"""The server: it sends what is new of runs and suites, and can end one.
 
 Every address wants the token of this server's start. Nothing is written but the signal that `stop` sends.
 """
@@ -9,7 +9,6 @@ import asyncio
 import hmac
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,10 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from kernel_agent.errors import KernelAgentError, UsageError
+from kernel_agent.live.watched import Watched, mark
 from kernel_agent.page import render, texts
-from kernel_agent.page.facts import facts, summary
-from kernel_agent.page.seen import Seen, runs_below, see, state
+from kernel_agent.page.seen import Seen, see
 from kernel_agent.run import lock
-from kernel_agent.run.history import stamp
-from kernel_agent.run.journal import FILE
 from rag import Library, LibraryError
 
 POLL_S = 0.5
@@ -44,55 +41,8 @@ GUARDS = {
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-@dataclass(slots=True)
-class Watched:
-    """What is watched: one run, or the runs below a folder, and what was last seen of each."""
-
-    root: Path
-    token: str
-    _seen: dict[Path, tuple[object, dict[str, Any]]] = field(default_factory=dict)
-
-    def runs(self) -> list[Path]:
-        """The directories of the runs that are shown, the last changed first."""
-        return [self.root] if (self.root / FILE).is_file() else list(runs_below(self.root))
-
-    def name(self, directory: Path) -> str:
-        """What a run is called in addresses: its path below the root."""
-        return directory.relative_to(self.root).as_posix()
-
-    def directory(self, name: str) -> Path:
-        """The run of a name. Raises UsageError where none of those shown has it."""
-        for directory in self.runs():
-            if self.name(directory) == name:
-                return directory
-        raise UsageError(f"There is no run {name} in {self.root}.")
-
-    def facts(self, directory: Path) -> dict[str, Any]:
-        """Its facts as they stand now; what has not changed is not read again."""
-        return self._known(directory, lambda: facts(see(directory)))
-
-    def row(self, directory: Path) -> dict[str, Any]:
-        """What the list says of a run; of one that cannot be read, why."""
-        here = {"run": self.name(directory), "state": state(directory)}
-        try:
-            return here | self._known(directory / "row", lambda: summary(see(directory)), directory)
-        except KernelAgentError as fault:
-            return here | {"fault": str(fault)}
-
-    def _known(self, key: Path, make: Callable[[], dict[str, Any]], directory: Path | None = None) -> dict[str, Any]:
-        now = mark(directory or key)
-        if key not in self._seen or self._seen[key][0] != now:
-            self._seen[key] = now, make()
-        return self._seen[key][1]
-
-
-def mark(directory: Path) -> tuple[object, ...]:
-    """What changes when there is something new to show of a run."""
-    return (*stamp(directory), state(directory))
-
-
 def app(root: Path, token: str, hosts: list[str] | None = None) -> Starlette:
-    """The server of a run's directory or of a folder of runs. `hosts` are the names by which it may be asked."""
+    """The server of a run, of a suite, or of a folder of them. `hosts` are the names by which it may be asked."""
     watched = Watched(root, token)
     made = {
         "/": _page(watched),
@@ -135,7 +85,9 @@ def _page(watched: Watched) -> Answer:
 
 def _facts(watched: Watched) -> Answer:
     async def answer(request: Request) -> Response:
-        directory = watched.directory(request.query_params.get("run", ""))
+        if (name := request.query_params.get("suite")) is not None:
+            return JSONResponse(await asyncio.to_thread(watched.suite_facts, watched.suite(name)))
+        directory = watched.run(request.query_params.get("run", ""))
         return JSONResponse(await asyncio.to_thread(watched.facts, directory))
 
     return answer
@@ -151,7 +103,7 @@ def _texts(watched: Watched) -> Answer:
         return texts.one(seen.run, seen.run.trials[name], library)
 
     async def answer(request: Request) -> Response:
-        directory = watched.directory(request.query_params.get("run", ""))
+        directory = watched.run(request.query_params.get("run", ""))
         return JSONResponse(await asyncio.to_thread(found, directory, request.query_params.get("trial", "")))
 
     return answer
@@ -176,40 +128,29 @@ class _LazyLibrary:
 
 def _events(watched: Watched) -> Answer:
     async def answer(request: Request) -> Response:
-        name = request.query_params.get("run")
-        if name is not None:
-            watched.directory(name)
-        stream = _of_runs(watched) if name is None else _of_one(watched, watched.directory(name))
+        run, suite = request.query_params.get("run"), request.query_params.get("suite")
+        if run is not None:
+            one = watched.run(run)
+            stream = _stream("facts", lambda: watched.facts(one), lambda: mark(one))
+        elif suite is not None:
+            many = watched.suite(suite)
+            stream = _stream("suite", lambda: watched.suite_facts(many), lambda: watched.mark(many))
+        else:
+            stream = _stream("list", watched.rows, watched.marks)
         return StreamingResponse(stream, media_type="text/event-stream")
 
     return answer
 
 
-async def _of_one(watched: Watched, directory: Path) -> AsyncIterator[str]:
-    """A run's facts whenever something is new."""
-    before: object = None
+async def _stream(name: str, value: Callable[[], object], now: Callable[[], object]) -> AsyncIterator[str]:
+    """An event with the value whenever something is new, which `now` then says otherwise."""
     while True:
-        now = await asyncio.to_thread(mark, directory)
-        if now != before:
-            before = now
-            try:
-                yield event("facts", await asyncio.to_thread(watched.facts, directory))
-            except KernelAgentError as fault:
-                yield event("fault", str(fault))
-        async for beat in _pause(lambda: mark(directory), before):
-            yield beat
-
-
-async def _of_runs(watched: Watched) -> AsyncIterator[str]:
-    """The list of runs whenever one is new or has something new."""
-    before: object = None
-    while True:
-        rows = await asyncio.to_thread(lambda: [watched.row(directory) for directory in watched.runs()])
-        if rows != before:
-            before = rows
-            yield event("runs", rows)
-        marks = await asyncio.to_thread(lambda: [mark(one) for one in watched.runs()])
-        async for beat in _pause(lambda: [mark(one) for one in watched.runs()], marks):
+        before = await asyncio.to_thread(now)
+        try:
+            yield event(name, await asyncio.to_thread(value))
+        except KernelAgentError as fault:
+            yield event("fault", str(fault))
+        async for beat in _pause(now, before):
             yield beat
 
 
@@ -235,8 +176,9 @@ def _stop(watched: Watched) -> Answer:
     async def answer(request: Request) -> Response:
         if not hmac.compare_digest(request.headers.get("x-token", "").encode(), watched.token.encode()):
             return PlainTextResponse("Stopping wants the token in the header X-Token too.", 403)
-        directory = watched.directory(request.query_params.get("run", ""))
+        suite = request.query_params.get("suite")
+        directory = watched.run(request.query_params.get("run", "")) if suite is None else watched.suite(suite)
         await asyncio.to_thread(lock.stop, directory)
-        return PlainTextResponse(f"The run in {directory} is asked to stop; what is recorded stays.")
+        return PlainTextResponse(f"The process that plays {directory} is asked to stop; what is recorded stays.")
 
     return answer

@@ -1,4 +1,4 @@
-"""The server of the live page over HTTP: who may ask, what it answers, and how a run is stopped; real processes."""
+"""The server of the live page over HTTP: who may ask, what it answers, and how runs are stopped; real processes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from kernel_agent.page.seen import see
 from kernel_agent.run import lock, tree
 from tests.support.page_runs import write
+from tests.support.page_suites import write_suite
 from tests.support.watching import printed_until, scripted_search, watching
 
 
@@ -40,10 +41,11 @@ class Asked:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs in a folder, one of them finished, and a directory that holds none."""
+    """Two runs in a folder, one of them finished, a suite, and a directory that holds none."""
     folder = tmp_path_factory.mktemp("live") / "runs"
     write(folder / "done", 20)
-    write(folder / "suite" / "left", 8, finished=False)
+    write(folder / "deeper" / "left", 8, finished=False)
+    write_suite(folder / "many", 5, ended=False)
     (folder / "empty").mkdir()
     return folder
 
@@ -78,11 +80,31 @@ def test_the_page_may_be_kept_framed_and_referred_to_by_nobody(server: Asked) ->
     assert "default-src 'none'" in headers["content-security-policy"]
 
 
-def test_the_list_has_the_runs_of_a_folder_and_of_those_below_it(server: Asked) -> None:
-    name, rows = next(server.events())
-    assert name == "runs"
-    assert {row["run"]: row["state"] for row in rows} == {"done": "finished", "suite/left": "stopped"}
-    assert all(row["progress"]["judged"] > 0 and row["headline"]["speedup"] for row in rows)
+def test_the_list_has_the_runs_of_a_folder_and_its_suites_with_theirs(server: Asked) -> None:
+    name, found = next(server.events())
+    assert name == "list"
+    assert {row["run"]: row["state"] for row in found["runs"]} == {"done": "finished", "deeper/left": "stopped"}
+    assert all(row["progress"]["judged"] > 0 and row["headline"]["speedup"] for row in found["runs"])
+    [suite] = found["suites"]
+    assert (suite["suite"], suite["state"], suite["progress"]["ended"]) == ("many", "stopped", 3)
+    assert [run["run"] for run in suite["runs"]] == ["many/problems/level2/4_GELU_Bias"]
+    assert "rows" not in suite
+
+
+def test_a_suite_s_facts_lead_to_its_runs_and_these_back_to_it(server: Asked) -> None:
+    name, facts = next(server.events(suite="many"))
+    assert name == "suite" and facts == server.get("/facts", suite="many").json()
+    run = facts["rows"][0]["run"]
+    assert server.get("/facts", run=run).json()["suite"] == "many"
+    assert server.get("/facts", run="done").json()["suite"] is None
+    assert facts["rows"][1]["run"] is None, "a failed problem has no run"
+
+
+@pytest.mark.parametrize("suite", ["nowhere", "done", "many/problems", "../runs", ""])
+def test_a_suite_that_is_not_shown_cannot_be_asked_for(server: Asked, suite: str) -> None:
+    for path in ("/facts", "/events"):
+        answer = server.get(path, suite=suite)
+        assert (answer.status_code, answer.text.startswith("There is no suite")) == (404, True)
 
 
 def test_a_run_s_facts_come_as_an_event_and_for_scripts(server: Asked, folder: Path) -> None:
@@ -118,9 +140,11 @@ def test_a_stop_wants_a_post_the_token_twice_and_a_run_that_goes_on(server: Aske
 def test_a_run_that_cannot_be_read_is_in_the_list_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "runs" / "broken").mkdir(parents=True)
     (tmp_path / "runs" / "broken" / "journal.sqlite").write_bytes(b"no journal" * 100)
+    (tmp_path / "runs" / "bad").mkdir()
+    (tmp_path / "runs" / "bad" / "suite.sqlite").write_bytes(b"no suite" * 100)
     with watching(tmp_path / "runs") as address:
-        _, [row] = next(Asked(address).events())
-    assert "damaged" in row["fault"]
+        _, found = next(Asked(address).events())
+    assert "damaged" in found["runs"][0]["fault"] and "cannot be read" in found["suites"][0]["fault"]
 
 
 @pytest.mark.long
