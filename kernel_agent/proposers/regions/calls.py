@@ -186,9 +186,15 @@ def _to(node: Node, text: Writer) -> str | None:
     return f"{text.of(node.args[0])}.to({text.of(found[0])})" if len(found) == 1 else None
 
 
+def _values(node: Node, text: Writer) -> str:
+    base = names(node.op)[0].removesuffix("_values")
+    return f"torch.nn.functional.{base}({', '.join(text.of(a) for a in node.args)})"
+
+
 SPECIAL: dict[str, Callable[[Node, Writer], str | None]] = {
     **dict.fromkeys(RESHAPED, _reshape),
     **dict.fromkeys(FEWER, _norm),
+    **{f"adaptive_max_pool{d}d_values": _values for d in (1, 2, 3)},
     "batch_norm": _batch_norm,
     "einsum": _einsum,
     "embedding": _embedding,
