@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from kernel_agent.proposers.regions.canonical import whole_pool
 from kernel_agent.proposers.regions.rule import FEW, Rule, Writer, pieces, viewed
 from kernel_agent.proposers.regions.views import is_in_place, renamed, storages, users
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
@@ -301,6 +302,7 @@ RULES: tuple[tuple[str, Rule, str | None], ...] = (
     ("a batch norm in training is its statistics and a product", _batch_norm, None),
     ("an instance norm is a group norm of single channels", _instance_norm, None),
     ("a loss is a pointwise chain and a mean", _loss, None),
+    ("a pooling with one window is a mean or a maximum", whole_pool, None),
     ("the maximum of a tensor is that over its dimensions", _max_by_name, None),
     ("a norm of long rows takes its moments piece by piece", _long_norm, "long"),
     ("a few long rows are folded piece by piece", _long_fold, "long"),

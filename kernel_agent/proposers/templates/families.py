@@ -8,9 +8,10 @@ from kernel_agent.proposers.templates.centred import Centred
 from kernel_agent.proposers.templates.family import Family, Kit
 from kernel_agent.proposers.templates.graph import HELP, Graph
 from kernel_agent.proposers.templates.lowering import names
+from kernel_agent.proposers.templates.pooling import POOLING
 from kernel_agent.proposers.templates.routine import Routine
 
-FAMILIES: tuple[Family, ...] = ()
+FAMILIES: tuple[Family, ...] = (POOLING,)
 
 _FAMILY = {op: family for family in FAMILIES for op in family.operators}
 

@@ -26,7 +26,10 @@ def verdict(case: dict[str, str], module: ModuleType) -> str | None:
     for number in range(2):
         inputs = problem.get_inputs()
         three = [
-            [*listed(model(*(x.to(dtype) if x.is_floating_point() else x for x in copy.deepcopy(inputs)))), *model.state_dict().values()]
+            [
+                *listed(model(*(x.to(dtype) if x.is_floating_point() else x for x in copy.deepcopy(inputs)))),
+                *model.state_dict().values(),
+            ]
             for model, dtype in ((candidate, torch.float32), (plain, torch.float32), (exact, torch.float64))
         ]
         for n, (got, wanted, precise) in enumerate(zip(*three, strict=True)):
