@@ -9,9 +9,10 @@ from typing import Any
 
 from kernel_agent.proposers.regions.canonical import whole_pool
 from kernel_agent.proposers.regions.rule import FEW, Rule, Writer, pieces, viewed
+from kernel_agent.proposers.regions.scans import long_scan, spelled
 from kernel_agent.proposers.regions.views import is_in_place, renamed, storages, users
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
-from kernel_agent.proposers.templates.lowering import IN_PLACE, mentions, names
+from kernel_agent.proposers.templates.lowering import DTYPES, IN_PLACE, mentions, names
 
 BIAS = "a convolution's bias is added by the kernel behind it"
 CONVOLUTIONS = {f"{kind}{d}d" for kind in ("conv", "conv_transpose") for d in (1, 2, 3)}
@@ -68,7 +69,7 @@ def rewritten(graph: Graph, bias: bool, long_rows: bool, spared: frozenset[str] 
 
     `bias` takes the bias of a convolution out of the call; `long_rows` folds rows that no block holds piece by piece.
     """
-    graph, used, origin = _expanded(_largest(functional(graph))), list[str](), dict[str, str]()
+    graph, used, origin = _expanded(spelled(_largest(functional(graph)))), list[str](), dict[str, str]()
     rules = [
         (title, rule) for title, rule, wanted in RULES if wanted is None or {"bias": bias, "long": long_rows}[wanted]
     ]
@@ -81,29 +82,33 @@ def rewritten(graph: Graph, bias: bool, long_rows: bool, spared: frozenset[str] 
 
 
 def _largest(graph: Graph) -> Graph:
-    """A maximum, along a dimension or over windows, whose places nobody reads gives values alone."""
+    """A maximum, along a dimension or over windows, gives values alone, or places alone, to who reads only those."""
     readers = users(graph, ())
     by_name = {node.name: node for node in graph.nodes}
     values, gone = dict[str, Node](), set[str]()
     for node in graph.nodes:
         items = [by_name[name] for name in readers.get(node.name, ())]
         read = [item for item in items if readers.get(item.name) or item.name in graph.outputs]
-        alone = _values_alone(node)
-        if alone and all(item.op == "_operator.getitem" and item.args[1] == 0 for item in read):
-            values |= {item.name: Node(item.name, *alone, {}, item.outputs) for item in read}
+        calls = [_half(node, item.args[1]) if item.op == "_operator.getitem" else None for item in read]
+        alone = [call for call in calls if call is not None]
+        if read and len(alone) == len(read):
+            values |= {i.name: Node(i.name, *call, {}, i.outputs) for i, call in zip(read, alone, strict=True)}
             gone |= {node.name, *(item.name for item in items if item not in read)}
     kept = [values.get(node.name, node) for node in graph.nodes]
     return replace(graph, nodes=tuple(node for node in kept if node.name not in gone)) if values else graph
 
 
-def _values_alone(node: Node) -> tuple[str, tuple[Any, ...]] | None:
-    """The operator that gives what a call gives first, and its arguments."""
+def _half(node: Node, which: int) -> tuple[str, tuple[Any, ...]] | None:
+    """The operator that gives one of the two tensors that a call gives, and its arguments."""
     base = names(node.op)[0]
-    if node.op in ("aten.max.dim", "aten.min.dim") and len(node.args) > 1:
-        return f"aten.a{base}.default", (node.args[0], [node.args[1]], *(node.args[2:] or (False,)))
-    if base.startswith("max_pool") and base.endswith("_with_indices"):
+    if node.op in ("aten.max.dim", "aten.min.dim") and len(node.args) > 1 and node.outputs[0].dtype in DTYPES:
+        x, dim, keep = node.args[0], node.args[1], *(node.args[2:] or (False,))
+        return (
+            (f"aten.a{base}.default", (x, [dim], keep)) if which == 0 else (f"aten.arg{base}.default", (x, dim, keep))
+        )
+    if which == 0 and base.startswith("max_pool") and base.endswith("_with_indices"):
         return f"aten.{base.removesuffix('_with_indices')}.default", node.args
-    if base.startswith("adaptive_max_pool"):
+    if which == 0 and base.startswith("adaptive_max_pool"):
         return f"aten.{base}_values.default", node.args
     return None
 
@@ -305,6 +310,7 @@ RULES: tuple[tuple[str, Rule, str | None], ...] = (
     ("a pooling with one window is a mean or a maximum", whole_pool, None),
     ("the maximum of a tensor is that over its dimensions", _max_by_name, None),
     ("a norm of long rows takes its moments piece by piece", _long_norm, "long"),
+    ("a few long running sums are made piece by piece", long_scan, "long"),
     ("a few long rows are folded piece by piece", _long_fold, "long"),
 )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.graph import HELP, Graph, Leaf, Node, Ref
-from kernel_agent.proposers.templates.lowering import lowered, names
+from kernel_agent.proposers.templates.lowering import DTYPES, lowered, names
 from kernel_agent.proposers.templates.program import Folded, Output, Placing, Read, Term, nameless
 from kernel_agent.proposers.templates.strides import Pattern, normal, split
 from kernel_agent.proposers.templates.values import Load, Value, fit, lift
@@ -108,12 +108,17 @@ def _apart(piece: Piece) -> tuple[Term, ...]:
     )
 
 
-def operand(graph: Graph, argument: Any, op: str) -> Value:
-    """What an operator's argument is, over the leaves of the graph."""
+def operand(graph: Graph, argument: Any, op: str, also: tuple[str, ...] = ()) -> Value:
+    """What an operator's argument is, over the leaves of the graph, which may be of other types `also`.
+
+    Raises NotCovered where that is not covered.
+    """
     if not isinstance(argument, Ref):
         raise NotCovered(f"no template covers {op} of {argument!r}. {HELP}")
     if argument.node in graph.leaves:
         leaf = graph.leaves[argument.node]
+        if leaf.spec.dtype not in (*DTYPES, *also):
+            raise NotCovered(f"templates read {', '.join(DTYPES)}, and {op} reads {leaf.spec.dtype}. {HELP}")
         return Load(leaf, leaf.spec.shape)
     value = lowered(replace(graph, outputs=(argument.node,))).get(argument.node)
     if not isinstance(value, Value):

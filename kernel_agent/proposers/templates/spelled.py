@@ -89,6 +89,12 @@ def _value(piece: Piece, i: int) -> str:
     return literal(float(term.value)) if isinstance(term, Constant) else f"v{i}"
 
 
+def _given(routine: Centred, value: str) -> str:
+    """What the frame hands over, rounded as the operator's result is."""
+    dtype = routine.core.spec.dtype
+    return value if dtype == "float32" else f"k_round_{dtype}({value})"
+
+
 def _cpu(routine: Centred, name: str, piece: Piece) -> str:
     lines = list[str]()
     for i, term in enumerate(piece.terms):
@@ -97,7 +103,7 @@ def _cpu(routine: Centred, name: str, piece: Piece) -> str:
         if not isinstance(term, Read):
             value = expression(piece, i)
         elif term.leaf.node == piece.given:
-            value = "given"
+            value = _given(routine, "given")
         else:
             tensor, at = _tensor(routine, piece, i), _place(piece, i, "c")
             value = f"{tensor}[{at}]" if term.leaf.spec.dtype == "float32" else f"k_load({tensor} + ({at}))"
@@ -124,7 +130,7 @@ def _cuda(routine: Centred, name: str, piece: Piece, once: bool, streamed: bool)
         if not isinstance(term, Read):
             value = expression(piece, i)
         elif term.leaf.node == piece.given:
-            value = "given[j]"
+            value = _given(routine, "given[j]")
         else:
             fetch, value = _fetched(routine, piece, i, once)
             fetches += fetch

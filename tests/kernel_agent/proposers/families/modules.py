@@ -41,7 +41,58 @@ POOLING = {
         "torch.randn(2, 3, 20, 17)",
     ),
 }
-MODULES = POOLING
+SCANS = {
+    "scan_in_a_chain": (
+        "self.scale = nn.Parameter(torch.randn(70))",
+        "return torch.tanh(torch.cumsum(x * (x > 0), dim=1) * 0.1) * self.scale",
+        "torch.randn(9, 70)",
+    ),
+    "scans_of_rows": (
+        "",
+        "zeros = torch.zeros_like(x.select(2, 0).unsqueeze(2))\n"
+        "a = torch.cumsum(x.flip(2), dim=2).flip(2), torch.cat((zeros, torch.cumsum(x.narrow(2, 0, 4999), 2)), dim=2)\n"
+        "return *a, torch.cumprod(1 + x * 0.01, -1)",
+        "torch.randn(2, 9, 5000)",
+    ),
+    "scans_of_columns": (
+        "",
+        "a = torch.cumsum(x, 0), torch.cumprod(torch.sin(x), 1), torch.cumsum(x.flip(1), 1).flip(1)\n"
+        "return *a, torch.cumsum(x.half(), 1) + 1",
+        "torch.randn(5, 33, 41)",
+    ),
+    "one_long_scan": (
+        "",
+        "return torch.cumsum(x, 0), torch.cumsum(y, 0) * 2",
+        "torch.rand(65536), torch.rand(4096, 16)",
+    ),
+    "scan_of_infinity": (
+        "",
+        "x = torch.where(x > 3, float('inf'), torch.where(x < -3, float('nan'), x))\n"
+        "return torch.cumsum(x, 1), torch.cumprod(x, 1), torch.cumsum(x, 0)",
+        "torch.randn(11, 900)",
+    ),
+}
+PLACES = {
+    "place_in_a_chain": (
+        "",
+        "return torch.argmax(torch.sin(x) * y, dim=-1)",
+        "torch.randn(40, 3000), torch.randn(3000)",
+    ),
+    "places": (
+        "",
+        "a = torch.argmin(x, 1), torch.argmax(x, 0, keepdim=True), torch.argmax(x), torch.argmin(x.half(), -1)\n"
+        "return *a, *torch.max(x, 1)",
+        "torch.randint(-9, 9, (7, 90, 40)).float()",
+    ),
+    "place_in_one_long_row": ("", "return torch.argmax(torch.round(x)), torch.argmin(x)", "torch.randn(150000)"),
+    "place_of_nan": (
+        "",
+        "x = torch.where(x > 3, float('nan'), torch.where(x < 0, -float('inf'), x))\n"
+        "return torch.argmax(x, 1), torch.argmin(x, 1), torch.argmax(x, 0), torch.argmax(x * 0 - float('inf'), 1)",
+        "torch.randn(30, 500)",
+    ),
+}
+MODULES = POOLING | SCANS | PLACES
 
 
 def source(name: str) -> str:

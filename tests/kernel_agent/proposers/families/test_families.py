@@ -25,7 +25,7 @@ from tests.support.paths import ROOT
 GRAPHS: dict[str, Any] = json.loads((Path(__file__).parent / "graphs.json").read_text())
 CPU = Device("cpu", "a processor", "x86_64-avx2", 2, 20.0)
 GPU = Device("cuda", "a GPU", "sm_90", 0, 2600.0)
-QUICK = ("pool_in_a_chain",)
+QUICK = ("pool_in_a_chain", "scan_in_a_chain", "place_in_a_chain")
 SLOW = [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in MODULES]
 
 
@@ -52,10 +52,12 @@ def judged(name: str, candidate: str, folder: Path) -> dict[str, str]:
 
 
 def steps(name: str, device: Device = GPU) -> list[str]:
-    """The steps of a module's plan: a kernel's operators joined by `+`, a call of PyTorch in brackets."""
+    """What computes in a module's plan: a kernel's operators joined by `+`, a call of PyTorch in brackets."""
     plan = cut(parse(GRAPHS[name]), bias=True, long_rows=device is GPU)
     found = []
     for step in plan.steps:
+        if not isinstance(step, Kernel) and step.name not in plan.reasons:
+            continue
         ops = [plan.node(n).op.split(".")[1] for n in (step.nodes if isinstance(step, Kernel) else (step.name,))]
         found.append("+".join(ops) if isinstance(step, Kernel) else f"[{ops[0]}]")
     return found
@@ -89,3 +91,24 @@ def test_a_pooling_takes_what_stands_before_and_behind_it_into_its_kernel() -> N
 def test_a_pooling_with_one_window_is_a_mean_or_a_maximum() -> None:
     assert steps("pools_1d")[-1] == "amax"
     assert steps("pools_2d")[-1] == "mean"
+
+
+def test_a_scan_takes_what_stands_before_and_behind_it_into_its_kernel() -> None:
+    assert steps("scan_in_a_chain") == ["gt+mul+cumsum+mul+tanh+mul"]
+
+
+def test_a_scan_backwards_or_without_its_own_element_is_one_kernel() -> None:
+    assert steps("scans_of_rows") == ["cumsum", "cumsum", "mul+add+cumprod"]
+
+
+def test_a_few_long_sums_are_scanned_piece_by_piece_on_a_gpu() -> None:
+    assert steps("one_long_scan") == ["sum", "cumsum", "cumsum+add", "sum", "cumsum", "cumsum+add+mul"]
+    assert steps("one_long_scan", CPU) == ["cumsum", "cumsum+mul"]
+
+
+def test_a_place_takes_what_stands_before_it_into_its_kernel() -> None:
+    assert steps("place_in_a_chain") == ["sin+mul+argmax"]
+
+
+def test_a_maximum_with_its_place_is_one_kernel_for_each() -> None:
+    assert steps("places")[-2:] == ["amax", "argmax"]
