@@ -25,6 +25,13 @@ struct alignas(8) uint2 { uint32_t x, y; };
 template <class T> T __ldcs(const T* p) { return *p; }
 template <class T> T __ldg(const T* p) { return *p; }
 template <class T> void __stcs(T* p, T v) { *p = v; }
+inline uint32_t __float_as_uint(float x) { uint32_t i; std::memcpy(&i, &x, 4); return i; }
+inline unsigned long long atomicMax(unsigned long long* at, unsigned long long x) {
+  auto old = __atomic_load_n(at, __ATOMIC_RELAXED);
+  while (old < x && !__atomic_compare_exchange_n(at, &old, x, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+  return old;
+}
+inline int cudaMemsetAsync(void* at, int value, size_t bytes, void*) { std::memset(at, value, bytes); return 0; }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
 using __half = _Float16;
@@ -42,19 +49,25 @@ struct Team {
     for (int at = 0; at < n; at += 32) warps.push_back(std::make_unique<std::barrier<>>(n - at < 32 ? n - at : 32));
   }
   std::barrier<> all;
-  std::vector<float> values;
+  std::vector<double> values;
   std::vector<std::unique_ptr<std::barrier<>>> warps;
 };
 inline Team* team;
 
 inline void __syncthreads() { team->all.arrive_and_wait(); }
-inline float __shfl_xor_sync(unsigned, float x, int d) {
+template <class T> T shuffled(T x, int from) {
   auto& warp = *team->warps[threadIdx.x / 32];
-  team->values[threadIdx.x] = x;
+  team->values[threadIdx.x] = static_cast<double>(x);
   warp.arrive_and_wait();
-  const float other = team->values[threadIdx.x ^ d];
+  const T other = static_cast<T>(team->values[threadIdx.x / 32 * 32 + from]);
   warp.arrive_and_wait();
   return other;
+}
+template <class T> T __shfl_xor_sync(unsigned, T x, int d) { return shuffled(x, static_cast<int>(threadIdx.x % 32) ^ d); }
+template <class T> T __shfl_sync(unsigned, T x, int from) { return shuffled(x, from); }
+template <class T> T __shfl_up_sync(unsigned, T x, int d) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  return shuffled(x, lane < d ? lane : lane - d);
 }
 
 using cudaStream_t = void*;
