@@ -16,6 +16,7 @@ from kernel_agent import text
 from kernel_agent.cli.report import account, mark, short
 from kernel_agent.delivery import deliver
 from kernel_agent.errors import UsageError
+from kernel_agent.page.rows import known
 from kernel_agent.page.seen import see
 from kernel_agent.run import tree
 from kernel_agent.run.journal import read
@@ -105,7 +106,7 @@ def _shown_below(run: Run, trial: Trial) -> str | None:
 
 
 def _leaf(run: Run, trial: Trial, best: set[str]) -> Text:
-    evaluation = run.evaluation(trial)
+    evaluation = known(run, trial)
     word = (
         mark(evaluation)
         if evaluation and trial.idea
@@ -124,7 +125,7 @@ def _rest(run: Run, slower: Sequence[Trial], others: Sequence[Trial]) -> str:
 
 
 def _word(run: Run, trial: Trial) -> str:
-    evaluation = run.evaluation(trial)
+    evaluation = known(run, trial)
     if evaluation is None:
         return "waiting"
     return "swept" if evaluation.status is Status.PASSED else evaluation.status.replace("_", " ")

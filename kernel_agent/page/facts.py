@@ -194,7 +194,7 @@ def _progress(seen: Seen) -> dict[str, Any]:
         "expected": wanted,
         "share": share,
         "left_s": charged * (1 - share) / share if seen.state == "running" and share > 0 else None,
-        "waiting": [trial.id for trial in run.trials.values() if trial.idea and run.evaluation(trial) is None],
+        "waiting": [trial.id for trial in run.trials.values() if trial.idea and rows.known(run, trial) is None],
         "unwritten": [idea.id for idea in run.ideas.values() if (idea.id, 0) not in run.chains],
     }
 

@@ -67,7 +67,7 @@ def kind(idea: Idea | None, trial: Trial) -> str:
 
 def _verdict(run: Run, trial: Trial) -> dict[str, Any]:
     """The judge's word; the status is `waiting` where there is none yet."""
-    evaluation = run.evaluation(trial)
+    evaluation = known(run, trial)
     if evaluation is None:
         return {"status": "waiting", "speedup": None}
     again = run.confirmations.get(trial.source_id)
@@ -85,6 +85,11 @@ def _verdict(run: Run, trial: Trial) -> dict[str, Any]:
         "judging_s": dict(evaluation.stages),
         "why": why(evaluation),
     }
+
+
+def known(run: Run, trial: Trial) -> Evaluation | None:
+    """The judge's word on a trial, or what the compiler said against a build that was not run."""
+    return run.evaluation(trial) or run.poor_builds.get(trial.source_id)
 
 
 def why(evaluation: Evaluation) -> str | None:

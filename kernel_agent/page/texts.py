@@ -24,7 +24,11 @@ def texts(run: Run, lookup: Lookup) -> dict[str, Any]:
     return {
         "problem": clean(run.problem.source),
         "sources": {trial.source_id: clean(trial.source) for trial in (run.reference, *chained)},
-        "logs": {source: log(found) for source, found in run.evaluations.items() if found.log or found.diagnostics},
+        "logs": {
+            source: log(found)
+            for source, found in (run.poor_builds | run.evaluations).items()
+            if found.log or found.diagnostics
+        },
         "again": {source: log(found) for source, found in run.confirmations.items() if found.log},
         "profiles": {source: profile(found) for source, found in run.profiles.items()},
         "ideas": {idea.id: whole(idea) for idea in run.ideas.values()},
@@ -39,6 +43,7 @@ def one(run: Run, trial: Trial, lookup: Lookup) -> dict[str, Any]:
     narrow = Run(run.problem, run.settings, run.description)
     narrow.chains = {("", 0): [other for other in (trial, parent) if other]}
     narrow.evaluations = {key: value for key, value in run.evaluations.items() if key in ids}
+    narrow.poor_builds = {key: value for key, value in run.poor_builds.items() if key in ids}
     narrow.confirmations = {key: value for key, value in run.confirmations.items() if key in ids}
     narrow.profiles = {key: value for key, value in run.profiles.items() if key in ids}
     narrow.ideas = {key: value for key, value in run.ideas.items() if key == trial.idea}

@@ -29,7 +29,7 @@ const fmt = {
   many: (number, one, more) => `${fmt.count(number)} ${number === 1 ? one : more || `${one}s`}`,
 };
 const STATUS = {
-  faster: "faster", level: "not told apart", slower: "slower", wrong: "wrong", build_error: "build error", run_error: "run error",
+  faster: "faster", level: "not told apart", slower: "slower", wrong: "wrong", build_error: "build error", poor_build: "poor build", run_error: "run error",
   timeout: "timeout", suspect: "suspect", rejected: "rejected", waiting: "waiting for a verdict", original: "the original", unwritten: "no code came",
 };
 const PASSED = new Set(["faster", "level", "slower", "original"]);

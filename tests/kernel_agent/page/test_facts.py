@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from kernel_agent.cli.show import branches
 from kernel_agent.page.facts import facts, summary
 from kernel_agent.page.rows import Clock
 from kernel_agent.page.seen import Seen, see
@@ -18,7 +20,7 @@ from kernel_agent.run.budget import Charge
 from kernel_agent.run.history import PAUSE_S, History, Paid, stamp
 from kernel_agent.run.journal import Journal
 from kernel_agent.run.tree import Run
-from kernel_agent.run.types import Trial
+from kernel_agent.run.types import Evaluation, Status, Trial
 from rag import Passage
 from tests.support.page_runs import failed, passed, write
 from tests.support.scripted_run import DESCRIPTION, MODEL, PROBLEM, small_settings
@@ -53,6 +55,20 @@ def test_facts_are_json_and_tell_every_trial_with_its_place(recorded: Path) -> N
     assert {row["idea"] for row in found["trials"]} - {None} <= {idea["id"] for idea in found["ideas"]}
     assert Counter(row["kind"] for row in found["trials"])["original"] == 1
     assert {"written", "swept", "repaired"} <= {row["kind"] for row in found["trials"]}
+
+
+def test_a_build_that_was_sent_back_is_none_that_waits(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = tried(passed(2.0))
+    trial = Trial("a", 9, 0, seen.run.reference.id, "# spills")
+    poor = tree.PoorBuild(trial.source_id, Evaluation(Status.POOR_BUILD, "255 registers and spills"))
+    for record in (trial, poor):
+        seen.run.record(record)
+    found = facts(seen)
+    assert [(row["status"], row["why"]) for row in found["trials"][-1:]] == [("poor_build", "255 registers and spills")]
+    assert found["progress"]["waiting"] == []
+    assert texts(seen.run, lambda names: ())["logs"][trial.source_id] == "255 registers and spills"
+    Console(width=100).print(branches(seen.run))
+    assert "1 poor build" in capsys.readouterr().out
 
 
 def test_a_finished_run_is_headed_by_its_second_judgement(recorded: Path) -> None:

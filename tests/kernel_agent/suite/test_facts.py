@@ -33,7 +33,7 @@ def test_a_suite_s_facts_are_json_with_a_row_for_each_problem(suite: Path) -> No
     assert found["spent"]["limits"] == {"usd": 20.0, "tokens": None, "minutes": 90.0}
 
 
-def test_a_suite_under_way_says_when_it_is_done_and_one_that_was_stopped_does_not(tmp_path: Path) -> None:
+def test_a_suite_under_way_says_when_it_is_done_and_a_stopped_one_does_not(tmp_path: Path) -> None:
     directory = write_suite(tmp_path / "s", ended=False)
     stopped = facts(directory)
     assert (stopped["state"], stopped["progress"]["left_s"]) == ("stopped", None)
