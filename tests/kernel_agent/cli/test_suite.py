@@ -245,7 +245,7 @@ SMALL_ONES = (
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
-def test_examples_and_small_problems_killed_twice_and_resumed_end_with_each_judged_once(tmp_path: Path) -> None:
+def test_examples_and_small_problems_killed_twice_end_with_each_judged_once(tmp_path: Path) -> None:
     place, directory = tmp_path / "deck", tmp_path / "s"
     place.mkdir()
     for one in sorted((ROOT / "examples").glob("*.py")):
