@@ -1,4 +1,4 @@
-"""One tool: say what a problem is, what it must move and compute, and how fast PyTorch does it."""
+"""What `describe_problem` does: say what a problem is, what it must move and compute, and how fast PyTorch does it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""One tool: judge a candidate. lint -> build -> check -> time -> authorship; the reference, the candidate and the
-comparison run in three different processes."""
+"""What `evaluate_kernel` does: judge a candidate. lint -> build -> check -> time -> authorship; the reference, the
+candidate and the comparison run in three different processes."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class EvaluateResult(BaseModel):
         "plain float32 loop over a very long sum errs",
     )
     arithmetic: Arithmetic | None = Field(
-        default=None, description="the coarsest arithmetic that the errors are worthy of; null also where of none"
+        default=None, description="the coarsest arithmetic whose rounding explains the errors; null too where none does"
     )
     precision: str = Field(default="", description="the same in one sentence; empty where no value was compared")
     memory: Memory | None = Field(default=None, description="where it passed; of the input shape that takes most")

@@ -188,7 +188,7 @@ class Reference(ExactValues, TimedSide):
 
     def differing(self, fds: list[int], theirs: Spec, but: list[str]) -> list[Difference]:
         """Which parameters and buffers a candidate, whose tensors lie in the memfd, has otherwise; `but`: what calls
-        change. See worker.parameters."""
+        change. See worker.checking.parameters."""
         restore(self._model, self._buffers, self._buffers)
         tree = unflatten(theirs["structure"], read(fds[0], theirs))
         return differences(tensors_of(self._model)["own"], tree["own"], tree["kept"], but)
@@ -203,7 +203,7 @@ class Reference(ExactValues, TimedSide):
         found: list[Difference],
         fill: float,
     ) -> Expected:
-        """As `expect`, of a model that has the candidate's parameters where they differ; see worker.parameters.take."""
+        """As `expect`, of a model that has the candidate's parameters where they differ; see checking.parameters."""
         own, kept = self._model, self._buffers
         self._model = copy.deepcopy(own)
         try:

@@ -355,7 +355,7 @@ class Examine(Verb[Built]):
 
 @dataclass(frozen=True)
 class Words(Verb[list[str]]):
-    """What the compilers said in Examine."""
+    """What the compilers said in Build or Examine."""
 
 
 @dataclass(frozen=True)
