@@ -142,6 +142,7 @@ function names(plan, facts) {
     const blocked = (one) => Math.abs(one.y - point.y) < 13 && one.column === column;
     if (!won && (!beside || taken.some(blocked) || passed.some((one) => one !== point && Math.abs(one.y - point.y) < 9 && one.x > point.x))) continue;
     taken.push({ y: point.y, column });
+    if (won && !beside && point.y - point.r > EDGE.top + 8) { parts.push(svg("text", { x: point.x, y: point.y - point.r - 9, class: "tag", "text-anchor": "middle" }, words)); continue; }
     const left = won && !beside && room < 44;
     const text = svg("text", { x: left ? point.x - point.r - 8 : point.x + point.r + 7, y: point.y + 4, class: won ? "tag" : "name", "text-anchor": left ? "end" : "start" }, [words, beside].filter(Boolean).join("  "));
     parts.push(text);
