@@ -59,6 +59,7 @@ def screens(browser: Any, page: Path | str, folder: Path, what: str) -> None:
                 opened.page.locator(".tree .node.winner").click()
                 opened.page.locator("#detail .code tr").first.wait_for()
                 opened.page.mouse.move(0, 0)
+                opened.page.evaluate("scrollTo({top: 0, behavior: 'instant'})")
             opened.page.screenshot(path=folder / f"{what}-{name}.png")
 
 

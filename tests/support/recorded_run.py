@@ -16,12 +16,20 @@ from tests.support.paths import ROOT
 RECORDED = ROOT / "tests" / "support" / "recorded"
 
 
+SPAN = (
+    "(SELECT (max(CASE WHEN number <= ? THEN julianday(at) END) - min(julianday(at)))"
+    " / (max(julianday(at)) - min(julianday(at))) FROM records)"
+)
+"""The share of a run's time that had passed by a record."""
+
+
 def restored(name: str, directory: Path, count: int | None = None) -> Path:
     """The recorded run in a new directory, its journal alone; up to its `count`-th record."""
     directory.mkdir(parents=True)
     with closing(sqlite3.connect(directory / "journal.sqlite")) as rows:
         rows.executescript(gzip.decompress((RECORDED / f"{name}.sql.gz").read_bytes()).decode())
         if count is not None:
+            rows.execute(f"UPDATE meta SET value = value * {SPAN} WHERE name = 'seconds'", (count,))
             rows.execute("DELETE FROM records WHERE number > ?", (count,))
             rows.commit()
     return directory

@@ -82,11 +82,12 @@ function forest(state) {
   if (!rows.length) return el("p", { class: "soft small" }, "No kernel has passed.");
   const ends = rows.flatMap((one) => [...(one.speedup_interval || []), ...((one.again && one.again.speedup_interval) || [])]), low = Math.min(1 - facts.work.noise * 2, ...ends) * 0.96, high = Math.max(1.1, ...ends) * 1.03;
   const at = (speed) => ((Math.log(speed) - Math.log(low)) / (Math.log(high) - Math.log(low))) * 100, left = (speed) => ({ left: `${at(speed)}%` }), noise = facts.work.noise;
+  const scale = el("div", { class: "axis", "aria-hidden": "true" }, el("span", { class: "span" }, ticksOf(low, high).map((one) => el("em", { style: left(one) }, `${one}\u00d7`))));
   return el("div", { class: "forest" }, rows.map((one, index) => el("button", { type: "button", class: one.id === facts.headline.trial ? "won" : "", "data-id": one.id, onclick: () => state.choose(one.id) },
     el("span", { class: "faint num" }, index + 1), el("span", { class: "what", title: one.title }, one.title),
     el("span", { class: "span", style: { "--c": colour(outcome(one)) } }, el("i", { class: "tie", style: { left: `${at(1 - noise)}%`, width: `${at(1 + noise) - at(1 - noise)}%` } }), el("i", { style: left(1) }),
       one.speedup_interval && el("i", { class: "range", style: { left: `${at(one.speedup_interval[0])}%`, width: `${at(one.speedup_interval[1]) - at(one.speedup_interval[0])}%` } }), el("i", { class: "mid", style: left(one.speedup) }), one.again && one.again.speedup && el("i", { class: "again", title: "judged again", style: left(one.again.speedup) })),
-    el("span", { class: "num" }, fmt.times(one.speedup), el("span", { class: "faint" }, ` ${fmt.interval(one.speedup_interval)}`)))));
+    el("span", { class: "num" }, fmt.times(one.speedup), el("span", { class: "faint" }, ` ${fmt.interval(one.speedup_interval)}`)))), scale);
 }
 // How far each kernel is off, in units of rounding; what is right of the line is wrong.
 function errors(state, box) {

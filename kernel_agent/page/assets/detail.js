@@ -48,7 +48,7 @@ function ideaParts(state, trial, texts) {
   if (!parts.length && !genes.length) return null;
   return el("section", { class: "parts", "aria-label": "Idea" },
     parts.map(([name, words]) => el("div", null, el("h3", null, name), el("p", null, words))),
-    genes.length > 0 && el("div", null, el("h3", null, "Template's genes"), el("p", { class: "mono" }, genes.map(([name, value]) => `${name} = ${value}`).join("   "))));
+    genes.length > 0 && el("div", null, el("h3", null, "Template's genes"), el("p", { class: "mono genes" }, genes.map(([name, value]) => el("span", null, `${name} = ${value}`)))));
 }
 // What the library gave for the idea, with where it stands.
 function passagesOf(trial, texts) {

@@ -5,7 +5,7 @@ function header(facts) {
   const words = { running: "running", finished: "finished", stopped: "stopped" }[facts.state];
   const device = facts.device.name + (facts.device.threads ? `, ${fmt.many(facts.device.threads, "thread")}` : "");
   byId("top").replaceChildren(el("h1", null, facts.name), el("span", { class: "chip" }, el("span", { class: `dot ${facts.state}` }), words), el("span", { class: "chip" }, el("b", null, facts.target), device),
-    el("span", { class: "grow" }), el("span", { class: "small faint num", title: facts.directory }, fmt.date(facts.began)), themeButton());
+    el("span", { class: "grow" }), el("span", { class: "small faint num hide-small", title: facts.directory }, fmt.date(facts.began)), themeButton());
 }
 function themeButton() {
   const now = () => document.documentElement.dataset.theme, words = () => (now() === "dark" ? "light" : "dark");

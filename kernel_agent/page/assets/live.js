@@ -31,7 +31,7 @@ function beginOne() {
     const active = document.activeElement, focus = active && active.dataset ? active.dataset.id : null;
     const before = state.open && JSON.stringify(state.byId.get(state.open));
     state.take(facts); typing(draw);
-    if (focus) document.querySelector(`.tree [data-id="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+    if (focus) state.nodeOf(focus)?.focus({ preventScroll: true });
     if (state.open && JSON.stringify(state.byId.get(state.open)) !== before) state.choose(state.open, true);
   };
   addEventListener("themed", draw);

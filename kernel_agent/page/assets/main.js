@@ -12,6 +12,7 @@ function stateOf(facts, textsOf) {
     const before = state.open;
     state.open = state.byId.has(id) ? id : null;
     history.replaceState(null, "", state.open ? `#${state.open}` : location.pathname + location.search);
+    if (state.open) state.nodeOf(state.open);
     for (const node of document.querySelectorAll(".tree .node")) node.classList.toggle("open", node.dataset.id === state.open);
     if (state.open) openDetail(state, state.open).then(() => { if (!kept) byId("detail").querySelector("[aria-label=close]").focus({ preventScroll: true }); }).catch((fault) => tell(fault.message));
     else { byId("detail").hidden = true; const node = before && document.querySelector(`.tree [data-id="${CSS.escape(before)}"]`); if (node) node.focus({ preventScroll: true }); }

@@ -49,7 +49,7 @@ const BY_LEVEL = { name: "level", of: (row) => row.level, words: (value) => valu
 
 function suiteHeader(suite) {
   const device = suite.devices.join(", ");
-  byId("top").replaceChildren(el("h1", null, suite.name), el("span", { class: "chip" }, el("span", { class: `dot ${suite.state}` }), suite.state), suite.targets.length > 0 && el("span", { class: "chip" }, el("b", null, suite.targets.join(", ")), device), el("span", { class: "grow" }), el("span", { class: "small faint", title: suite.directory }, suite.source), themeButton());
+  byId("top").replaceChildren(el("h1", null, suite.name), el("span", { class: "chip" }, el("span", { class: `dot ${suite.state}` }), suite.state), suite.targets.length > 0 && el("span", { class: "chip" }, el("b", null, suite.targets.join(", ")), device), el("span", { class: "grow" }), el("span", { class: "small faint hide-small", title: suite.directory }, suite.source), themeButton());
 }
 function suiteProgress(suite) {
   const { progress } = suite, words = [`${fmt.count(progress.ended)} of ${fmt.many(progress.problems, "problem")} played`, progress.failed && `${fmt.count(progress.failed)} failed`, progress.under_way && `${fmt.count(progress.under_way)} under way`, progress.waiting && `${fmt.count(progress.waiting)} waiting`].filter(Boolean).join(", ");

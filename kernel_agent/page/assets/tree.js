@@ -36,6 +36,7 @@ const radius = (trial, many, won) => {
 // Points of one column side by side, so that none hides another; those in the middle first.
 function swarm(points, column) {
   const rows = [], reach = column.wide / 2 - 6;
+  let full = 0;
   for (const point of points) {
     const row = Math.round(point.y / 8) + 2, step = Math.max(2, point.r * 0.8), taken = [];
     for (const one of [row - 2, row - 1, row, row + 1, row + 2].flatMap((at) => rows[at] || [])) {
@@ -45,7 +46,8 @@ function swarm(points, column) {
     const free = (shift) => !taken.some(([from, to]) => shift > from && shift < to);
     let shift = 0, turn = 0;
     while (!free(shift) && Math.abs(shift) < reach) { turn += 1; shift = (turn % 2 ? 1 : -1) * Math.ceil(turn / 2) * step; }
-    point.x = column.middle + Math.max(-reach, Math.min(reach, shift));
+    if (Math.abs(shift) >= reach) { full = (full + 0.618) % 1; shift = (2 * full - 1) * reach; }  // no place is free: spread evenly
+    point.x = column.middle + shift;
     (rows[row] ||= []).push(point);
   }
 }
@@ -142,38 +144,64 @@ function names(plan, facts) {
     const blocked = (one) => Math.abs(one.y - point.y) < 13 && one.column === column;
     if (!won && (!beside || taken.some(blocked) || passed.some((one) => one !== point && Math.abs(one.y - point.y) < 9 && one.x > point.x))) continue;
     taken.push({ y: point.y, column });
+    if (won && !beside && point.y - point.r > EDGE.top + 8) { parts.push(svg("text", { x: point.x, y: point.y - point.r - 9, class: "tag", "text-anchor": "middle" }, words)); continue; }
     const left = won && !beside && room < 44;
     const text = svg("text", { x: left ? point.x - point.r - 8 : point.x + point.r + 7, y: point.y + 4, class: won ? "tag" : "name", "text-anchor": left ? "end" : "start" }, [words, beside].filter(Boolean).join("  "));
     parts.push(text);
   }
   return parts;
 }
+// More trials than this are drawn an element for each kind: lines without a length, whose round or square ends are the points.
+const CROWD = 400;
+function crowd(points, state) {
+  const box = svg("g", null);
+  const draw = (apart) => {
+    const kinds = new Map();
+    for (const point of points.values()) {
+      if (apart.has(point.trial.id)) continue;
+      const kind = outcome(point.trial), dim = !state.fits(point.trial), square = point.failed && kind !== "waiting", name = `${dim} ${kind} ${square} ${point.r}`;
+      if (!kinds.has(name)) kinds.set(name, { kind, dim, square, r: point.r, d: "" });
+      kinds.get(name).d += `M${point.x.toFixed(1)} ${point.y.toFixed(1)}h0`;
+    }
+    box.replaceChildren(...[...kinds.values()].sort((a, b) => b.dim - a.dim).map((one) => svg("path", { class: `points${one.dim ? " dim" : ""}`, d: one.d, style: { stroke: `var(--${one.kind})` }, "stroke-width": one.r * 2, "stroke-linecap": one.square ? "square" : "round" })));
+  };
+  return { box, draw };
+}
+function nearest(points, picture, event) {
+  const at = picture.getBoundingClientRect(), x = event.clientX - at.left, y = event.clientY - at.top;
+  let found = null, least = Infinity;
+  for (const point of points.values()) { const far = Math.hypot(point.x - x, point.y - y) - point.r; if (far < least) { least = far; found = point; } }
+  return least <= 3 ? found.trial.id : undefined;
+}
 function drawTree(state, box) {
-  const facts = state.facts, plan = layout(facts, box.clientWidth || 1100), { points } = plan;
+  const facts = state.facts, plan = layout(facts, box.clientWidth || 1100), { points } = plan, many = plan.many > CROWD;
   let good = "", bad = "";
   for (const point of points.values()) {
     const from = before(state, point.trial);
     if (from) { if (!point.failed) good += curve(points.get(from.id), point); else if (plan.many <= 250) bad += curve(points.get(from.id), point); }
   }
   const over = svg("path", { class: "edge over" }), best = svg("path", { class: "edge best", d: facts.headline.sure === "none" ? "" : pathTo(state, facts.headline.trial, points) });
-  const nodes = svg("g", null, [...points.values()].map((point) => shape(point, facts, state.open)));
+  const apart = new Map(), nodes = svg("g", null), all = many ? crowd(points, state) : null;
+  const add = (id) => { const node = shape(points.get(id), facts, state.open); apart.set(id, node); nodes.append(node); return node; };
+  state.nodeOf = (id) => apart.get(id) || (points.has(id) ? add(id) : null);
+  (many ? new Set([facts.trials[0].id, facts.headline.trial, state.open].filter((id) => points.has(id))) : [...points.keys()]).forEach(add);
   const winner = facts.headline.sure === "none" ? null : points.get(facts.headline.trial);
   const halo = winner && svg("circle", { class: "halo", cx: winner.x, cy: winner.y, r: winner.r + 3.5 });
   const picture = svg("svg", { width: plan.wide, height: plan.tall, viewBox: `0 0 ${plan.wide} ${plan.tall}`, role: "group", "aria-label": "The tree of the search. Arrow keys move: left to the parent, right to a child, up and down by speed. Enter opens." },
-    grid(plan, facts), svg("path", { class: "edge failed", d: bad }), svg("path", { class: `edge${plan.many > 250 ? " faint" : ""}`, d: good }), best, over, nodes, halo, names(plan, facts));
+    grid(plan, facts), svg("path", { class: "edge failed", d: bad }), svg("path", { class: `edge${plan.many > 250 ? " faint" : ""}`, d: good }), best, over, all && all.box, nodes, halo, names(plan, facts));
   const drawOver = (id) => over.setAttribute("d", id ? pathTo(state, id, points) : "");
-  const idOf = (event) => event.target.dataset && event.target.dataset.id;
+  const idOf = (event) => (event.target.dataset && event.target.dataset.id) || (many && event.type !== "focusin" ? nearest(points, picture, event) : undefined);
   picture.addEventListener("click", (event) => { tip(null, null); if (idOf(event)) state.choose(idOf(event)); });
-  picture.addEventListener("mousemove", (event) => { const id = idOf(event); tip(event, id && hint(state.byId.get(id))); drawOver(id || state.open); });
+  picture.addEventListener("mousemove", (event) => { const id = idOf(event); if (many) picture.style.cursor = id ? "pointer" : ""; tip(event, id && hint(state.byId.get(id))); drawOver(id || state.open); });
   picture.addEventListener("mouseleave", () => { tip(null, null); drawOver(state.open); });
   picture.addEventListener("focusin", (event) => drawOver(idOf(event)));
-  picture.addEventListener("keydown", (event) => move(event, state, nodes));
+  picture.addEventListener("keydown", (event) => move(event, state));
   box.replaceChildren(picture);
-  const first = nodes.querySelector(`[data-id="${CSS.escape(state.open || facts.headline.trial)}"]`) || nodes.firstChild;
+  const first = apart.get(state.open) || apart.get(facts.headline.trial) || nodes.firstChild;
   if (first) first.setAttribute("tabindex", "0");
   drawOver(state.open);
-  state.dim = () => { for (const node of nodes.children) node.classList.toggle("dim", !state.fits(state.byId.get(node.dataset.id))); };
-  state.dim();
+  state.dim = () => { for (const [id, node] of apart) node.classList.toggle("dim", !state.fits(state.byId.get(id))); if (all) all.draw(apart); };
+  if (all || state.hidden.size || state.words) state.dim();
 }
 function hint(trial) {
   const rows = [trial.title, [STATUS[outcome(trial)], trial.speedup && trial.kind !== "original" ? `${fmt.times(trial.speedup)} ${fmt.interval(trial.speedup_interval)}` : ""].filter(Boolean).join(" \u00b7 ")];
@@ -182,7 +210,7 @@ function hint(trial) {
   if (trial.kind === "swept" || trial.kind === "repaired" || trial.kind === "seed") rows.push({ swept: "swept: other values of its tunables", repaired: "a repair", seed: "a seed of the templates" }[trial.kind]);
   return rows;
 }
-function move(event, state, nodes) {
+function move(event, state) {
   const id = event.target.dataset.id, trial = state.byId.get(id);
   if (!trial) return;
   if (event.key === "Enter" || event.key === " ") { event.preventDefault(); state.choose(id); return; }
@@ -192,7 +220,7 @@ function move(event, state, nodes) {
   const to = next && next();
   if (next) event.preventDefault();
   if (!to) return;
-  const node = nodes.querySelector(`[data-id="${CSS.escape(to.id)}"]`);
+  const node = state.nodeOf(to.id);
   event.target.setAttribute("tabindex", "-1"); node.setAttribute("tabindex", "0"); node.focus();
   if (state.open) state.choose(to.id, true);
 }

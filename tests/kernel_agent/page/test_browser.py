@@ -213,9 +213,31 @@ def test_a_page_of_two_thousand_trials_is_drawn_in_under_two_seconds(opened: Ope
     pages = [opened(file).page for _ in range(3)]
     assert min(int(page.evaluate("document.documentElement.dataset.took")) for page in pages) < 2000
     page = pages[0]
-    assert nodes(page) == 2001
+    points = "[...document.querySelectorAll('.tree .points')].map(one => one.getAttribute('d').split('M').length - 1)"
+    assert nodes(page) + sum(page.evaluate(points)) == 2001
     page.locator(".tree .node.winner").click()
     page.locator("#detail .code tr").first.wait_for()
+    assert page.locator(".tree .node.open.winner").count() == 1
+
+
+def test_a_point_of_a_crowd_is_found_filtered_and_walked_to(opened: Open, tmp_path: Path) -> None:
+    page = opened(written(write(tmp_path / "run", 500), nothing)).page
+    failed = page.locator('.tree .points[stroke-linecap="square"]').first
+    x, y = (float(part) for part in failed.get_attribute("d").split("M")[1].split("h")[0].split())
+    page.locator(".tree svg").hover(position={"x": x, "y": y})
+    assert any(word in page.locator("#tip").inner_text() for word in ("error", "wrong", "timeout", "suspect", "reject"))
+    page.locator(".tree svg").click(position={"x": x, "y": y})
+    page.locator("#detail .title").wait_for()
+    opened_id = page.evaluate("location.hash.slice(1)")
+    assert page.locator(f'.tree .node.open[data-id="{opened_id}"]').count() == 1
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.dataset.id") == opened_id
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("document.activeElement.dataset.id") != opened_id
+    page.click('.pick[data-kind="faster"]')
+    assert page.locator(".tree .points.dim").count() > 0
+    page.get_by_role("button", name="all", exact=True).click()
+    assert page.locator(".tree .points.dim").count() == 0
 
 
 def test_a_page_of_a_run_that_has_just_begun_says_so(opened: Open, tmp_path: Path) -> None:
