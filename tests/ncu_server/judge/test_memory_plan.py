@@ -1,11 +1,8 @@
 """What judging takes of a device's memory, who is to blame where it runs out, and when a call waits."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge import memory_plan, room
@@ -83,7 +80,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return pauses
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_a_call_waits_while_others_hold_what_it_needs(tries: list[float]) -> None:
     async def work() -> int:
         if len(tries) < 5:
@@ -94,7 +91,7 @@ async def test_a_call_waits_while_others_hold_what_it_needs(tries: list[float]) 
     assert tries == [1, 2, 4, 8, 8]
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(("waits", "patience_s"), [(False, 120.0), (True, -1.0)])
 async def test_a_call_waits_for_nothing_that_will_not_come(
     tries: list[float], monkeypatch: pytest.MonkeyPatch, waits: bool, patience_s: float
@@ -107,13 +104,6 @@ async def test_a_call_waits_for_nothing_that_will_not_come(
     with pytest.raises(NoRoom):
         await patiently(work)
     assert not tries
-
-
-@pytest_asyncio.fixture
-async def workshop(tmp_path: Path) -> AsyncIterator[Workshop]:
-    made = Workshop(tmp_path)
-    yield made
-    made.close()
 
 
 class Played:
@@ -133,7 +123,7 @@ async def quiet(message: str, *, ahead: int | None = None) -> None:
     pass
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_a_verdict_says_that_memory_was_planned(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     Played(monkeypatch, 1 << 40, 1 << 30)
     asked = EvaluateRequest(QUICK, SCALE_ADD, "cpu", (), False, 120.0)
@@ -143,7 +133,7 @@ async def test_a_verdict_says_that_memory_was_planned(workshop: Workshop, monkey
     assert (await evaluate(workshop, wrong, quiet)).status == "wrong"
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_a_device_that_never_has_enough_is_refused_with_the_bytes(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, tries: list[float]
 ) -> None:
@@ -154,7 +144,7 @@ async def test_a_device_that_never_has_enough_is_refused_with_the_bytes(
     assert (refused.value.code, tries) == (Code.NO_ROOM, [])
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_memory_that_others_give_back_is_waited_for(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, tries: list[float]
 ) -> None:
@@ -177,7 +167,7 @@ FIRST = (
 ALWAYS = "raise OutOfMemoryError('no room')"
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_what_runs_out_of_memory_by_itself_is_to_blame(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +177,7 @@ async def test_what_runs_out_of_memory_by_itself_is_to_blame(
     assert (result.status, "does not come to its end" in result.log) == ("run_error", True), result.log
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_what_has_room_once_it_is_alone_is_not_to_blame(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
