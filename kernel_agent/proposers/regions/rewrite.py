@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from kernel_agent.proposers.regions.canonical import whole_pool
+from kernel_agent.proposers.regions.canonical import cross_entropy, triplet, whole_pool
 from kernel_agent.proposers.regions.rule import FEW, Rule, Writer, pieces, viewed
 from kernel_agent.proposers.regions.scans import long_scan, spelled
 from kernel_agent.proposers.regions.views import is_in_place, renamed, storages, users
@@ -251,14 +251,14 @@ def _long_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     return w.calls
 
 
-LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss")
+LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "soft_margin_loss")
 FOLDS = {"sum": "sum.dim_IntList", "mean": "mean.dim", "amax": "amax.default", "amin": "amin.default"}
 
 
 def _loss(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     """A loss is a pointwise function of each element, and a mean or sum."""
     reduction = node.args[2] if len(node.args) > 2 else 1
-    if names(node.op)[0] not in LOSSES or reduction not in (1, 2):
+    if names(node.op)[0] not in LOSSES or reduction not in (1, 2) or node.kwargs:
         return None
     x, y = node.args[:2]
     shape = known[x.node].shape
@@ -307,6 +307,8 @@ RULES: tuple[tuple[str, Rule, str | None], ...] = (
     ("a batch norm in training is its statistics and a product", _batch_norm, None),
     ("an instance norm is a group norm of single channels", _instance_norm, None),
     ("a loss is a pointwise chain and a mean", _loss, None),
+    ("a cross entropy is a logsumexp less a lookup, and a mean", cross_entropy, None),
+    ("a triplet loss is two distances and a mean", triplet, None),
     ("a pooling with one window is a mean or a maximum", whole_pool, None),
     ("the maximum of a tensor is that over its dimensions", _max_by_name, None),
     ("a norm of long rows takes its moments piece by piece", _long_norm, "long"),

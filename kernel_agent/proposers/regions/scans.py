@@ -14,7 +14,7 @@ from kernel_agent.proposers.templates.lowering import FILLS, names
 from kernel_agent.proposers.templates.scans import geometry
 
 SCANS = ("cumsum", "cumprod")
-SHORTEST = 32  # elements of a piece at least
+SHORTEST = {True: 1 << 12, False: 32}  # elements of a piece at least, where they follow each other and else
 
 
 def spelled(graph: Graph) -> Graph:
@@ -99,7 +99,7 @@ def long_scan(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     if not isinstance(node.args[0], Ref) or known[node.args[0].node].shape != node.spec.shape:
         return None
     (chains, length), overload = scan.chains, names(node.op)[1]
-    most = scan.length // SHORTEST
+    most = scan.length // SHORTEST[scan.inner == 1]
     wanted = min(-(-2 * FEW // max(chains, 1)), most)
     parts = next((p for p in range(max(wanted, 1), most + 1) if scan.length % p == 0), 1)
     if chains >= FEW or length <= LONG or parts == 1:

@@ -7,13 +7,14 @@ from kernel_agent.proposers.templates import lowering, program
 from kernel_agent.proposers.templates.centred import Centred
 from kernel_agent.proposers.templates.family import Family, Kit
 from kernel_agent.proposers.templates.graph import HELP, Graph
+from kernel_agent.proposers.templates.lookups import LOOKUPS
 from kernel_agent.proposers.templates.lowering import names
 from kernel_agent.proposers.templates.places import PLACES
 from kernel_agent.proposers.templates.pooling import POOLING
 from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.scans import SCANS
 
-FAMILIES: tuple[Family, ...] = (POOLING, SCANS, PLACES)
+FAMILIES: tuple[Family, ...] = (POOLING, SCANS, PLACES, LOOKUPS)
 
 _FAMILY = {op: family for family in FAMILIES for op in family.operators}
 

@@ -14,7 +14,7 @@ from math import prod
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.graph import HELP, Graph, Leaf, Spec
-from kernel_agent.proposers.templates.lowering import lower
+from kernel_agent.proposers.templates.lowering import DTYPES, lower
 from kernel_agent.proposers.templates.strides import Pattern, broadcast, compose_from, normal, split
 from kernel_agent.proposers.templates.values import Apply, Fold, FoldKind, Load, Number, Value, View
 
@@ -188,6 +188,9 @@ def build(graph: Graph) -> Program:
         )
     values = lower(graph)
     specs = {node.name: node.spec for node in graph.nodes if node.name in graph.outputs}
+    for name, spec in specs.items():
+        if spec.dtype not in DTYPES:
+            raise NotCovered(f"templates give {', '.join(DTYPES)}, and {name} is {spec.dtype}. {HELP}")
     folds = _folds(values)
     points, columns, order = _space(folds, values)
     if not points * columns:

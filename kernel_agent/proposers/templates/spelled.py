@@ -16,6 +16,7 @@ from kernel_agent.proposers.templates.strides import Pattern
 from kernel_agent.proposers.templates.writer import run, tensors, types
 
 LAST = "out"  # the piece that stores
+INDEX = "at"  # the piece that gives an index, which no float holds
 INLINE = {"cpu": "[[gnu::always_inline]] inline", "cuda": "__device__ __forceinline__"}
 MATH = {"cpu": "math/level_01.cpp", "cuda": "math/level_01.cu"}
 LAUNCH = {"cpu": "launch(t);", "cuda": "launch(t, out0.device());"}
@@ -29,7 +30,11 @@ def source(
     On a GPU, `once` says that no element is read twice, and `streamed` that outputs are not to stay in the caches.
     """
     pieces = [
-        _cpu(routine, name, piece) if target == "cpu" else _cuda(routine, name, piece, once, streamed)
+        _index(routine, name, piece, target)
+        if name == INDEX
+        else _cpu(routine, name, piece)
+        if target == "cpu"
+        else _cuda(routine, name, piece, once, streamed)
         for name, piece in routine.pieces
     ]
     places = {
@@ -93,6 +98,12 @@ def _given(routine: Centred, value: str) -> str:
     """What the frame hands over, rounded as the operator's result is."""
     dtype = routine.core.spec.dtype
     return value if dtype == "float32" else f"k_round_{dtype}({value})"
+
+
+def _index(routine: Centred, name: str, piece: Piece, target: str) -> str:
+    head = f"{INLINE[target]} int64_t k_{name}(const Tensors& t, "
+    head += "[[maybe_unused]] int64_t r, [[maybe_unused]] int64_t c)"
+    return f"{head} {{\n  return {_tensor(routine, piece, 0)}[{_place(piece, 0, 'c')}];\n}}"
 
 
 def _cpu(routine: Centred, name: str, piece: Piece) -> str:

@@ -92,7 +92,40 @@ PLACES = {
         "torch.randn(30, 500)",
     ),
 }
-MODULES = POOLING | SCANS | PLACES
+LOOKUPS = {
+    "lookup_in_a_chain": (
+        "self.words = nn.Embedding(50, 24)\nself.places = nn.Parameter(torch.randn(7, 24))",
+        "return torch.relu(self.words(x) * 2 + self.places)",
+        "torch.randint(0, 50, (5, 7))",
+    ),
+    "lookups": (
+        "",
+        "a = torch.gather(x, 1, y), torch.index_select(x.sin(), 0, z), torch.index_select(x, 2, z)\n"
+        "return *a, torch.gather(x[:, :, 0], 1, y[:, :, 0]) + 1",
+        "torch.randn(4, 9, 6), torch.randint(0, 9, (4, 3, 6)), torch.randint(0, 4, (5,))",
+    ),
+}
+LOSSES = {
+    "cross_entropy": (
+        "",
+        "return F.cross_entropy(x, torch.where(y == 3, -100, y))",
+        "torch.randn(64, 10), torch.randint(0, 10, (64,))",
+    ),
+    "cross_entropies": (
+        "",
+        "a = F.cross_entropy(x, y), F.cross_entropy(x, y, ignore_index=2, reduction='none')\n"
+        "return *a, F.cross_entropy(x, y, reduction='sum')",
+        "torch.randn(4, 10, 5, 3), torch.randint(0, 10, (4, 5, 3))",
+    ),
+    "losses": (
+        "",
+        "a = F.kl_div(torch.log(x), y, reduction='batchmean'), F.triplet_margin_loss(x, y, z, margin=2.0)\n"
+        "b = F.huber_loss(x, y, delta=0.3), F.soft_margin_loss(x, torch.sign(y - z))\n"
+        "return *a, *b, F.kl_div(torch.log(x), y.log(), reduction='none', log_target=True)",
+        "torch.rand(30, 77), torch.rand(30, 77), torch.rand(30, 77)",
+    ),
+}
+MODULES = POOLING | SCANS | PLACES | LOOKUPS | LOSSES
 
 
 def source(name: str) -> str:

@@ -25,7 +25,7 @@ from tests.support.paths import ROOT
 GRAPHS: dict[str, Any] = json.loads((Path(__file__).parent / "graphs.json").read_text())
 CPU = Device("cpu", "a processor", "x86_64-avx2", 2, 20.0)
 GPU = Device("cuda", "a GPU", "sm_90", 0, 2600.0)
-QUICK = ("pool_in_a_chain", "scan_in_a_chain", "place_in_a_chain")
+QUICK = ("pool_in_a_chain", "scan_in_a_chain", "place_in_a_chain", "lookup_in_a_chain", "cross_entropy")
 SLOW = [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in MODULES]
 
 
