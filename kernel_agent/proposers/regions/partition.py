@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.regions.plan import Kernel, Plan, Step, specs
+from kernel_agent.proposers.regions.plan import Covering, Kernel, Plan, Step, specs
 from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, rewritten
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
+from kernel_agent.proposers.templates.arithmetic import covered
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import covers, mentions, names
-from kernel_agent.proposers.templates.program import Program, Read, Term, build
+from kernel_agent.proposers.templates.product import TRIANGLES
 
 TERMS = 400  # of a program at most: what is longer takes a compiler minutes
 KERNELS = 24  # different programs of a module at most: each takes a compiler a second or more
+Build = Callable[[Graph], Covering]
 
 
-def cut(graph: Graph, *, bias: bool, long_rows: bool, lone: bool = True) -> Plan:
+def cut(graph: Graph, *, bias: bool, long_rows: bool, lone: bool = True, build: Build = covered) -> Plan:
     """The plan of a module.
 
     `bias` and `long_rows` are those of `rewrite.rewritten`; without `lone` a region that saves no memory traffic is
-    left to PyTorch. What a rule wrote and no kernel covers is PyTorch's call again as it was.
+    left to PyTorch. `build` makes one kernel's program of a region's graph or raises NotCovered. What a rule wrote and
+    no kernel covers is PyTorch's call again as it was.
     """
     spared = frozenset[str]()
     while True:
         after = rewritten(graph, bias, long_rows, spared)
-        regions = _Regions(after.graph)
+        regions = _Regions(after.graph, build)
         regions.grow()
         regions.choose(lone)
         plan = regions.plan(after.rules)
@@ -52,8 +54,8 @@ def _left(plan: Plan, after: Rewritten) -> Iterator[str]:
 
 
 class _Regions:
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, build: Build) -> None:
+        self.graph, self.build = graph, build
         self.nodes = {node.name: node for node in graph.nodes}
         self.position = {node.name: i for i, node in enumerate(graph.nodes)}
         self.specs = specs(graph)
@@ -63,7 +65,7 @@ class _Regions:
         self.reasons: dict[str, str] = {}
         self.region: dict[str, int] = {}
         self.members: dict[int, set[str]] = {}
-        self.programs: dict[int, Program] = {}
+        self.programs: dict[int, Covering] = {}
 
     @cached_property
     def real(self) -> list[Node]:
@@ -137,14 +139,17 @@ class _Regions:
         for number, node in enumerate(self.real):
             if node.name not in self.live or node.name in changing or node.op == "_operator.getitem":
                 continue
+            self.members[number], self.region[node.name] = {node.name}, number
             try:
-                alone = self._program({node.name})
+                self.programs[number] = self._program({node.name})
             except NotCovered as fault:
                 self.reasons[node.name] = str(fault)
-                continue
-            self.members[number], self.programs[number] = {node.name}, alone
-            self.region[node.name] = number
-            self._join(number, node)
+            if number in self.programs or names(node.op)[0] in TRIANGLES:
+                self._join(number, node)
+            if number in self.programs:
+                self.reasons.pop(node.name, None)
+            else:
+                del self.members[number], self.region[node.name]
 
     def _join(self, number: int, node: Node) -> None:
         near = list(dict.fromkeys(self.region[s] for s in self.sources[node.name] if s in self.region))
@@ -188,7 +193,7 @@ class _Regions:
     def _out_of(self, region: int) -> Iterable[str]:
         return (n for name in self.members[region] for n in self.after[name])
 
-    def _program(self, some: set[str]) -> Program:
+    def _program(self, some: set[str]) -> Covering:
         """The program of a region. Raises NotCovered where no kernel computes it in one go."""
         needed, stack = set(some), [name for one in some for name in self.read[one]]
         leaves = dict[str, Leaf]()
@@ -201,14 +206,11 @@ class _Regions:
                 leaves[name] = self._leaf(name)
         inside = [self.nodes[name] for name in sorted(needed, key=self.position.__getitem__)]
         outputs = tuple(n for n in sorted(some, key=self.position.__getitem__) if self.wanted[n] - some)
-        for node in inside:
-            if not covers(names(node.op)[0]):
-                raise NotCovered(f"no template covers {node.op}.")
         if not outputs:
             raise NotCovered("nobody reads what it gives.")
         order = sorted(leaves, key=lambda name: (self.position.get(name, -1), name))
         region = Graph((), {name: leaves[name] for name in order}, tuple(inside), outputs, "tuple")
-        program = build(region)
+        program = self.build(region)
         if len(program.terms) > TERMS:
             raise NotCovered("a kernel of so many operations takes a compiler minutes.")
         if not program.leaves:
@@ -233,13 +235,13 @@ class _Regions:
         gains = {}
         for number, program in list(self.programs.items()):
             kernel = Kernel(tuple(self.members[number]), program)
-            gains[number] = plan.eager_bytes(kernel.nodes) - kernel.moved
+            gains[number] = plan.eager_bytes(kernel.nodes) - kernel.moved + program.spares
             if not lone and gains[number] <= 0:
                 self._drop(number, "a kernel of ours would save no memory traffic")
         kept, alike = sorted(self.members, key=lambda n: -gains[n]), set[object]()
         for number in kept:
             program = self.programs[number]
-            key = likeness(program)
+            key = program.likeness
             if key not in alike and len(alike) == KERNELS:
                 self._drop(number, f"{KERNELS} kernels that save more traffic come first")
             alike.add(key) if number in self.members else None
@@ -322,15 +324,3 @@ def _ordered(
 
 def _is_constant(node: Node) -> bool:
     return names(node.op)[0] in CONSTANTS
-
-
-def likeness(program: Program) -> object:
-    """Equal for programs that one kernel serves: all but what the tensors are called."""
-    numbered = {leaf.node: f"in{n}" for n, leaf in enumerate(program.leaves)}
-
-    def nameless(term: Term) -> Term:
-        if not isinstance(term, Read):
-            return term
-        return replace(term, leaf=replace(term.leaf, node=numbered[term.leaf.node], path=None))
-
-    return program.rows, program.columns, program.order, tuple(map(nameless, program.terms)), program.outputs

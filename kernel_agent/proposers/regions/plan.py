@@ -9,9 +9,13 @@ from math import prod
 
 from kernel_agent.proposers.templates.graph import Graph, Node, Spec
 from kernel_agent.proposers.templates.lowering import mentions
+from kernel_agent.proposers.templates.product import Product
 from kernel_agent.proposers.templates.program import Program
 
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "complex64": 8}
+
+
+Covering = Program | Product
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Kernel:
     """
 
     nodes: tuple[str, ...]
-    program: Program
+    program: Covering
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -23,6 +23,12 @@ IN_PLACE = {f"{name}_": name for name in POINTWISE}
 
 def lower(graph: Graph) -> tuple[Value, ...]:
     """The values that the module returns. Raises NotCovered, naming the operator that stands in the way."""
+    known = values(graph)
+    return tuple(_returned(known.get(name)) for name in graph.outputs)
+
+
+def values(graph: Graph) -> dict[str, Any]:
+    """What the leaves and the calls behind the outputs give, by name. Raises NotCovered as `lower` does."""
     known: dict[str, Any] = {}
     for name, leaf in graph.leaves.items():
         known[name] = Load(leaf, leaf.spec.shape) if leaf.value is None else Number(leaf.value)
@@ -32,7 +38,7 @@ def lower(graph: Graph) -> tuple[Value, ...]:
     for node in graph.nodes:
         if node.name in wanted:
             known[node.name] = _cast(node, _node(node, known), dtypes)
-    return tuple(_returned(known.get(name)) for name in graph.outputs)
+    return known
 
 
 def _returned(value: object) -> Value:

@@ -7,7 +7,8 @@ pass over the row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -70,6 +71,13 @@ class Program:
     outputs: tuple[Output, ...]
     graph: Graph
     order: Pattern
+
+    spares = 0  # what a kernel of ours saves beside traffic, in bytes of a copy
+
+    @property
+    def likeness(self) -> object:
+        """Equal for programs that one kernel serves: all but what the tensors are called."""
+        return self.rows, self.columns, self.order, nameless(self.terms, self.leaves), self.outputs
 
     @property
     def strided(self) -> bool:
@@ -153,6 +161,17 @@ class Program:
         if not any(output.full for output in self.outputs):
             return "reduction"
         return "softmax" if "max" in kinds else "norm"
+
+
+def nameless(terms: Sequence[Term], leaves: Sequence[Leaf]) -> tuple[Term, ...]:
+    """The terms with the leaves that they read called by their places among these."""
+    places = {leaf.node: f"in{n}" for n, leaf in enumerate(leaves)}
+    return tuple(
+        replace(term, leaf=replace(term.leaf, node=places[term.leaf.node], path=None))
+        if isinstance(term, Read)
+        else term
+        for term in terms
+    )
 
 
 def build(graph: Graph) -> Program:

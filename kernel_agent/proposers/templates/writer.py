@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from textwrap import indent
 
 from kernel_agent.proposers.templates.express import operand
-from kernel_agent.proposers.templates.program import Call, Folded, Program, Read
+from kernel_agent.proposers.templates.graph import Leaf
+from kernel_agent.proposers.templates.program import Call, Folded, Output, Program, Read
 from kernel_agent.proposers.templates.schedule import Keep, passes
 
 TYPES = {"float32": "float", "float16": "k_float16", "bfloat16": "k_bfloat16", "bool": "k_bool"}
@@ -23,30 +24,15 @@ class Writer:
 
     def types(self) -> tuple[str, ...]:
         """The element types that occur."""
-        program = self.program
-        found = {leaf.spec.dtype for leaf in program.leaves} | {output.spec.dtype for output in program.outputs}
-        return tuple(TYPES[dtype] for dtype in sorted(found))
+        return types(self.program.leaves, self.program.outputs)
 
     def tensors(self) -> str:
         """The struct that a kernel takes: a pointer for each leaf and output."""
-        leaves, outputs = self.program.leaves, self.program.outputs
-        lines = [
-            f"const {TYPES[leaf.spec.dtype]}* in{n};  // {leaf.path or leaf.node}" for n, leaf in enumerate(leaves)
-        ]
-        lines += [f"{TYPES[output.spec.dtype]}* out{n};" for n, output in enumerate(outputs)]
-        return "struct Tensors {\n" + indent("\n".join(lines), "  ") + "\n};"
+        return tensors(self.program.leaves, self.program.outputs)
 
     def run(self, last: Sequence[str]) -> str:
         """The exported function: it takes the leaves and then the outputs, and ends with the `last` statements."""
-        leaves, outputs = self.program.leaves, self.program.outputs
-        lines = ["Tensors t;"]
-        for n, leaf in enumerate(leaves):
-            lines.append(f"t.in{n} = static_cast<const {TYPES[leaf.spec.dtype]}*>(in{n}.data_ptr());")
-        for n, output in enumerate(outputs):
-            lines.append(f"t.out{n} = static_cast<{TYPES[output.spec.dtype]}*>(out{n}.data_ptr());")
-        names = [f"in{n}" for n in range(len(leaves))] + [f"out{n}" for n in range(len(outputs))]
-        arguments = ", ".join(f"tvm::ffi::TensorView {name}" for name in names)
-        return f"void run({arguments}) {{\n" + indent("\n".join([*lines, *last]), "  ") + "\n}"
+        return run(self.program.leaves, self.program.outputs, last)
 
     def folded(self, i: int) -> Folded:
         """The term, which is a fold."""
@@ -81,3 +67,28 @@ class Writer:
         """A division as a product with a reciprocal, or None where it isn't one to be replaced."""
         by, term = self.divisor(i), self.program.terms[i]
         return f"{operand(self.program, term.args[0])} * i{by}" if by is not None and isinstance(term, Call) else None
+
+
+def types(leaves: Sequence[Leaf], outputs: Sequence[Output]) -> tuple[str, ...]:
+    """The element types of tensors."""
+    found = {leaf.spec.dtype for leaf in leaves} | {output.spec.dtype for output in outputs}
+    return tuple(TYPES[dtype] for dtype in sorted(found))
+
+
+def tensors(leaves: Sequence[Leaf], outputs: Sequence[Output]) -> str:
+    """The struct that a kernel takes: a pointer for each leaf and output."""
+    lines = [f"const {TYPES[leaf.spec.dtype]}* in{n};  // {leaf.path or leaf.node}" for n, leaf in enumerate(leaves)]
+    lines += [f"{TYPES[output.spec.dtype]}* out{n};" for n, output in enumerate(outputs)]
+    return "struct Tensors {\n" + indent("\n".join(lines), "  ") + "\n};"
+
+
+def run(leaves: Sequence[Leaf], outputs: Sequence[Output], last: Sequence[str], more: Sequence[str] = ()) -> str:
+    """The exported function: it takes the leaves, the outputs and `more` tensors, and ends with `last` statements."""
+    lines = ["Tensors t;"]
+    for n, leaf in enumerate(leaves):
+        lines.append(f"t.in{n} = static_cast<const {TYPES[leaf.spec.dtype]}*>(in{n}.data_ptr());")
+    for n, output in enumerate(outputs):
+        lines.append(f"t.out{n} = static_cast<{TYPES[output.spec.dtype]}*>(out{n}.data_ptr());")
+    names = [*(f"in{n}" for n in range(len(leaves))), *(f"out{n}" for n in range(len(outputs))), *more]
+    arguments = ", ".join(f"tvm::ffi::TensorView {name}" for name in names)
+    return f"void run({arguments}) {{\n" + indent("\n".join([*lines, *last]), "  ") + "\n}"

@@ -78,3 +78,5 @@ template <class F> void cpu_launch(unsigned blocks, unsigned threads, F kernel) 
     for (auto& one : running) one.join();
   }
 }
+
+#include "tensor_cores_on_cpu.h"
