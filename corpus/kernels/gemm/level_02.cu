@@ -65,7 +65,7 @@ namespace ptx {
 template <int BYTES>
 __device__ __forceinline__ void copy(float* to, const float* from, bool real) {
   const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  const int size = real ? BYTES : 0;  // the rest is filled with zeros
+  const int size = real ? BYTES : 0;  // of none nothing is read, and zeros are written
   if constexpr (BYTES == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
   else
@@ -112,16 +112,22 @@ __host__ __device__ __forceinline__ int place(int row, int k) {
   return k * SPAN + (row / 4 ^ (OWN == 4 ? 2 * t : t % 2 + t / 2 * 4)) * 4 + row % 4;
 }
 
-template <int SPAN, int OWN, bool ALONG, int COPY>
-__device__ __forceinline__ void fetch(float* to, const float* from, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t terms) {
-  static_assert(SPAN * TILE_K / COPY % THREADS == 0);
+template <int SPAN, int OWN, bool ALONG, int COPY, int64_t ROW_STRIDE, int64_t K_STRIDE>
+__device__ __forceinline__ void fetch(float* to, const float* from, int64_t rows, int64_t terms) {
+  constexpr int LINE = (ALONG ? TILE_K : SPAN) / COPY, STEP = THREADS / LINE;  // copies of a line, and lines at a time
+  constexpr int TURN = ALONG ? 2 * OWN : 16, PERIOD = STEP < TURN ? TURN / STEP : 1;  // after which places repeat
+  static_assert(THREADS % LINE == 0 && (ALONG ? SPAN : TILE_K) % STEP == 0);
+  int first = threadIdx.x;
+  asm volatile("" : "+r"(first));  // found anew in each step: kept over all of them, so many addresses would spill
+  const int row = ALONG ? first / LINE : first % LINE * COPY, k = ALONG ? first % LINE * COPY : first / LINE;
+  const int64_t along = ALONG ? terms - k : rows - row, across = ALONG ? rows - row : terms - k;
+  const int left = along <= 0 ? 0 : across < SPAN + TILE_K ? static_cast<int>(across) : SPAN + TILE_K;
+  from += row * ROW_STRIDE + k * K_STRIDE;
 #pragma unroll
-  for (int i = 0; i < SPAN * TILE_K / COPY / THREADS; ++i) {
-    const int n = threadIdx.x + i * THREADS;
-    const int row = ALONG ? n / (TILE_K / COPY) : n % (SPAN / COPY) * COPY;
-    const int k = ALONG ? n % (TILE_K / COPY) * COPY : n / (SPAN / COPY);
-    const bool real = row < rows && k < terms;
-    ptx::copy<COPY * 4>(to + place<SPAN, OWN, ALONG>(row, k), real ? from + row * row_stride + k * k_stride : from, real);
+  for (int i = 0; i < (ALONG ? SPAN : TILE_K) / STEP; ++i) {
+    const int some = i % PERIOD * STEP, more = i / PERIOD * PERIOD * STEP;
+    const int at = place<SPAN, OWN, ALONG>(row + (ALONG ? some : 0), k + (ALONG ? 0 : some)) + more * (ALONG ? TILE_K : SPAN);
+    ptx::copy<COPY * 4>(to + at, from + i * STEP * (ALONG ? ROW_STRIDE : K_STRIDE), i * STEP < left);
   }
 }
 
@@ -146,10 +152,8 @@ __device__ __forceinline__ uint32_t bits(const Pair& pair) { return *reinterpret
 
 // Two floats as two bfloat16, and what the rounding took away as two more.
 [[maybe_unused]] __device__ __forceinline__ void split(float x, float y, uint32_t& high, uint32_t& low) {
-  const __nv_bfloat162 h = __floats2bfloat162_rn(x, y);
-  const float2 back = __bfloat1622float2(h);
-  high = bits(h);
-  low = bits(__floats2bfloat162_rn(x - back.x, y - back.y));
+  high = bits(__floats2bfloat162_rn(x, y));
+  low = bits(__floats2bfloat162_rn(x - __uint_as_float(high << 16), y - __uint_as_float(high & 0xFFFF0000u)));
 }
 
 [[maybe_unused]] __device__ __forceinline__ void split(float x, uint32_t& high, uint32_t& low) {
@@ -250,8 +254,8 @@ __global__ void __launch_bounds__(THREADS) products(const Tensors t, float* scra
     if (i < steps) {
       const int64_t k = (begin + i) * TILE_K;
       float* to = shared + i % STAGES * (SIDE_A + SIDE_B);
-      fetch<TILE_M, ROWS, ALONG_A, COPY_A>(to, a + k * A_K, A_M, A_K, M - m0, K - k);
-      fetch<TILE_N, COLS, ALONG_B, COPY_B>(to + SIDE_A, b + k * B_K, B_N, B_K, N - n0, K - k);
+      fetch<TILE_M, ROWS, ALONG_A, COPY_A, A_M, A_K>(to, a + k * A_K, M - m0, K - k);
+      fetch<TILE_N, COLS, ALONG_B, COPY_B, B_N, B_K>(to + SIDE_A, b + k * B_K, N - n0, K - k);
     }
     ptx::commit();
   };

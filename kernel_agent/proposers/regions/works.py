@@ -70,7 +70,7 @@ def _regional(
         raise NotCovered(f"the trace does not say what is in {unknown}, which forward makes of Python numbers. {HELP}")
     work = Regional(graph, target, device, offers if target.products else None)
     if not work.plan(work.space.starts[0]).kernels:
-        raise _nothing(work.plan(work.space.starts[0]), fault)
+        raise _nothing(work.plan(work.space.starts[0]), None if offers else fault)
     return work
 
 
@@ -177,14 +177,15 @@ class Regional:
         if small and self._largest.get("product") and self.plan({"products": "library"}).kernels:
             genes.append(PRODUCTS)
         starts: list[Genes] = [{"lone": "pytorch"}, {"products": "library"}]
-        variants = [self._variants(family, program) for family, program in self._largest.items()]
-        numbered: list[Genes] = [{gene.name: n for gene in variants} for n in range(1, 6)]
-        if self._product and prod(len(g.choices) for g in [*genes, *variants, *self._product.genes]) <= MANY:
-            variants = [gene for gene in variants if gene.name != "product"]
-            own = [replace(gene, name=f"product_{gene.name}") for gene in self._product.genes]
-            numbered = [{**genes_, **self._prefixed(n)} for n, genes_ in enumerate(numbered, 1)]
-            variants += own
-        return starting([*genes, *variants], [*numbered[:1], *starts, *numbered[1:2], {"bias": "call"}, *numbered[2:]])
+        variants = {family: self._variants(family, program) for family, program in self._largest.items()}
+        numbered: list[Genes] = [dict.fromkeys(variants, n) for n in range(1, 6)]
+        others = [*genes, *(gene for family, gene in variants.items() if family != "product")]
+        if self._product and prod(len(g.choices) for g in [*others, *self._product.genes]) <= MANY:
+            del variants["product"]
+            variants |= {g.name: replace(g, name=f"product_{g.name}") for g in self._product.genes}
+            numbered = [{**numbers, **self._prefixed(n)} for n, numbers in enumerate(numbered, 1)]
+        departures = [*numbered[:1], *starts, *numbered[1:2], {"bias": "call"}, *numbered[2:]]
+        return starting([*genes, *variants.values()], departures)
 
     @cached_property
     def _largest(self) -> dict[str, Covering]:

@@ -190,18 +190,26 @@ class _Located:
 def _grouped(
     a: _Located, b: _Located, labels: tuple[Sequence[str], Sequence[str], Sequence[str]], sizes: Mapping[str, int]
 ) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Batch, rows, columns and depth. Rows that lie apart by several steps are batches but for the last of them."""
+    """Batch, rows, columns and depth. Rows that lie apart by several steps are batches but for the last of them.
+
+    Columns are the result's last dimensions that are the second operand's alone, rows those before them that are the
+    first's alone; what comes before is the batch, whosever it is.
+    """
     first, second, out = map(list, labels)
-    batch = [label for label in out if label in first and label in second]
-    rows = [label for label in out if label in first and label not in second]
-    columns = [label for label in out if label in second and label not in first]
     depth = [label for label in first if label in second and label not in out]
-    summed = {*first, *second} - {*out, *depth}
-    if summed or out != [*batch, *rows, *columns] or not rows or not columns or not depth:
+    batch, columns = _ended(out, set(second) - set(first))
+    batch, rows = _ended(batch, set(first) - set(second))
+    if {*first, *second} != {*out, *depth} or not rows or not columns or not depth:
         raise NotCovered(f"no template covers a product whose dimensions lie like these. {HELP}")
     while len(rows) > 1 and a.steps(rows, sizes) is None:
         batch.append(rows.pop(0))
     return batch, rows, columns, depth
+
+
+def _ended(labels: list[str], some: set[str]) -> tuple[list[str], list[str]]:
+    """The labels up to, and from, where they are all of some."""
+    at = next((i + 1 for i in reversed(range(len(labels))) if labels[i] not in some), 0)
+    return labels[:at], labels[at:]
 
 
 def _tail(graph: Graph, node: Node, form: Form) -> tuple[str, tuple[int, int] | None, Program]:

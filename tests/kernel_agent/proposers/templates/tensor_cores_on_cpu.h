@@ -1,4 +1,5 @@
-// What the product kernels say in PTX, on the CPU: fragments as the PTX ISA lays them out, copies that arrive as late as they may.
+// What the product kernels say in PTX, on the CPU: fragments as the PTX ISA lays them out; copies arrive as late as they may, or,
+// with COPIES_ARRIVE_AT_ONCE, as early.
 #pragma once
 #include <cstdlib>
 #include <deque>
@@ -6,14 +7,12 @@
 #define __align__(n) __attribute__((aligned(n)))
 
 struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(8) float2 { float x, y; };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline float __uint_as_float(uint32_t x) { float f; std::memcpy(&f, &x, 4); return f; }
 
 struct alignas(4) __nv_bfloat162 { __nv_bfloat16 x, y; };
 struct alignas(4) __half2 { __half x, y; };
 inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)}; }
-inline float2 __bfloat1622float2(__nv_bfloat162 v) { return {__bfloat162float(v.x), __bfloat162float(v.y)}; }
 inline __half2 __floats2half2_rn(float x, float y) { return {__half(x), __half(y)}; }
 
 constexpr int cudaFuncAttributeMaxDynamicSharedMemorySize = 0;
@@ -28,6 +27,10 @@ inline thread_local std::deque<std::vector<Copy>> groups;
 template <int BYTES> void copy(float* to, const float* from, bool real) {
   if (reinterpret_cast<uintptr_t>(to) % BYTES || reinterpret_cast<uintptr_t>(from) % BYTES) std::abort();  // misaligned
   asked.push_back({to, from, BYTES, real});
+#ifdef COPIES_ARRIVE_AT_ONCE
+  real ? std::memcpy(to, from, BYTES) : std::memset(to, 0, BYTES);
+  asked.clear();
+#endif
 }
 inline void commit() { groups.push_back(std::move(asked)); asked.clear(); }
 template <int LEFT> void wait() {
