@@ -184,7 +184,7 @@ class Regional:
             del variants["product"]
             variants |= {g.name: replace(g, name=f"product_{g.name}") for g in self._product.genes}
             numbered = [{**numbers, **self._prefixed(n)} for n, numbers in enumerate(numbered, 1)]
-        departures = [*numbered[:1], *starts, *numbered[1:2], {"bias": "call"}, *numbered[2:]]
+        departures: list[Genes] = [*numbered[:1], *starts, *numbered[1:2], {"bias": "call"}, *numbered[2:]]
         return starting([*genes, *variants.values()], departures)
 
     @cached_property

@@ -19,32 +19,47 @@ TILES = {  # rows and columns of a block's tile, and of a warp's
     "64x64": (64, 64, 32, 32),
     "32x128": (32, 128, 32, 32),
     "128x32": (128, 32, 32, 32),
+    "wgmma": (128, 128, 64, 128),
 }
-DEPTH = 32  # terms of a tile
-FOLD = 4  # tiles whose sums the tensor cores keep: 128 terms, of which rounding toward zero takes 24 half units at most
+CUT = "wgmma"  # operands cut beforehand, and instructions of sm_90a
+DEPTH = 32  # terms of a tile; of one that was cut beforehand twice as many
+FOLD = 128  # terms that the tensor cores add, of which rounding toward zero takes 24 half units at most
+CUT_STAGES = 3  # of 64 KiB
 BLOCKS = 2**31  # of a launch, at most
 
 
 def emit(product: Product, genes: Mapping[str, object]) -> str:
     """The whole CUDA source; it exports `run`, which takes the product's leaves, its outputs and maybe scratch."""
-    split_up = scratch(product, genes) > 0
-    last = f"launch(t, {'static_cast<float*>(scratch.data_ptr())' if split_up else 'nullptr'}, out0.device());"
+    room = scratch(product, genes) > 0
+    last = f"launch(t, {'static_cast<float*>(scratch.data_ptr())' if room else 'nullptr'}, out0.device());"
     places = {
-        "shape": _shape(product, genes),
+        "shape": "\n".join(_shape(product, genes) + (_cut_shape if is_cut(genes) else _tile_shape)(product, genes)),
         "tensors": tensors(product.leaves, product.outputs),
         "tail": _tail(product),
-        "operands": indent(_operands(product), "  "),
-        "run": run(product.leaves, product.outputs, [last], ["scratch"] if split_up else []),
+        "operands": _matrices(product) if is_cut(genes) else indent(_operands(product), "  "),
+        "run": run(product.leaves, product.outputs, [last], ["scratch"] if room else []),
     }
     kinds = types(product.leaves, product.outputs)
     places["math"] = helpers("math/level_01.cu", "".join(places.values()), kinds)
-    return fill(text("gemm/level_02.cu"), places)
+    return fill(text(f"gemm/level_0{3 if is_cut(genes) else 2}.cu"), places)
+
+
+def is_cut(genes: Mapping[str, object]) -> bool:
+    """Whether operands are cut beforehand, which is written for three bfloat16 products alone."""
+    return genes["tile"] == CUT and genes["arithmetic"] == "bf16x3"
 
 
 def scratch(product: Product, genes: Mapping[str, object]) -> int:
-    """Floats in which the parts of sums wait for each other; none where each sum is one block's."""
+    """Floats in which cut operands and the parts of sums wait; none where there are neither."""
     parts = int(str(genes["split"]))
-    return parts * product.batch * product.rows * product.columns if parts > 1 else 0
+    sums = parts * product.batch * product.rows * product.columns if parts > 1 else 0
+    a, b = matrices(product)
+    return sums + (a * product.rows + b * product.columns) * -(-product.depth // 8) * 8 * is_cut(genes)
+
+
+def matrices(product: Product) -> tuple[int, int]:
+    """How many different matrices each operand has: one where all batches read the same."""
+    return tuple(product.batch if any(step for _, step in one.batch) else 1 for one in (product.a, product.b))  # type: ignore[return-value]
 
 
 def blocks(product: Product, tile: str, parts: int = 1) -> int:
@@ -53,26 +68,40 @@ def blocks(product: Product, tile: str, parts: int = 1) -> int:
     return product.batch * -(-product.rows // rows) * -(-product.columns // columns) * parts
 
 
-def _shape(product: Product, genes: Mapping[str, object]) -> str:
-    tile, parts, stages = str(genes["tile"]), int(str(genes["split"])), genes["stages"]
+def _shape(product: Product, genes: Mapping[str, object]) -> list[str]:
+    """Sizes, strides and what else both kernels know when they are compiled."""
+    tile, parts, a, b = str(genes["tile"]), int(str(genes["split"])), product.a, product.b
     if max(blocks(product, tile, parts), product.batch * product.rows * product.columns // 256 * (parts > 1)) >= BLOCKS:
         raise NotCovered("this product takes more blocks than a launch has.")
-    a, b, (tile_m, tile_n, warp_m, warp_n) = product.a, product.b, TILES[tile]
     low, high = product.band or (0, 0)
-    return "\n".join(
-        [
-            f"constexpr int64_t BATCH = {product.batch}, M = {product.rows};",
-            f"constexpr int64_t N = {product.columns}, K = {product.depth};",
-            f"constexpr int64_t A_M = {a.row}, A_K = {a.term}, B_K = {b.term}, B_N = {b.row};",
-            f"constexpr int COPY_A = {together(a, product.rows, product.depth)};",
-            f"constexpr int COPY_B = {together(b, product.columns, product.depth)};",
-            f"constexpr int TILE_M = {tile_m}, TILE_N = {tile_n}, WARP_M = {warp_m}, WARP_N = {warp_n};",
-            f"constexpr int STAGES = {stages}, FOLD = {FOLD}, SPLITS = {parts}, GROUP = {genes['group']};",
-            f"constexpr Way WAY = Way::{genes['arithmetic']};",
-            f"constexpr bool BANDED = {'true' if product.band else 'false'};",
-            f"constexpr int64_t LOWEST = {low}, HIGHEST = {high};",
-        ]
-    )
+    return [
+        f"constexpr int64_t BATCH = {product.batch}, M = {product.rows};",
+        f"constexpr int64_t N = {product.columns}, K = {product.depth};",
+        f"constexpr int64_t A_M = {a.row}, A_K = {a.term}, B_K = {b.term}, B_N = {b.row};",
+        f"constexpr int SPLITS = {parts}, GROUP = {genes['group']};",
+        f"constexpr bool BANDED = {'true' if product.band else 'false'};",
+        f"constexpr int64_t LOWEST = {low}, HIGHEST = {high};",
+    ]
+
+
+def _tile_shape(product: Product, genes: Mapping[str, object]) -> list[str]:
+    tile = "128x128" if genes["tile"] == CUT else str(genes["tile"])
+    tile_m, tile_n, warp_m, warp_n = TILES[tile]
+    return [
+        f"constexpr int COPY_A = {together(product.a, product.rows, product.depth)};",
+        f"constexpr int COPY_B = {together(product.b, product.columns, product.depth)};",
+        f"constexpr int TILE_M = {tile_m}, TILE_N = {tile_n}, WARP_M = {warp_m}, WARP_N = {warp_n};",
+        f"constexpr int STAGES = {genes['stages']}, FOLD = {FOLD // DEPTH};",
+        f"constexpr Way WAY = Way::{genes['arithmetic']};",
+    ]
+
+
+def _cut_shape(product: Product, genes: Mapping[str, object]) -> list[str]:
+    a, b = matrices(product)
+    return [
+        f"constexpr int64_t A_BATCH = {a}, B_BATCH = {b};",
+        f"constexpr int STAGES = {min(int(str(genes['stages'])), CUT_STAGES)}, FOLD = {FOLD // DEPTH // 2};",
+    ]
 
 
 def together(one: Operand, rows: int, depth: int) -> int:
@@ -87,13 +116,25 @@ def together(one: Operand, rows: int, depth: int) -> int:
     return next(n for n in (4, 2, 1) if all(size % n == 0 for size in sizes))
 
 
-def _operands(product: Product) -> str:
+def _places(product: Product) -> list[tuple[str, str]]:
+    """The tensor of each operand, and where in it the matrix of a batch begins."""
     order = [leaf.node for leaf in product.leaves]
-    lines = []
-    for name, one, first in (("a", product.a, "m0 * A_M"), ("b", product.b, "n0 * B_N")):
-        at = summed(str(one.offset), index(one.batch, "batch"), first)
-        lines.append(f"const float* {name} = t.in{order.index(one.leaf.node)} + ({at});")
-    return "\n".join(lines)
+    both = (product.a, product.b)
+    return [(f"t.in{order.index(one.leaf.node)}", summed(str(one.offset), index(one.batch, "batch"))) for one in both]
+
+
+def _operands(product: Product) -> str:
+    """Where a tile's rows begin in each operand."""
+    firsts = (("a", "m0 * A_M"), ("b", "n0 * B_N"))
+    pairs = zip(firsts, _places(product), strict=True)
+    return "\n".join(f"const float* {name} = {of} + ({summed(at, first)});" for (name, first), (of, at) in pairs)
+
+
+def _matrices(product: Product) -> str:
+    """The functions that say where the matrices of a batch begin."""
+    head = "__device__ __forceinline__ const float* matrix_{}(const Tensors& t, [[maybe_unused]] int64_t batch)"
+    pairs = zip("ab", _places(product), strict=True)
+    return "\n".join(f"{head.format(name)} {{ return {of} + ({at}); }}" for name, (of, at) in pairs)
 
 
 def _tail(product: Product) -> str:

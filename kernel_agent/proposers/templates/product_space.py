@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_agent.proposers.templates.arithmetic import BY_NAME
-from kernel_agent.proposers.templates.emit_product import BLOCKS, DEPTH, TILES, blocks
+from kernel_agent.proposers.templates.emit_product import BLOCKS, CUT, DEPTH, TILES, blocks
 from kernel_agent.proposers.templates.genes import Genes, Space, starting, strategy
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.run.types import Device
@@ -13,16 +13,18 @@ SHARED = {80: 163 << 10, 87: 163 << 10, 90: 227 << 10, 100: 227 << 10, 103: 227 
 LEAST = 99 << 10  # of all others from sm_86 on
 SHORTEST = 8  # tiles of terms that a part of a sum has at least
 MOST = 64  # parts of a sum
+FASTER = 0.45  # of the time that mma.sync takes, by wgmma (measured: corpus/docs/fixed-point-products.md)
+CUTTING = 200  # rows of products that take as long as cutting one row of operands: 8 bytes a term at a copy's rate
 
 
 def product_space(product: Product, device: Device) -> Space:
     """Genes of a product in CUDA C++: arithmetic, tile, stages, parts of a sum, order of blocks."""
-    tiles = _tiles(product)
+    tiles = _tiles(product, device)
     parts = _parts(product, tiles[0])
-    stages = [n for n in (4, 3, 5) if n * max(map(_stage, tiles)) <= _shared(device)] or [2]
+    stages = [n for n in (4, 3, 5) if n * max(_stage(tile) for tile in tiles if tile != CUT) <= _shared(device)] or [2]
     genes = [
         strategy("arithmetic", [(name, BY_NAME[name].phrase, BY_NAME[name].why) for name in product.arithmetics]),
-        strategy("tile", [(tile, f"tiles of {tile.replace('x', ' x ')}", _why(tile)) for tile in tiles]),
+        strategy("tile", [(tile, _phrase(tile), _why(tile)) for tile in tiles]),
         strategy(
             "stages",
             [(n, f"{n} stages", f"{n - 1} tiles are on their way while one is multiplied.") for n in stages],
@@ -59,20 +61,27 @@ def product_space(product: Product, device: Device) -> Space:
     return starting(genes, departures)
 
 
-def _tiles(product: Product) -> list[str]:
-    """The tiles worth trying, the most promising first: by how much they compute in vain, and then the largest."""
+def _tiles(product: Product, device: Device) -> list[str]:
+    """The tiles worth trying, the most promising first: by what is computed in vain, idle, or read."""
 
     def cost(tile: str) -> tuple[float, int]:
         rows, columns = TILES[tile][:2]
-        waste = (
-            -(-product.rows // rows) * rows / product.rows * -(-product.columns // columns) * columns / product.columns
-        )
+        padded = -(-product.rows // rows) * rows * -(-product.columns // columns) * columns
+        waste = padded / product.rows / product.columns
         idle = PROCESSORS / min(PROCESSORS, blocks(product, tile) * _parts(product, tile)[0])
-        traffic = 1 + 16 / rows + 16 / columns
-        return round(waste * idle * traffic, 2), -rows * columns
+        beside = CUTTING * (1 / product.rows + 1 / product.columns) if tile == CUT else 16 / rows + 16 / columns
+        return round(waste * idle * (1 + beside) * (FASTER if tile == CUT else 1), 2), -rows * columns
 
-    possible = [tile for tile in TILES if blocks(product, tile) < BLOCKS]
-    return sorted(possible, key=cost)[:4]
+    cuts = device.arch == "sm_90" and device.build_arch == "9.0a" and "bf16x3" in product.arithmetics
+    possible = [tile for tile in TILES if blocks(product, tile) < BLOCKS and (tile != CUT or (cuts and _deep(product)))]
+    ranked = sorted(possible, key=cost)
+    others = [tile for tile in ranked if tile != CUT][:3]
+    return [tile for tile in ranked if tile in others or tile == CUT]
+
+
+def _deep(product: Product) -> bool:
+    """Whether there are enough terms that a ring of tiles fills."""
+    return product.depth >= 8 * DEPTH
 
 
 def _parts(product: Product, tile: str) -> list[int]:
@@ -84,7 +93,13 @@ def _parts(product: Product, tile: str) -> list[int]:
     return list(dict.fromkeys([best, 1, min(longest, 2 * best)]))
 
 
+def _phrase(tile: str) -> str:
+    return "operands cut before, tiles of 128 x 128 by wgmma" if tile == CUT else f"tiles of {tile.replace('x', ' x ')}"
+
+
 def _why(tile: str) -> str:
+    if tile == CUT:
+        return "Operands that are cut once feed Hopper's own instructions, at twice the rate of mma.sync."
     rows, columns = TILES[tile][:2]
     return f"A tile of {rows} x {columns} reads {(rows + columns) * 4 / rows / columns:.3g} bytes a product's term."
 
