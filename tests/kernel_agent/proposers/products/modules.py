@@ -38,6 +38,11 @@ MODULES: dict[str, tuple[str, str, dict[str, str]]] = {
             "z": "torch.randn(24)",
         },
     ),
+    "batches": (
+        "self.scale = nn.Parameter(torch.randn(3, 1, 1))",
+        "return torch.bmm(x, y) * self.scale, torch.relu(x @ y[1]), torch.bmm(x, x.transpose(1, 2))",
+        {"x": "torch.randn(3, 140, 91)", "y": "torch.randn(3, 91, 131)"},
+    ),
     "bands": (
         "",
         "return torch.triu(a @ b), torch.tril(a @ b, 3) * 2, torch.triu(a @ b, -70)",

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from kernel_agent.proposers.regions.partition import cut
 from kernel_agent.proposers.regions.plan import Covering, Kernel, Plan
 from kernel_agent.proposers.regions.works import Regional, work_of
 from kernel_agent.proposers.templates.arithmetic import ARITHMETICS, Offers, offers
-from kernel_agent.proposers.templates.emit_product import TILES, scratch
+from kernel_agent.proposers.templates.emit_product import CUT, TILES, scratch
 from kernel_agent.proposers.templates.graph import parse
 from kernel_agent.proposers.templates.product import Product
+from kernel_agent.proposers.templates.product_space import product_space
 from kernel_agent.proposers.templates.targets import TARGETS, Source
 from kernel_agent.run.precision import Way
 from kernel_agent.run.types import Device
@@ -88,12 +90,17 @@ def products(name: str) -> list[Product]:
                 ("even", {"tile": "64x128", "stages": 4}),
                 ("fours", {"tile": "128x128", "arithmetic": "tf32x3"}),
                 ("fours", {"tile": "128x64", "stages": 2}),
-                ("stacks", {"tile": "32x128"}),
+                ("stacks", {"tile": "32x128", "arithmetic": "tf32x3"}),
                 ("bands", {"tile": "64x64", "group": 2}),
                 ("scores", {"tile": "128x32", "arithmetic": "tf32x3"}),
                 ("long_sums", {"tile": "64x64", "split": 3}),
                 ("long_sums", {"tile": "32x128", "split": 1, "stages": 5}),
                 ("vectors", {}),
+                ("tail", {"tile": "wgmma"}),
+                ("fours", {"tile": "wgmma", "stages": 2}),
+                ("batches", {"tile": "wgmma"}),
+                ("bands", {"tile": "wgmma", "group": 1}),
+                ("long_sums", {"tile": "wgmma", "split": 3}),
             ]
         ),
     ],
@@ -132,21 +139,24 @@ def test_a_wait_too_short_is_seen_in_emulation(tmp_path: Path) -> None:
         ("fours", {"tile": "128x128", "arithmetic": "tf32x3"}),
         ("stacks", {"tile": "64x64"}),
         ("long_sums", {"tile": "32x128", "split": 3}),
-        *(("whole_numbers", {"tile": tile, "arithmetic": "fp16"}) for tile in TILES),
+        ("long_sums", {"tile": "wgmma", "split": 3}),
+        *(("whole_numbers", {"tile": tile, "arithmetic": "fp16"}) for tile in TILES if tile != CUT),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
 )
 def test_products_compile_without_spills(tmp_path: Path, name: str, genes: dict[str, int | str], arch: str) -> None:
+    if genes["tile"] == CUT and arch != "sm_90a":
+        pytest.skip("instructions of sm_90a")
     file = tmp_path / "kernels.cu"
     file.write_text(re.search(r'_source = r"""\n(.*?)"""', written(name, **genes), re.DOTALL)[1])  # type: ignore[index]
     told = compiled_by_nvcc(file, arch)
+    assert "are serialized" not in told
     assert told.count("0 bytes spill stores") == told.count("spill stores") > 0
 
 
 def test_transposes_and_stacks_become_strides() -> None:
-    by_hand = [(1, 45), (1, 37)], [(45, 1), (1, 51)]
     first, second, third, fourth = products("odd")
-    assert [(one.a.term, one.a.row) for one in (first, second)] == [(1, 45), (37, 1)], by_hand
+    assert [(one.a.term, one.a.row) for one in (first, second)] == [(1, 45), (37, 1)]
     assert [(one.b.term, one.b.row) for one in (first, third, fourth)] == [(51, 1), (1, 45), (1, 45)]
     assert [one.depth for one in products("odd")] == [45] * 4
     [scores] = products("scores")
@@ -208,6 +218,16 @@ def test_products_stay_the_librarys_where_nothing_is_promised(device: Device, wa
 def test_what_is_only_near_enough_is_tried_after_what_is_inside() -> None:
     near = offers(GPU, [Way("three bfloat16 products", 70.0, "near", None), SPLIT[1]])
     assert near is not None and list(near.rates) == ["tf32x3", "bf16x3"]
+
+
+def test_operands_are_cut_beforehand_where_hopper_multiplies_many_terms() -> None:
+    large = json.loads(json.dumps(GRAPHS["fours"]).replace("132", "4132").replace("140", "4140").replace("68", "2048"))
+    [*kernels] = cut(parse(large), bias=False, long_rows=True, build=ALWAYS.build).kernels
+    built = replace(GPU, build_arch="9.0a")
+    for device, wanted in ((built, "wgmma"), (GPU, "128x128"), (replace(GPU, arch="sm_80"), "128x128")):
+        assert [product_space(kernel.program, device).starts[0]["tile"] for kernel in kernels] == [wanted] * 4
+    [first, *_] = products("fours")
+    assert "wgmma" not in [space["tile"] for space in product_space(first, built).every()]
 
 
 def test_every_gene_of_a_product_gives_another_kernel() -> None:
