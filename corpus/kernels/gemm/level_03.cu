@@ -62,10 +62,13 @@ using Map = CUtensorMap;
 
 // Boxes of 128 rows of 64 terms, of `batches` matrices of rows x depth.
 inline Map map_of(const __nv_bfloat16* data, int64_t depth, int64_t rows, int64_t batches) {
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found);
-  TVM_FFI_ICHECK(found == cudaDriverEntryPointSuccess) << "the driver has no tensor maps";
+  static void* const entry = [] {
+    void* address = nullptr;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &address, 12000, cudaEnableDefault, &found);
+    TVM_FFI_ICHECK(found == cudaDriverEntryPointSuccess) << "the driver has no tensor maps";
+    return address;
+  }();
   Map map;
   const cuuint64_t wide = depth, high = rows, deep = batches, shape[3] = {wide, high, deep}, stride[2] = {wide * 2, wide * high * 2};
   const cuuint32_t box[3] = {64, 128, 1}, step[3] = {1, 1, 1};
@@ -150,8 +153,9 @@ __global__ void __launch_bounds__(256) cut(const Tensors t, __nv_bfloat16* high,
   __shared__ float tile[64][65];
   const int64_t batch = blockIdx.x / (ACROSS * DOWN), r0 = blockIdx.x / ACROSS % DOWN * 64, k0 = blockIdx.x % ACROSS * 64;
   const float* from = FIRST ? matrix_a(t, batch) : matrix_b(t, batch);
-#pragma unroll 4
-  for (int i = threadIdx.x; i < 64 * 64; i += 256) {
+#pragma unroll
+  for (int j = 0; j < 16; ++j) {  // all are asked for before the first is awaited
+    const int i = threadIdx.x + j * 256;
     const int row = ALONG ? i / 64 : i % 64, k = ALONG ? i % 64 : i / 64;
     tile[row][k] = r0 + row < ROWS && k0 + k < K ? from[(r0 + row) * ROW + (k0 + k) * TERM] : 0.0f;
   }
