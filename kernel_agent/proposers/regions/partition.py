@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from kernel_agent.errors import NotCovered
+from kernel_agent.proposers.regions.algebra import reassociated
 from kernel_agent.proposers.regions.plan import Covering, Kernel, Plan, Step, specs
-from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, rewritten
+from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, functional, rewritten
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
 from kernel_agent.proposers.templates.arithmetic import covered
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
@@ -28,12 +29,13 @@ def cut(graph: Graph, *, bias: bool, long_rows: bool, lone: bool = True, build: 
     no kernel covers is PyTorch's call again as it was.
     """
     spared = frozenset[str]()
+    graph, algebra = reassociated(functional(graph))
     while True:
         after = rewritten(graph, bias, long_rows, spared)
         regions = _Regions(after.graph, build)
         regions.grow()
         regions.choose(lone)
-        plan = regions.plan(after.rules)
+        plan = regions.plan((*algebra, *after.rules))
         broken = frozenset(_left(plan, after)) - spared
         if not broken:
             return plan

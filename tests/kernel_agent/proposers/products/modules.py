@@ -59,6 +59,12 @@ MODULES: dict[str, tuple[str, str, dict[str, str]]] = {
         "return F.relu(a @ b + self.bias), torch.tril(a @ b)",
         {"a": "torch.rand(34, 1000)", "b": "torch.rand(1000, 30)"},
     ),
+    "summed": (
+        "self.fc = nn.Linear(300, 260)\nself.minus = nn.Parameter(torch.randn(260))",
+        "return (self.fc(x) / 2).sum(dim=1, keepdim=True) * 1.5, (self.fc(x) - self.minus).mean(-1), "
+        "torch.sum(x @ w, dim=1)",
+        {"x": "torch.randn(9, 300)", "w": "torch.randn(300, 280)"},
+    ),
     "vectors": (
         "self.fc = nn.Linear(1024, 1025)",
         "return a @ b, x @ a, torch.relu(self.fc(y)), a @ b[:, 0]",

@@ -185,6 +185,16 @@ def test_a_product_with_a_vector_is_a_fold() -> None:
     assert "a product with a vector is a fold" in plan("vectors").rules
 
 
+def test_a_sum_over_the_outputs_of_a_product_reads_its_weights_once(tmp_path: Path) -> None:
+    work = work_of(GRAPHS["summed"], CPU)
+    assert isinstance(work, Regional)
+    steps = [step.op for step in work.plan({}).steps if not isinstance(step, Kernel)]
+    assert not any("linear" in op or "matmul" in op for op in steps)
+    text = work.write(source("summed"), work.space.starts[0])
+    assert "# Rule: a sum over the outputs of a product is a product with the sums of its weights.\n" in text
+    assert judged("summed", text, tmp_path) == {}
+
+
 def test_a_product_is_taken_only_where_the_rates_promise_more_than_the_library() -> None:
     large = json.loads(json.dumps(GRAPHS["fours"]).replace("132", "4132").replace("140", "4140"))
     taken = offers(GPU, SPLIT)
