@@ -122,6 +122,7 @@ def test_tiles_are_not_overwritten_while_a_warp_reads_them(tmp_path: Path) -> No
     assert judged("long_sums", early, tmp_path) == {}
 
 
+@pytest.mark.long
 def test_a_wait_too_short_is_seen_in_emulation(tmp_path: Path) -> None:
     text = written("tail")
     assert "ptx::wait<STAGES - 2>();" in text
@@ -254,7 +255,9 @@ def test_every_gene_of_a_product_gives_another_kernel() -> None:
 
 
 def test_parts_of_sums_get_memory_to_wait_in() -> None:
-    assert [scratch(one, {"split": 3}) for one in products("long_sums")] == [3 * 34 * 30] * 2
+    assert [scratch(one, {**GENES, "split": 3}) for one in products("long_sums")] == [3 * 34 * 30] * 2
     text = written("long_sums", split=3)
     assert f"scratch = torch.empty({3 * 34 * 30}, device=in0.device)" in text
     assert "scratch" not in written("long_sums").partition("def _kernels_ready")[2]
+    cut_first, _ = (scratch(one, {**GENES, "tile": CUT}) for one in products("long_sums"))
+    assert cut_first == (34 + 30) * 1000
