@@ -13,15 +13,18 @@ from tests.support.edits import edit
 from tests.support.paths import ROOT
 
 RUNTIME = ROOT / "tests" / "kernel_agent" / "proposers" / "templates" / "cuda_on_cpu.h"
+DYNAMIC = 1 << 18  # elements of shared memory that a launch has at most
 
 
 def on_cpu(candidate: str) -> str:
     """A CUDA candidate as a C++ one: a block's threads are threads, and cuda_on_cpu.h is the runtime."""
-    launch = r"(\w+)<<<(.*?), ([^,]*?), 0, stream>>>\((.*?)\);"
+    launch = r"(\w+(?:<\w+>)?)<<<([^;]*?), ([^,;]*?), (?:0|SHARED), stream>>>\((.*?)\);"
+    candidate = re.sub(r"namespace ptx \{.*?\}  // namespace ptx\n", "", candidate, flags=re.DOTALL)
+    candidate = re.sub(r"extern __shared__ (.*?)\[\]", rf"__shared__ \1[{DYNAMIC}]", candidate)
     candidate = re.sub(launch, r"cpu_launch(\2, \3, [=] { \1(\4); });", candidate, flags=re.DOTALL)
     stream = "TVMFFIEnvGetStream(device.device_type, device.device_id)"
-    candidate = edit(candidate, stream, "nullptr", times=candidate.count("void launch("))
-    candidate = re.sub(r"#include <cuda_\w+.h>", f'#include "{RUNTIME}"', candidate)
+    candidate = edit(candidate, stream, "nullptr", max(1, candidate.count(stream)))
+    candidate = re.sub(r"#include <cuda(_\w+)?\.h>", f'#include "{RUNTIME}"', candidate)
     candidate = edit(edit(candidate, "cuda_sources", "cpp_sources"), "extra_cuda_cflags", "extra_cflags")
     return edit(edit(candidate, '"-lineinfo"', '"-std=c++20", "-fno-strict-aliasing", "-pthread"'), '"-O3"', '"-O1"')
 

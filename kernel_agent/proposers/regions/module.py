@@ -12,21 +12,23 @@ from kernel_agent.proposers.templates.candidate import argument_names, attribute
 from kernel_agent.proposers.templates.graph import Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import mentions, names
 from kernel_agent.proposers.templates.routine import Routine
-from kernel_agent.proposers.templates.targets import TemplateTarget
+from kernel_agent.proposers.templates.targets import Source, TemplateTarget
 
 RESERVED = {"self", "torch"}
-Emit = Callable[[Routine], str]
+Emit = Callable[[Routine], Source]
 
 
 @dataclass
 class Kernels:
-    """The kernels of a plan by name, those alike written once; `sources` are the texts of C++ or CUDA C++."""
+    """The kernels of a plan by name, those alike written once: `sources` are the texts of C++ or CUDA C++, `functions`
+    those of the Python functions that call them."""
 
     plan: Plan
     emit: Emit
     taken: str
+    prefix: str
     sources: dict[str, str] = field(default_factory=dict)
-    programs: dict[str, Routine] = field(default_factory=dict)
+    functions: dict[str, str] = field(default_factory=dict)
     _names: dict[object, str] = field(default_factory=dict)
 
     def name(self, kernel: Kernel) -> str:
@@ -35,8 +37,9 @@ class Kernels:
         if key not in self._names:
             title = unused(f"k{len(self._names) + 1}_{self._title(kernel)}", self.taken)
             self._names[key] = title
-            self.sources[title] = self.emit(kernel.program)
-            self.programs[title] = kernel.program
+            source = self.emit(kernel.program)
+            self.sources[title] = source.text
+            self.functions[title] = _function(title, kernel.program, self.prefix, source.scratch)
         return self._names[key]
 
     def _title(self, kernel: Kernel) -> str:
@@ -85,8 +88,8 @@ def assemble(problem: str, title: str, plan: Plan, emit: Emit, flags: Sequence[s
 
     Raises NotCovered where a call of PyTorch can't be written.
     """
-    kernels = Kernels(plan, emit, problem)
     prefix = unused("kernels", problem)
+    kernels = Kernels(plan, emit, problem, prefix)
     forward = Forward(plan, kernels, prefix).text()
     listed = ", ".join(f'"{flag}"' for flag in flags)
     functions = ", ".join(f'"{name}"' for name in kernels.sources)
@@ -97,7 +100,7 @@ def assemble(problem: str, title: str, plan: Plan, emit: Emit, flags: Sequence[s
     ]
     build = "\n    ".join(f"{argument}," for argument in arguments)
     rules = "".join(f"# {line}\n" for line in (_told(plan)))
-    functions_text = "\n\n".join(_function(name, program, prefix) for name, program in kernels.programs.items())
+    functions_text = "\n\n".join(kernels.functions.values())
     return f'''{problem.rstrip()}
 
 
@@ -142,8 +145,11 @@ def _told(plan: Plan) -> list[str]:
     return [*lines, f"PyTorch computes {', '.join(kept)}." if kept else "No call of PyTorch computes."]
 
 
-def _function(name: str, program: Routine, prefix: str) -> str:
-    """The Python function of a kernel: it checks its tensors, makes room for its outputs and launches."""
+def _function(name: str, program: Routine, prefix: str, scratch: int) -> str:
+    """The Python function of a kernel: it checks its tensors, makes room for its outputs and launches.
+
+    `scratch` is how many floats of memory the kernel works in.
+    """
     ins = [f"in{n}" for n in range(len(program.leaves))]
     outs = [f"out{n}" for n in range(len(program.outputs))]
     lines = [f"def _{name}({', '.join(ins)}):"]
@@ -156,7 +162,9 @@ def _function(name: str, program: Routine, prefix: str) -> str:
     for n, output in enumerate(program.outputs):
         made = f"torch.empty({output.spec.shape}, dtype=torch.{output.spec.dtype}, device=in{device}.device)"
         lines.append(f"    out{n} = {made}")
-    lines.append(f"    _{prefix}.{name}({', '.join([*ins, *outs])})")
+    if scratch:
+        lines.append(f"    scratch = torch.empty({scratch}, device=in{device}.device)")
+    lines.append(f"    _{prefix}.{name}({', '.join([*ins, *outs, *(['scratch'] if scratch else [])])})")
     lines.append(f"    return {', '.join(outs)}")
     return "\n".join(lines)
 

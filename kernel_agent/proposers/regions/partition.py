@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from kernel_agent.errors import NotCovered
+from kernel_agent.proposers.regions.algebra import reassociated
 from kernel_agent.proposers.regions.plan import Kernel, Plan, Step, specs
-from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, rewritten
+from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, functional, rewritten
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
-from kernel_agent.proposers.templates.families import build, covers
+from kernel_agent.proposers.templates.arithmetic import covered
+from kernel_agent.proposers.templates.families import covers
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import mentions, names
+from kernel_agent.proposers.templates.product import TRIANGLES
 from kernel_agent.proposers.templates.routine import Routine
 
 TERMS = 400  # of a program at most: what is longer takes a compiler minutes
 KERNELS = 24  # different programs of a module at most: each takes a compiler a second or more
+Build = Callable[[Graph], Routine]
 
 
-def cut(graph: Graph, *, bias: bool, long_rows: bool, lone: bool = True) -> Plan:
+def cut(graph: Graph, *, bias: bool, long_rows: bool, lone: bool = True, build: Build = covered) -> Plan:
     """The plan of a module.
 
     `bias` and `long_rows` are those of `rewrite.rewritten`; without `lone` a region that saves no memory traffic is
-    left to PyTorch. What a rule wrote and no kernel covers is PyTorch's call again as it was.
+    left to PyTorch. `build` makes one kernel's program of a region's graph or raises NotCovered. What a rule wrote and
+    no kernel covers is PyTorch's call again as it was.
     """
     spared = frozenset[str]()
+    graph, algebra = reassociated(functional(graph))
     while True:
         after = rewritten(graph, bias, long_rows, spared)
-        regions = _Regions(after.graph)
+        regions = _Regions(after.graph, build)
         regions.grow()
         regions.choose(lone)
-        plan = regions.plan(after.rules)
+        plan = regions.plan((*algebra, *after.rules))
         broken = frozenset(_left(plan, after)) - spared
         if not broken:
             return plan
@@ -52,8 +58,8 @@ def _left(plan: Plan, after: Rewritten) -> Iterator[str]:
 
 
 class _Regions:
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, build: Build) -> None:
+        self.graph, self.build = graph, build
         self.nodes = {node.name: node for node in graph.nodes}
         self.position = {node.name: i for i, node in enumerate(graph.nodes)}
         self.specs = specs(graph)
@@ -137,14 +143,17 @@ class _Regions:
         for number, node in enumerate(self.real):
             if node.name not in self.live or node.name in changing or node.op == "_operator.getitem":
                 continue
+            self.members[number], self.region[node.name] = {node.name}, number
             try:
-                alone = self._program({node.name})
+                self.programs[number] = self._program({node.name})
             except NotCovered as fault:
                 self.reasons[node.name] = str(fault)
-                continue
-            self.members[number], self.programs[number] = {node.name}, alone
-            self.region[node.name] = number
-            self._join(number, node)
+            if number in self.programs or names(node.op)[0] in TRIANGLES:
+                self._join(number, node)
+            if number in self.programs:
+                self.reasons.pop(node.name, None)
+            else:
+                del self.members[number], self.region[node.name]
 
     def _join(self, number: int, node: Node) -> None:
         near = list(dict.fromkeys(self.region[s] for s in self.sources[node.name] if s in self.region))
@@ -201,14 +210,11 @@ class _Regions:
                 leaves[name] = self._leaf(name)
         inside = [self.nodes[name] for name in sorted(needed, key=self.position.__getitem__)]
         outputs = tuple(n for n in sorted(some, key=self.position.__getitem__) if self.wanted[n] - some)
-        for node in inside:
-            if not covers(names(node.op)[0]):
-                raise NotCovered(f"no template covers {node.op}.")
         if not outputs:
             raise NotCovered("nobody reads what it gives.")
         order = sorted(leaves, key=lambda name: (self.position.get(name, -1), name))
         region = Graph((), {name: leaves[name] for name in order}, tuple(inside), outputs, "tuple")
-        program = build(region)
+        program = self.build(region)
         if len(program.terms) > TERMS:
             raise NotCovered("a kernel of so many operations takes a compiler minutes.")
         if not program.leaves:
@@ -233,7 +239,7 @@ class _Regions:
         gains = {}
         for number, program in list(self.programs.items()):
             kernel = Kernel(tuple(self.members[number]), program)
-            gains[number] = plan.eager_bytes(kernel.nodes) - kernel.moved
+            gains[number] = plan.eager_bytes(kernel.nodes) - kernel.moved + program.spares
             if not lone and gains[number] <= 0:
                 self._drop(number, "a kernel of ours would save no memory traffic")
         kept, alike = sorted(self.members, key=lambda n: -gains[n]), set[object]()

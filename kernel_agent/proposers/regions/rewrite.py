@@ -270,6 +270,36 @@ def _loss(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     return w.calls
 
 
+WORTH = 1 << 20  # elements of a matrix from which its product with a vector is worth a kernel of its own
+
+
+def _vector(node: Node, known: dict[str, Spec]) -> list[Node] | None:
+    """A product of a matrix and a vector reads the matrix once: a fold of its rows, or of its columns."""
+    base = names(node.op)[0]
+    if base not in ("mv", "mm", "matmul", "linear") or node.spec.dtype != "float32":
+        return None
+    a, b = (known[one.node] for one in node.args[:2])
+    bias = node.args[2] if base == "linear" and len(node.args) > 2 else None
+    depth, turned = a.shape[-1], base == "linear"  # linear's second operand has the depth last
+    if len(b.shape) > 2 or len(a.shape) < 2 or depth < 2:
+        return None
+    w = Writer(node)
+    if prod(b.shape) == depth and prod(a.shape) >= WORTH:
+        matrix, vector, shape, dim = node.args[0], viewed(w, node.args[1], (depth,)), a.shape, -1
+    elif prod(a.shape) == depth and prod(b.shape) >= WORTH:
+        matrix, shape, dim = node.args[1], b.shape, -1 if turned else 0
+        vector = viewed(w, node.args[0], (depth,) if turned else (depth, 1))
+    else:
+        return None
+    terms = w.call("mul.Tensor", matrix, vector, shape=shape)
+    left = shape[:-1] if dim else shape[1:]
+    sums = viewed(w, w.call("sum.dim_IntList", terms, [dim], False, shape=left), node.spec.shape)
+    if bias is not None:
+        w.call("add.Tensor", sums, bias, shape=node.spec.shape)
+    w.calls[-1] = replace(w.calls[-1], name=node.name)
+    return w.calls
+
+
 def _max_by_name(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     """The maximum of a whole tensor is that over all of its dimensions."""
     if node.op not in ("aten.max.default", "aten.min.default"):
@@ -310,6 +340,7 @@ RULES: tuple[tuple[str, Rule, str | None], ...] = (
     ("a cross entropy is a logsumexp less a lookup, and a mean", cross_entropy, None),
     ("a triplet loss is two distances and a mean", triplet, None),
     ("a pooling with one window is a mean or a maximum", whole_pool, None),
+    ("a product with a vector is a fold", _vector, None),
     ("the maximum of a tensor is that over its dimensions", _max_by_name, None),
     ("a norm of long rows takes its moments piece by piece", _long_norm, "long"),
     ("a few long running sums are made piece by piece", long_scan, "long"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Any, Protocol
 
 from kernel_agent.errors import NotCovered
@@ -13,11 +14,13 @@ from kernel_agent.proposers.regions.partition import cut
 from kernel_agent.proposers.regions.plan import Plan, size
 from kernel_agent.proposers.regions.rule import FEW, LONG
 from kernel_agent.proposers.templates import candidate
+from kernel_agent.proposers.templates.arithmetic import Offers, covered
 from kernel_agent.proposers.templates.families import build
 from kernel_agent.proposers.templates.genes import Gene, GeneChoice, Genes, Space, starting, strategy
 from kernel_agent.proposers.templates.graph import HELP, Graph, parse
+from kernel_agent.proposers.templates.product import Product
 from kernel_agent.proposers.templates.routine import Routine
-from kernel_agent.proposers.templates.targets import TARGETS, TemplateTarget
+from kernel_agent.proposers.templates.targets import TARGETS, Source, TemplateTarget
 from kernel_agent.run.types import Device
 
 LARGE = 600  # calls of a module from which only one cut is tried: each takes seconds
@@ -41,8 +44,10 @@ class Work(Protocol):
         ...
 
 
-def work_of(graph: Mapping[str, Any] | None, device: Device) -> Work:
+def work_of(graph: Mapping[str, Any] | None, device: Device, offers: Offers | None = None) -> Work:
     """One kernel where it covers the whole module well, else kernels for regions of it.
+
+    `offers` says how products may be computed; without it they stay PyTorch's.
 
     Raises NotCovered where no kernel of ours would cover anything, with what stands in the way of each region.
     """
@@ -50,22 +55,24 @@ def work_of(graph: Mapping[str, Any] | None, device: Device) -> Work:
     try:
         program = build(traced)
     except NotCovered as fault:
-        return _regional(traced, target, device, fault)
+        return _regional(traced, target, device, offers, fault)
     chains, length = program.chains
     idle = device.target == "cuda" and chains < FEW and length > LONG
-    return _regional(traced, target, device, None) if idle else Whole(program, target, device)
+    return _regional(traced, target, device, offers, None) if idle else Whole(program, target, device)
 
 
-def _regional(graph: Graph, target: TemplateTarget, device: Device, fault: NotCovered | None) -> Work:
+def _regional(
+    graph: Graph, target: TemplateTarget, device: Device, offers: Offers | None, fault: NotCovered | None
+) -> Work:
     if graph.structure not in ("tensor", "tuple", "list"):
         assert fault is not None
         raise fault
     unknown = next((leaf.node for leaf in graph.leaves.values() if leaf.made and leaf.value is None), None)
     if unknown is not None:
         raise NotCovered(f"the trace does not say what is in {unknown}, which forward makes of Python numbers. {HELP}")
-    work = Regional(graph, target, device)
+    work = Regional(graph, target, device, offers if target.products else None)
     if not work.plan(work.space.starts[0]).kernels:
-        raise _nothing(work.plan(work.space.starts[0]), fault)
+        raise _nothing(work.plan(work.space.starts[0]), None if offers else fault)
     return work
 
 
@@ -122,6 +129,16 @@ LONE = strategy(
 )
 
 
+PRODUCTS = strategy(
+    "products",
+    [
+        ("kernel", "", "Split operands on tensor cores are predicted to beat the library's float32 product."),
+        ("library", "products of the library", "The library knows its device: its products may be as fast."),
+    ],
+)
+MANY = 1 << 12  # combinations of genes: of more, a proposer would be slow to choose
+
+
 @dataclass(frozen=True)
 class Regional:
     """Kernels for the regions of a module that they cover; the rest runs as the calls of PyTorch that it was."""
@@ -129,17 +146,21 @@ class Regional:
     graph: Graph
     target: TemplateTarget
     device: Device
+    offers: Offers | None = None
 
     @cached_property
-    def _plans(self) -> dict[tuple[str, str], Plan]:
+    def _plans(self) -> dict[tuple[str, str, str], Plan]:
         return {}
 
     def plan(self, genes: Mapping[str, int | str]) -> Plan:
         """The cut that the genes ask for."""
-        bias = str(genes.get("bias", "kernel" if self._on_gpu else "call"))
-        key = bias, str(genes.get("lone", "kernel"))
+        bias, lone = str(genes.get("bias", "kernel" if self._on_gpu else "call")), str(genes.get("lone", "kernel"))
+        key = bias, lone, str(genes.get("products", "kernel"))
         if key not in self._plans:
-            self._plans[key] = cut(self.graph, bias=key[0] == "kernel", long_rows=self._on_gpu, lone=key[1] == "kernel")
+            make = self.offers.build if self.offers and key[2] == "kernel" else covered
+            self._plans[key] = cut(
+                self.graph, bias=bias == "kernel", long_rows=self._on_gpu, lone=lone == "kernel", build=make
+            )
         return self._plans[key]
 
     @property
@@ -155,13 +176,38 @@ class Regional:
             genes.append(BIAS)
         if small and 0 < len(self.plan({"lone": "pytorch"}).kernels) < len(first.kernels):
             genes.append(LONE)
-        largest: dict[str, Routine] = {}
-        for kernel in sorted(first.kernels, key=lambda kernel: -kernel.moved):
-            largest.setdefault(kernel.program.variety, kernel.program)
-        genes += [self._variants(family, program) for family, program in largest.items()]
-        departures: list[Genes] = [{g.name: n for g in genes if g.name in largest} for n in range(1, 6)]
-        chosen: list[Genes] = [{"lone": "pytorch"}, *departures[:2], {"bias": "call"}, *departures[2:]]
-        return starting(genes, chosen)
+        if small and self._largest.get("product") and self.plan({"products": "library"}).kernels:
+            genes.append(PRODUCTS)
+        starts: list[Genes] = [{"lone": "pytorch"}, {"products": "library"}]
+        variants = {family: self._variants(family, program) for family, program in self._largest.items()}
+        numbered: list[Genes] = [dict.fromkeys(variants, n) for n in range(1, 6)]
+        others = [*genes, *(gene for family, gene in variants.items() if family != "product")]
+        if self._product and prod(len(g.choices) for g in [*others, *self._product.genes]) <= MANY:
+            del variants["product"]
+            variants |= {g.name: replace(g, name=f"product_{g.name}") for g in self._product.genes}
+            numbered = [{**numbers, **self._prefixed(n)} for n, numbers in enumerate(numbered, 1)]
+        departures: list[Genes] = [*numbered[:1], *starts, *numbered[1:2], {"bias": "call"}, *numbered[2:]]
+        return starting([*genes, *variants.values()], departures)
+
+    @cached_property
+    def _largest(self) -> dict[str, Routine]:
+        """Of each family the kernel that moves most."""
+        found: dict[str, Routine] = {}
+        for kernel in sorted(self.plan({}).kernels, key=lambda kernel: -kernel.moved):
+            found.setdefault(kernel.program.variety, kernel.program)
+        return found
+
+    @cached_property
+    def _product(self) -> Space | None:
+        """What can be varied in the largest product."""
+        largest = self._largest.get("product")
+        return self.target.space(largest, self.device) if largest else None
+
+    def _prefixed(self, start: int) -> Genes:
+        """A starting point of the largest product, by the names of this space."""
+        assert self._product is not None
+        starts = self._product.starts
+        return {f"product_{name}": value for name, value in starts[start % len(starts)].items()}
 
     def _variants(self, family: str, program: Routine) -> Gene:
         """One gene for all kernels of a family: with which of its starting points each is written."""
@@ -172,17 +218,26 @@ class Regional:
             choices.append(GeneChoice(n, f"{family}: {space.title(start)}", whys[0]))
         return Gene(family, tuple(choices))
 
+    def _chosen(self, program: Routine, genes: Mapping[str, int | str]) -> Genes:
+        """The genes of one kernel: a starting point of its own, or what it knows of the products' genes."""
+        space = self.target.space(program, self.device)
+        start = space.starts[int(genes.get(program.variety, 0)) % len(space.starts)]
+        if not isinstance(program, Product):
+            return start
+        given = {gene.name: genes[name] for gene in space.genes if (name := f"product_{gene.name}") in genes}
+        known = {gene.name: given[gene.name] for gene in space.genes if given.get(gene.name) in gene.values}
+        return {**start, **known}
+
     def write(self, problem: str, genes: Mapping[str, int | str]) -> str:
         plan = self.plan(genes)
         most = max(plan.kernels, key=lambda kernel: kernel.moved)
-
-        def start(program: Routine) -> Genes:
-            starts = self.target.space(program, self.device).starts
-            return starts[int(genes.get(program.variety, 0)) % len(starts)]
-
-        flags = self.target.flags(start(most.program))
+        flags = self.target.flags(self._chosen(most.program, genes))
         title = self.space.title(genes)
-        return module.assemble(problem, title, plan, lambda p: self.target.emit(p, start(p)), flags, self.target)
+
+        def emit(program: Routine) -> Source:
+            return self.target.source(program, self._chosen(program, genes))
+
+        return module.assemble(problem, title, plan, emit, flags, self.target)
 
     def outlook(self) -> tuple[str, int]:
         kernels = self.plan({}).kernels

@@ -78,6 +78,8 @@ class Centred:
     outputs: tuple[Output, ...]
     chains: tuple[int, int]
 
+    spares = 0  # what a kernel of ours saves beside traffic, in bytes of a copy
+
     def piece(self, name: str) -> Piece:
         """The piece of a name."""
         return dict(self.pieces)[name]

@@ -251,6 +251,7 @@ RULES: dict[str, LoweringRule] = {
     "select": _select,
     "glu": _glu,
     "transpose": _transpose,
+    **dict.fromkeys(("t", "numpy_T"), lambda node, args, kwargs: permute(args[0], range(len(args[0].shape))[::-1])),
     "permute": lambda node, args, kwargs: permute(args[0], [d % len(args[0].shape) for d in args[1]]),
     "full": lambda node, args, kwargs: Number(float(args[1])),
     "full_like": lambda node, args, kwargs: Number(float(args[1])),

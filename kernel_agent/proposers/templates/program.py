@@ -72,6 +72,8 @@ class Program:
     graph: Graph
     order: Pattern
 
+    spares = 0  # what a kernel of ours saves beside traffic, in bytes of a copy
+
     @property
     def strided(self) -> bool:
         """Whether a row's elements lie apart from each other in memory, so that neighbouring rows are read together."""

@@ -11,6 +11,7 @@ from statistics import fmean
 
 from kernel_agent.errors import NotCovered, Unusable
 from kernel_agent.proposers.regions.works import work_of
+from kernel_agent.proposers.templates.arithmetic import offered
 from kernel_agent.proposers.templates.genes import Genes, Space
 from kernel_agent.proposers.templates.graph import HELP
 from kernel_agent.proposers.templates.targets import TARGETS
@@ -30,7 +31,7 @@ class Templates:
         if description.device.target not in TARGETS:
             known = " and ".join(TARGETS)
             raise NotCovered(f"templates are written for {known}, not for {description.device.target}. {HELP}")
-        self._work = work_of(description.graph, description.device)
+        self._work = work_of(description.graph, description.device, offered(description))
         self._space = self._work.space
 
     async def ideas(self, brief: Brief, count: int) -> list[Idea]:

@@ -43,6 +43,11 @@ class Routine(Protocol):
         ...
 
     @property
+    def spares(self) -> int:
+        """What a kernel of ours saves beside traffic, in bytes of a copy."""
+        ...
+
+    @property
     def likeness(self) -> object:
         """Equal for routines that one kernel serves."""
         ...

@@ -1,18 +1,28 @@
-"""The targets that templates write for: the same three pieces of each."""
+"""The targets that templates write for: the same pieces of each, by what kind of routine a kernel computes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kernel_agent.proposers.templates import emit_cpu, emit_cuda
+from kernel_agent.proposers.templates import emit_cpu, emit_cuda, emit_product
 from kernel_agent.proposers.templates.centred import Centred
 from kernel_agent.proposers.templates.families import kit
 from kernel_agent.proposers.templates.genes import Space
+from kernel_agent.proposers.templates.product import Product
+from kernel_agent.proposers.templates.product_space import product_space
 from kernel_agent.proposers.templates.program import Program
 from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.spaces import cpu_space, cuda_space
 from kernel_agent.run.types import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A kernel's text, and how many floats of memory beside its outputs it works in: its `run` takes them last."""
+
+    text: str
+    scratch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +39,12 @@ class TemplateTarget:
     sources: str
     cflags: str
     more: str | None = None
+    products: bool = False
 
     def space(self, routine: Routine, device: Device) -> Space:
         """What can be varied in a kernel."""
+        if isinstance(routine, Product):
+            return product_space(routine, device)
         if isinstance(routine, Centred):
             return kit(routine, self.name).space(routine, device)
         assert isinstance(routine, Program)
@@ -39,15 +52,25 @@ class TemplateTarget:
 
     def emit(self, routine: Routine, genes: Mapping[str, object]) -> str:
         """The kernel's source for one choice of it."""
+        if isinstance(routine, Product):
+            assert self.products, "only kernels of CUDA compute products"
+            return emit_product.emit(routine, genes)
         if isinstance(routine, Centred):
             return kit(routine, self.name).emit(routine, genes)
         assert isinstance(routine, Program)
         return self.rows_emit(routine, genes)
+
+    def source(self, routine: Routine, genes: Mapping[str, object]) -> Source:
+        """The same with the memory that it works in."""
+        scratch = emit_product.scratch(routine, genes) if isinstance(routine, Product) else 0
+        return Source(self.emit(routine, genes), scratch)
 
 
 TARGETS = {
     "cpu": TemplateTarget(
         "cpu", cpu_space, emit_cpu.emit, emit_cpu.flags, "cpp_sources", "extra_cflags", 'extra_ldflags=["-fopenmp"]'
     ),
-    "cuda": TemplateTarget("cuda", cuda_space, emit_cuda.emit, emit_cuda.flags, "cuda_sources", "extra_cuda_cflags"),
+    "cuda": TemplateTarget(
+        "cuda", cuda_space, emit_cuda.emit, emit_cuda.flags, "cuda_sources", "extra_cuda_cflags", products=True
+    ),
 }

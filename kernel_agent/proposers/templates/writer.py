@@ -29,15 +29,16 @@ def tensors(routine: Routine) -> str:
     return "struct Tensors {\n" + indent("\n".join(lines), "  ") + "\n};"
 
 
-def run(routine: Routine, last: Sequence[str]) -> str:
-    """The exported function: it takes the leaves and then the outputs, and ends with the `last` statements."""
+def run(routine: Routine, last: Sequence[str], more: Sequence[str] = ()) -> str:
+    """The exported function: it takes the leaves, then the outputs, then the tensors called `more`, and ends with the
+    `last` statements."""
     leaves, outputs = routine.leaves, routine.outputs
     lines = ["Tensors t;"]
     for n, leaf in enumerate(leaves):
         lines.append(f"t.in{n} = static_cast<const {TYPES[leaf.spec.dtype]}*>(in{n}.data_ptr());")
     for n, output in enumerate(outputs):
         lines.append(f"t.out{n} = static_cast<{TYPES[output.spec.dtype]}*>(out{n}.data_ptr());")
-    names = [f"in{n}" for n in range(len(leaves))] + [f"out{n}" for n in range(len(outputs))]
+    names = [f"in{n}" for n in range(len(leaves))] + [f"out{n}" for n in range(len(outputs))] + list(more)
     arguments = ", ".join(f"tvm::ffi::TensorView {name}" for name in names)
     return f"void run({arguments}) {{\n" + indent("\n".join([*lines, *last]), "  ") + "\n}"
 

@@ -48,7 +48,7 @@ inline __nv_bfloat16 __float2bfloat16_rn(float x) {
 
 // A block: its coroutines, of which one runs until it waits; turns go round.
 struct Team {
-  struct One { ucontext_t context; std::unique_ptr<char[]> stack; bool done = false; };
+  struct One { ucontext_t context; bool done = false; };
   struct Barrier {
     int all, arrived = 0;
     unsigned phase = 0;
@@ -91,10 +91,12 @@ inline void Team::Barrier::arrive_and_wait() {
 
 inline void Team::run(const std::function<void()>& body) {
   kernel = &body;
-  for (One& one : ones) {
-    one.stack = std::make_unique<char[]>(STACK);
+  static std::vector<std::unique_ptr<char[]>> stacks;  // of all blocks, one after the other
+  while (stacks.size() < ones.size()) stacks.emplace_back(new char[STACK]);
+  for (unsigned t = 0; t < ones.size(); ++t) {
+    One& one = ones[t];
     getcontext(&one.context);
-    one.context.uc_stack.ss_sp = one.stack.get(), one.context.uc_stack.ss_size = STACK, one.context.uc_link = &main;
+    one.context.uc_stack.ss_sp = stacks[t].get(), one.context.uc_stack.ss_size = STACK, one.context.uc_link = &main;
     makecontext(&one.context, +[] { (*team->kernel)(), team->ones[threadIdx.x].done = true, team->idle = 0; }, 0);
   }
   for (bool left = true; left;) {
@@ -142,3 +144,5 @@ template <class F> void cpu_launch(unsigned blocks, unsigned threads, F kernel) 
     now.run(kernel);
   }
 }
+
+#include "tensor_cores_on_cpu.h"

@@ -1,0 +1,156 @@
+"""How a GPU computes float32 products on its tensor cores, and whether that beats its library.
+
+The server says which ways are exact enough for a problem and at what rates the device multiplies; nothing is taken
+that these do not promise to be faster than float32 on the FMA units, which is what the library does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from kernel_agent.errors import NotCovered
+from kernel_agent.proposers.templates.families import build, covers
+from kernel_agent.proposers.templates.forms import is_product
+from kernel_agent.proposers.templates.graph import HELP, Graph, Spec
+from kernel_agent.proposers.templates.lowering import names
+from kernel_agent.proposers.templates.product import TRIANGLES, Product, product_of
+from kernel_agent.proposers.templates.routine import Routine
+from kernel_agent.run.precision import Way
+from kernel_agent.run.types import Description, Device
+
+LAUNCH_US = 3.0  # of any kernel: what is shorter is not worth one of ours
+GAIN = 1.1  # over the library, as predicted, from which a product is taken
+EDGE = 64  # rows and columns of the smallest tile: what is less is computed all the same
+WARP_WIDE = 0.45  # of the measured rate that mma.sync reaches where the library has instructions of its own (sm_90 on)
+NATIVE = 0.6  # where it has none
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """One way: its name in a kernel and on the wire, how many products of which measured rate it takes, and why."""
+
+    name: str
+    way: str
+    rate: str
+    products: int
+    phrase: str
+    why: str
+
+
+ARITHMETICS = (
+    Arithmetic(
+        "bf16",
+        "one bfloat16 product",
+        "bf16_tflops",
+        1,
+        "bfloat16 operands",
+        "Operands of bfloat16 are exact enough here.",
+    ),
+    Arithmetic(
+        "fp16",
+        "one float16 product",
+        "bf16_tflops",
+        1,
+        "float16 operands",
+        "Operands of float16 are exact enough here.",
+    ),
+    Arithmetic(
+        "tf32", "one TF32 product", "tf32_tflops", 1, "TF32 operands", "Operands of TF32 are exact enough here."
+    ),
+    Arithmetic(
+        "bf16x3",
+        "three bfloat16 products",
+        "bf16_tflops",
+        3,
+        "three bfloat16 products",
+        "Two bfloat16 parts of each operand make float32 products on tensor cores.",
+    ),
+    Arithmetic(
+        "tf32x3",
+        "three TF32 products",
+        "tf32_tflops",
+        3,
+        "three TF32 products",
+        "Two TF32 parts of each operand are as exact as float32.",
+    ),
+)
+BY_NAME = {one.name: one for one in ARITHMETICS}
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """The arithmetics that are exact enough for a problem's products on a device, the most promising first; TFLOP/s of
+    each, what the library reaches, and GB/s of a copy."""
+
+    rates: Mapping[str, float]
+    library: float
+    copy_gbps: float
+
+    def build(self, graph: Graph) -> Routine:
+        """One kernel for a graph. Raises NotCovered where none covers it, or the library is predicted to be as fast."""
+        if not any(is_product(node) for node in graph.nodes):
+            return covered(graph)
+        for node in graph.nodes:
+            if not is_product(node) and names(node.op)[0] not in TRIANGLES:
+                require(node.op)
+        product = product_of(graph)
+        theirs = self._us(product, product.operations / self.library)
+        ours = {name: self._us(product, _padded(product) / rate) for name, rate in self.rates.items()}
+        faster = tuple(name for name, us in ours.items() if theirs >= GAIN * us)
+        if not faster:
+            raise NotCovered(f"the library's product is predicted to be as fast as one of ours here. {HELP}")
+        spares = int((theirs - ours[faster[0]]) * self.copy_gbps * 1e3)
+        return replace(product, arithmetics=faster, spares=spares)
+
+    def _us(self, product: Product, picoseconds: float) -> float:
+        """Microseconds, given those of the arithmetic alone: a launch, and the longer of that and the traffic."""
+        moved = sum(_bytes(leaf.spec) for leaf in product.leaves) + sum(_bytes(out.spec) for out in product.outputs)
+        return LAUNCH_US + max(picoseconds / 1e6, moved / self.copy_gbps / 1e3)
+
+
+def _padded(product: Product) -> float:
+    """Operations of whole tiles."""
+    rows, columns = (-(-size // EDGE) * EDGE for size in (product.rows, product.columns))
+    return product.operations * rows / product.rows * columns / product.columns
+
+
+def _bytes(spec: Spec) -> int:
+    return prod(spec.shape) * {"float32": 4, "bool": 1}.get(spec.dtype, 2)
+
+
+def covered(graph: Graph) -> Routine:
+    """The routine of a graph without products. Raises NotCovered, naming the operator that no template covers."""
+    for node in graph.nodes:
+        require(node.op)
+    return build(graph)
+
+
+def require(op: str) -> None:
+    """Raises NotCovered where no template has a rule for this operator."""
+    if not covers(names(op)[0]):
+        raise NotCovered(f"no template covers {op}.")
+
+
+def offered(known: Description) -> Offers | None:
+    """What the measured rates and the admissible ways of a problem promise; None where products stay the library's."""
+    return offers(known.device, known.ways, narrow=known.arithmetic == "tf32")
+
+
+def offers(device: Device, ways: Sequence[Way], narrow: bool = False) -> Offers | None:
+    """The same of a device and its ways. `narrow`: the reference may take TF32, and so may the library."""
+    major = int(digits) if (digits := device.arch.removeprefix("sm_").rstrip("af")).isdigit() else 0
+    if device.target != "cuda" or major < 80 or not device.copy_gbps:
+        return None
+    share = WARP_WIDE if major >= 90 else NATIVE
+    fits = {way.name: way.fits for way in ways}
+    found = [
+        (fits[one.way] != "inside", -rate * share / one.products, one.name)
+        for one in ARITHMETICS
+        if fits.get(one.way) in ("inside", "near") and (rate := float(device.peaks.get(one.rate) or 0))
+    ]
+    library = float(device.peaks.get("tf32_tflops" if narrow else "fp32_tflops") or 0)
+    if not found or not library:
+        return None
+    return Offers({name: -rate for _, rate, name in sorted(found)}, library, device.copy_gbps)

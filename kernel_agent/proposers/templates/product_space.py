@@ -1,0 +1,113 @@
+"""What can be varied in a product's kernel."""
+
+from __future__ import annotations
+
+from kernel_agent.proposers.templates.arithmetic import BY_NAME
+from kernel_agent.proposers.templates.emit_product import BLOCKS, CUT, DEPTH, TILES, blocks
+from kernel_agent.proposers.templates.genes import Genes, Space, starting, strategy
+from kernel_agent.proposers.templates.product import Product
+from kernel_agent.run.types import Device
+
+PROCESSORS = 132  # multiprocessors that a large device has: what fills them fills a smaller one
+SHARED = {80: 163 << 10, 87: 163 << 10, 90: 227 << 10, 100: 227 << 10, 103: 227 << 10}  # bytes of a block, by sm
+LEAST = 99 << 10  # of all others from sm_86 on
+SHORTEST = 8  # tiles of terms that a part of a sum has at least
+MOST = 64  # parts of a sum
+FASTER = 0.45  # of the time that mma.sync takes, by wgmma (measured: corpus/docs/fixed-point-products.md)
+CUTTING = 200  # rows of products that take as long as cutting one row of operands: 8 bytes a term at a copy's rate
+
+
+def product_space(product: Product, device: Device) -> Space:
+    """Genes of a product in CUDA C++: arithmetic, tile, stages, parts of a sum, order of blocks."""
+    tiles = _tiles(product, device)
+    parts = _parts(product, tiles[0])
+    stages = [n for n in (4, 3, 5) if n * max(_stage(tile) for tile in tiles if tile != CUT) <= _shared(device)] or [2]
+    genes = [
+        strategy("arithmetic", [(name, BY_NAME[name].phrase, BY_NAME[name].why) for name in product.arithmetics]),
+        strategy("tile", [(tile, _phrase(tile), _why(tile)) for tile in tiles]),
+        strategy(
+            "stages",
+            [(n, f"{n} stages", f"{n - 1} tiles are on their way while one is multiplied.") for n in stages],
+        ),
+        strategy(
+            "split",
+            [
+                (
+                    n,
+                    f"sums in {n} parts" if n > 1 else "",
+                    "Parts of a sum, added in order, give every multiprocessor work.",
+                )
+                for n in parts
+            ],
+        ),
+        strategy(
+            "group",
+            [
+                (8, "", "Blocks that run together share rows and columns in the L2 cache."),
+                (1, "blocks by rows", "Blocks in order of rows read one operand's rows once."),
+                (32, "tall groups of blocks", "Tall groups of blocks keep many rows of one operand in the L2 cache."),
+            ],
+        ),
+    ]
+    last = {g.name: g.values[-1] for g in genes}
+    departures: list[Genes] = [
+        {"tile": tiles[1 % len(tiles)]},
+        {"stages": stages[1 % len(stages)]},
+        {"arithmetic": last["arithmetic"]},
+        {"split": last["split"]},
+        {"tile": tiles[2 % len(tiles)], "group": 1},
+        {"group": 32},
+    ]
+    return starting(genes, departures)
+
+
+def _tiles(product: Product, device: Device) -> list[str]:
+    """The tiles worth trying, the most promising first: by what is computed in vain, idle, or read."""
+
+    def cost(tile: str) -> tuple[float, int]:
+        rows, columns = TILES[tile][:2]
+        padded = -(-product.rows // rows) * rows * -(-product.columns // columns) * columns
+        waste = padded / product.rows / product.columns
+        idle = PROCESSORS / min(PROCESSORS, blocks(product, tile) * _parts(product, tile)[0])
+        beside = CUTTING * (1 / product.rows + 1 / product.columns) if tile == CUT else 16 / rows + 16 / columns
+        return round(waste * idle * (1 + beside) * (FASTER if tile == CUT else 1), 2), -rows * columns
+
+    cuts = device.arch == "sm_90" and device.build_arch == "9.0a" and "bf16x3" in product.arithmetics
+    possible = [tile for tile in TILES if blocks(product, tile) < BLOCKS and (tile != CUT or (cuts and _deep(product)))]
+    ranked = sorted(possible, key=cost)
+    others = [tile for tile in ranked if tile != CUT][:3]
+    return [tile for tile in ranked if tile in others or tile == CUT]
+
+
+def _deep(product: Product) -> bool:
+    """Whether there are enough terms that a ring of tiles fills."""
+    return product.depth >= 8 * DEPTH
+
+
+def _parts(product: Product, tile: str) -> list[int]:
+    """Into how many parts a sum is cut: as many as fill the device twice, one, and twice as many."""
+    longest = max(1, min(MOST, -(-product.depth // DEPTH) // SHORTEST))
+    best = (
+        max(1, min(longest, -(-2 * PROCESSORS // blocks(product, tile)))) if blocks(product, tile) < PROCESSORS else 1
+    )
+    return list(dict.fromkeys([best, 1, min(longest, 2 * best)]))
+
+
+def _phrase(tile: str) -> str:
+    return "operands cut before, tiles of 128 x 128 by wgmma" if tile == CUT else f"tiles of {tile.replace('x', ' x ')}"
+
+
+def _why(tile: str) -> str:
+    if tile == CUT:
+        return "Operands that are cut once feed Hopper's own instructions, at twice the rate of mma.sync."
+    rows, columns = TILES[tile][:2]
+    return f"A tile of {rows} x {columns} reads {(rows + columns) * 4 / rows / columns:.3g} bytes a product's term."
+
+
+def _stage(tile: str) -> int:
+    return (TILES[tile][0] + TILES[tile][1]) * DEPTH * 4
+
+
+def _shared(device: Device) -> int:
+    digits = device.arch.removeprefix("sm_").rstrip("af")
+    return SHARED.get(int(digits), LEAST) if digits.isdigit() else LEAST

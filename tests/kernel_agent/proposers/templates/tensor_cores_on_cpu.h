@@ -1,0 +1,131 @@
+// What the product kernels say in PTX, on the CPU: fragments as the PTX ISA lays them out; copies arrive as late as they may, or,
+// with COPIES_ARRIVE_AT_ONCE, as early.
+#pragma once
+#include <deque>
+#include <map>
+
+#define __align__(n) __attribute__((aligned(n)))
+
+struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(8) float2 { float x, y; };
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline float __uint_as_float(uint32_t x) { float f; std::memcpy(&f, &x, 4); return f; }
+
+struct alignas(4) __nv_bfloat162 { __nv_bfloat16 x, y; };
+struct alignas(4) __half2 { __half x, y; };
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)}; }
+inline __half2 __floats2half2_rn(float x, float y) { return {__half(x), __half(y)}; }
+
+constexpr int cudaFuncAttributeMaxDynamicSharedMemorySize = 0;
+template <class F> int cudaFuncSetAttribute(F, int, int) { return 0; }
+
+namespace ptx {
+
+struct Copy { float* to; const float* from; int bytes; bool real; };
+struct Copies { std::vector<Copy> asked; std::deque<std::vector<Copy>> groups; };
+inline Copies copies[1024];  // of each thread
+
+template <int BYTES> void copy(float* to, const float* from, bool real) {
+  if (reinterpret_cast<uintptr_t>(to) % BYTES || reinterpret_cast<uintptr_t>(from) % BYTES) std::abort();  // misaligned
+#ifdef COPIES_ARRIVE_AT_ONCE
+  real ? std::memcpy(to, from, BYTES) : std::memset(to, 0, BYTES);
+#else
+  copies[threadIdx.x].asked.push_back({to, from, BYTES, real});
+#endif
+}
+inline void commit() {
+  auto& [asked, groups] = copies[threadIdx.x];
+  groups.push_back(std::move(asked)), asked.clear();
+}
+template <int LEFT> void wait() {
+  auto& groups = copies[threadIdx.x].groups;
+  for (; groups.size() > LEFT; groups.pop_front())
+    for (const Copy& c : groups.front()) c.real ? std::memcpy(c.to, c.from, c.bytes) : std::memset(c.to, 0, c.bytes);
+}
+
+struct Registers { uint32_t a[4], b[2]; };
+inline Registers registers[1024];
+
+inline float bfloat16_of(uint32_t word, int half) { return __uint_as_float(word >> 16 * half << 16); }
+inline float float16_of(uint32_t word, int half) { uint16_t h = uint16_t(word >> 16 * half); __half x; std::memcpy(&x, &h, 2); return float(x); }
+inline float tf32_of(uint32_t word, int) { return __uint_as_float(word & 0xFFFFE000); }
+
+// d (16 x 8) += a (16 x 8 PER) b (8 PER x 8), PER operands in a register of four bytes.
+template <int PER, class Of> void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Of of) {
+  const int lane = threadIdx.x % 32, first = threadIdx.x - lane;
+  auto& warp = team->warps[threadIdx.x / 32];
+  std::memcpy(registers[threadIdx.x].a, a, 16), std::memcpy(registers[threadIdx.x].b, b, 8);
+  warp.arrive_and_wait();
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + i / 2 * 8, col = lane % 4 * 2 + i % 2;
+    double exact = 0;
+    for (int k = 0; k < 8 * PER; ++k) {
+      const int t = k / PER % 4, late = k / PER / 4;
+      exact += double(of(registers[first + row % 8 * 4 + t].a[row / 8 + 2 * late], k % PER)) * of(registers[first + col * 4 + t].b[late], k % PER);
+    }
+    c[i] = float(c[i] + exact);
+  }
+  warp.arrive_and_wait();
+}
+inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<2>(c, a, b, bfloat16_of); }
+inline void mma_fp16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<2>(c, a, b, float16_of); }
+inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<1>(c, a, b, tf32_of); }
+inline uint32_t to_tf32(float x) { uint32_t i; std::memcpy(&i, &x, 4); return (i + 0x1000) & ~0x1FFFu; }
+
+
+// Hopper: copies of boxes into swizzled rows of 128 bytes, barriers that count them, and products of warpgroups.
+struct Map { const uint16_t* data; int64_t depth, rows, batches; };
+inline Map map_of(const __nv_bfloat16* data, int64_t depth, int64_t rows, int64_t batches) {
+  if (depth % 8 || reinterpret_cast<uintptr_t>(data) % 16) std::abort();  // what no tensor map describes
+  return {reinterpret_cast<const uint16_t*>(data), depth, rows, batches};
+}
+
+// Of an address in a tile that begins at a multiple of 1024 bytes.
+inline uintptr_t swizzled(uintptr_t at) { return at ^ (at >> 7 & 7) << 4; }
+inline uint8_t* aligned(uint8_t* p) { return p + (1024 - reinterpret_cast<uintptr_t>(p) % 1024) % 1024; }
+
+struct Barrier { int arrivals, missing; int64_t bytes; uint32_t phase; };
+inline std::map<const uint64_t*, Barrier> barriers;
+inline void turn(Barrier& bar) {
+  if (bar.missing == 0 && bar.bytes == 0) bar.missing = bar.arrivals, ++bar.phase, team->idle = 0;
+}
+inline void init(uint64_t* bar, int arrivals) { barriers[bar] = {arrivals, arrivals, 0, 0}; }
+inline void fence_init() {}
+inline void arrive(uint64_t* bar) { --barriers[bar].missing, turn(barriers[bar]); }
+inline void expect(uint64_t* bar, uint32_t bytes) { barriers[bar].bytes += bytes, arrive(bar); }
+inline void wait(uint64_t* bar, uint32_t parity) {
+  team->wait([=] { return (barriers[bar].phase & 1) != parity; });
+}
+inline void load(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int batch) {
+  for (int r = 0; r < 128; ++r) {
+    for (int i = 0; i < 64; ++i) {
+      const bool real = row + r < map.rows && k + i < map.depth;
+      const uint16_t value = real ? map.data[(batch * map.rows + row + r) * map.depth + k + i] : 0;
+      std::memcpy(reinterpret_cast<void*>(swizzled(reinterpret_cast<uintptr_t>(to) + r * 128 + i * 2)), &value, 2);
+    }
+  }
+  barriers[bar].bytes -= 128 * 64 * 2, turn(barriers[bar]);
+}
+inline void few_registers() {}
+inline void many_registers() {}
+inline void fence() {}
+template <int LEFT> void settle() {}
+inline uint64_t descriptor(const uint8_t* tile) { return reinterpret_cast<uint64_t>(tile) >> 4; }
+inline float term_of(uint64_t descriptor, int row, int k) {
+  uint16_t bits;
+  std::memcpy(&bits, reinterpret_cast<const void*>(swizzled((descriptor << 4) + row * 128 + k * 2)), 2);
+  return __bfloat162float({bits});
+}
+inline void wgmma(float (&d)[64], uint64_t a, uint64_t b, int adds) {
+  for (int i = 0; i < 64; ++i) {
+    const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4 + i / 2 % 2 * 8, col = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+    double exact = adds ? d[i] : 0.0f;
+    for (int k = 0; k < 16; ++k) exact += double(term_of(a, row, k)) * term_of(b, col, k);
+    d[i] = float(exact);
+  }
+}
+
+}  // namespace ptx
+
+#define __grid_constant__
