@@ -24,6 +24,7 @@ from kernel_agent.proposers.templates.emit_product import CUT, TILES, scratch
 from kernel_agent.proposers.templates.graph import parse
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.proposers.templates.product_space import product_space
+from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.targets import TARGETS, Source
 from kernel_agent.run.precision import Way
 from kernel_agent.run.types import Device
@@ -49,7 +50,7 @@ def plan(name: str) -> Plan:
 def written(name: str, **genes: int | str) -> str:
     """A candidate whose products all have these genes."""
 
-    def emit(program: Covering) -> Source:
+    def emit(program: Routine) -> Source:
         own = isinstance(program, Product)
         target = TARGETS["cuda"]
         return target.source(program, {**GENES, **genes} if own else target.space(program, GPU).starts[0])
