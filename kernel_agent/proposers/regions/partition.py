@@ -13,6 +13,7 @@ from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effe
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
 from kernel_agent.proposers.templates.arithmetic import covered
 from kernel_agent.proposers.templates.families import covers
+from kernel_agent.proposers.templates.forms import is_product
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import mentions, names
 from kernel_agent.proposers.templates.product import TRIANGLES
@@ -198,12 +199,26 @@ class _Regions:
         return (n for name in self.members[region] for n in self.after[name])
 
     def _program(self, some: set[str]) -> Routine:
-        """The program of a region. Raises NotCovered where no kernel computes it in one go."""
+        """The program of a region. Raises NotCovered where no kernel computes it in one go.
+
+        An operand of a product that no kernel reads through its views is a tensor of its own, as PyTorch shows it.
+        """
+        try:
+            return self._built(some, set())
+        except NotCovered:
+            products = [self.nodes[name] for name in some if is_product(self.nodes[name])]
+            operands = {name for node in products for name in self.read[node.name]} & self.virtual
+            if not operands or any(some & {*self._behind(name), *self.sources[name]} for name in operands):
+                raise
+            return self._built(some, operands)
+
+    def _built(self, some: set[str], apart: set[str]) -> Routine:
+        """The program of a region that reads through all views but those `apart`."""
         needed, stack = set(some), [name for one in some for name in self.read[one]]
         leaves = dict[str, Leaf]()
         while stack:
             name = stack.pop()
-            if name in self.virtual and self._followed(name):
+            if name in self.virtual and name not in apart and self._followed(name):
                 needed.add(name)
                 stack += self.read[name]
             elif name not in some and name not in leaves:

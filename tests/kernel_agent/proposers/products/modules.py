@@ -54,6 +54,16 @@ MODULES: dict[str, tuple[str, str, dict[str, str]]] = {
         "return (q @ k.transpose(-2, -1)) * 0.35",
         {"qkv": "torch.randn(2, 10, 96)"},
     ),
+    "gathered_heads": (
+        "self.fc = nn.Linear(72, 68)",
+        "return torch.relu(self.fc(heads.transpose(1, 2).contiguous().view(2, 10, 72)))",
+        {"heads": "torch.randn(2, 4, 10, 18)"},
+    ),
+    "attended": (
+        "self.drop = nn.Dropout(0.1).eval()",
+        "a = self.drop(torch.softmax((q @ k.transpose(1, 2)) * 0.2, dim=-1))\nreturn a @ v",
+        {"q": "torch.randn(3, 20, 24)", "k": "torch.randn(3, 20, 24)", "v": "torch.randn(3, 20, 24)"},
+    ),
     "long_sums": (
         "self.bias = nn.Parameter(torch.randn(30))",
         "return F.relu(a @ b + self.bias), torch.tril(a @ b)",

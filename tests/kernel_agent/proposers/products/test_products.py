@@ -94,6 +94,8 @@ def products(name: str) -> list[Product]:
                 ("stacks", {"tile": "32x128", "arithmetic": "tf32x3"}),
                 ("bands", {"tile": "64x64", "group": 2}),
                 ("scores", {"tile": "128x32", "arithmetic": "tf32x3"}),
+                ("gathered_heads", {"tile": "32x128"}),
+                ("attended", {"tile": "32x128", "arithmetic": "tf32x3"}),
                 ("long_sums", {"tile": "64x64", "split": 3}),
                 ("long_sums", {"tile": "32x128", "split": 1, "stages": 5}),
                 ("vectors", {}),
@@ -172,6 +174,17 @@ def test_rows_that_lie_apart_become_a_batch() -> None:
     turned = products("stacks")[3]
     assert (turned.batch, turned.rows, turned.columns, turned.depth) == (3, 20, 12, 9)
     assert (turned.a.batch, turned.a.row, turned.a.term, turned.b.batch) == (((3, 180),), 1, 20, ((3, 0),))
+
+
+def test_an_operand_that_no_strides_describe_is_copied_by_pytorch() -> None:
+    [product] = products("gathered_heads")
+    assert (product.rows, product.columns, product.depth, product.a.leaf.node) == (20, 68, 72, "view")
+    assert ".contiguous()" in written("gathered_heads").partition("class ModelNew")[2]
+
+
+def test_what_an_operand_is_computed_of_is_another_kernel() -> None:
+    found = [step.nodes for step in plan("attended").steps if isinstance(step, Kernel)]
+    assert found == [("matmul", "mul"), ("softmax",), ("matmul_1",)]
 
 
 def test_tails_and_triangles_are_one_kernel_with_their_product() -> None:
