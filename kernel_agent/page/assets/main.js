@@ -89,6 +89,10 @@ async function begin() {
   const dark = matchMedia("(prefers-color-scheme: dark)"), root = document.documentElement;
   root.dataset.theme = dark.matches ? "dark" : "light";
   dark.addEventListener("change", () => { root.dataset.theme = dark.matches ? "dark" : "light"; dispatchEvent(new Event("themed")); });
+  // Paper is light.
+  let before = null;
+  addEventListener("beforeprint", () => { before = root.dataset.theme; if (before === "dark") { root.dataset.theme = "light"; dispatchEvent(new Event("themed")); } });
+  addEventListener("afterprint", () => { if (before === "dark") { root.dataset.theme = before; dispatchEvent(new Event("themed")); } before = null; });
   const mode = root.dataset.mode;
   try {
     if (mode === "live") await beginLive();

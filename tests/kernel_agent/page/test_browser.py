@@ -189,6 +189,17 @@ def test_a_printed_page_leaves_out_what_one_clicks(opened: Open) -> None:
     assert page.locator(".plot canvas").count() == 2 and page.locator("#trials tbody tr").count() > 0
 
 
+def test_a_dark_page_is_printed_light_and_is_dark_again(opened: Open) -> None:
+    page = opened(width=794, theme="dark").page
+    theme = "document.documentElement.dataset.theme"
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.evaluate(theme) == "light"
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, "no column is cut off"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(theme) == "dark"
+
+
 def test_nothing_of_a_hostile_run_runs_wherever_it_is_shown(opened: Open, tmp_path: Path) -> None:
     seen = hostile_run(tmp_path / "run")
     passages = (Passage(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE),)
