@@ -151,7 +151,7 @@ def test_a_search_gives_a_script_the_passages_whole(tmp_path: Path, capsys: pyte
         "--mode",
         "lexical",
         "search",
-        "coalesced global loads",
+        "coalesced loads",
         "--limit",
         "2",
         "--json",

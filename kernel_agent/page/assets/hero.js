@@ -8,9 +8,8 @@ function header(facts) {
     el("span", { class: "grow" }), el("span", { class: "small faint num hide-small", title: facts.directory }, fmt.date(facts.began)), themeButton());
 }
 function themeButton() {
-  const now = () => document.documentElement.dataset.theme, words = () => (now() === "dark" ? "light" : "dark");
-  const button = el("button", { class: "ghost", type: "button", id: "theme", onclick: () => { document.documentElement.dataset.theme = words(); button.textContent = words(); dispatchEvent(new Event("themed")); } }, words());
-  return button;
+  const root = document.documentElement;
+  return el("button", { class: "ghost", type: "button", id: "theme", "aria-label": "light or dark", onclick: () => { root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark"; dispatchEvent(new Event("themed")); } });
 }
 function verdictOf(facts) {
   const head = facts.headline, judged = head.again.find((one) => one.trial === head.trial), going = facts.state === "running";
