@@ -20,7 +20,7 @@ function verdictOf(facts) {
     return ["no", "!", `By its first judgement${going ? "; the best is judged a second time at the end." : ": the run was stopped before the second one."}`];
   }
   const judgedAny = facts.trials.length > 1;
-  return ["", "\u2013", going ? "Nothing has passed faster than the original so far." : judgedAny ? "Nothing was faster than the original, which is delivered." : "Nothing was judged."];
+  return ["", "\u2013", going ? "Nothing has passed faster than the original so far." : judgedAny && facts.state === "stopped" ? "Nothing was faster than the original when the run was stopped." : judgedAny ? "Nothing was faster than the original, which is delivered." : "Nothing was judged."];
 }
 function hero(facts) {
   const head = facts.headline, [kind, sign, words] = verdictOf(facts), rival = rivals(facts)[0];

@@ -24,7 +24,7 @@ function stateOf(facts, textsOf) {
 function picks(state) {
   const counts = new Map();
   for (const trial of state.facts.trials) counts.set(outcome(trial), (counts.get(outcome(trial)) || 0) + 1);
-  const buttons = Object.keys(STATUS).filter((kind) => kind !== "original" && counts.get(kind)).map((kind) => el("button", { class: `pick ${PASSED.has(kind) ? "round" : ""}`, type: "button", "data-kind": kind, "aria-pressed": String(!state.hidden.has(kind)), onclick: () => { if (state.hidden.has(kind)) state.hidden.delete(kind); else state.hidden.add(kind); state.filter(); } }, el("span", { class: `dot f-${kind}` }), STATUS[kind], el("span", { class: "faint num" }, counts.get(kind))));
+  const buttons = Object.keys(STATUS).filter((kind) => kind !== "original" && counts.get(kind)).map((kind) => el("button", { class: `pick ${PASSED.has(kind) || kind === "waiting" ? "round" : ""}`, type: "button", "data-kind": kind, "aria-pressed": String(!state.hidden.has(kind)), onclick: () => { if (state.hidden.has(kind)) state.hidden.delete(kind); else state.hidden.add(kind); state.filter(); } }, el("span", { class: `dot f-${kind}` }), STATUS[kind], el("span", { class: "faint num" }, counts.get(kind))));
   const search = el("input", { type: "search", placeholder: "find a trial ( / )", "aria-label": "find a trial", value: state.words, oninput: () => { state.words = search.value.toLowerCase(); state.filter(); } });
   const all = el("button", { class: "ghost", type: "button", onclick: () => { state.hidden.clear(); state.words = ""; search.value = ""; state.filter(); } }, "all");
   return el("div", { class: "tools", role: "group", "aria-label": "Filters" }, buttons, buttons.length > 1 && all, search);

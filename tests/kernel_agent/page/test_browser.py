@@ -251,6 +251,12 @@ def test_a_point_of_a_crowd_is_found_filtered_and_walked_to(opened: Open, tmp_pa
     assert page.locator(".tree .points.dim").count() == 0
 
 
+def test_a_stopped_run_does_not_say_that_it_delivered(opened: Open, tmp_path: Path) -> None:
+    page = opened(written(write(tmp_path / "run", 1, seed=5, finished=False), nothing)).page
+    said = page.locator(".hero").inner_text()
+    assert "stopped" in said and "delivered" not in said
+
+
 def test_a_page_of_a_run_that_has_just_begun_says_so(opened: Open, tmp_path: Path) -> None:
     page = opened(written(write(tmp_path / "run", 0, finished=False), nothing)).page
     assert "Nothing was judged" in page.locator(".hero").inner_text()
