@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving import ROOT, keep, machine, table
+from benchmarks.serving import ROOT, arguments, keep, machine, table
 from ncu_server.selftest.cases import STATUSES, SelftestCase, cases
 from ncu_server.selftest.run import chosen
 from ncu_server.wire.evaluation import Rules
@@ -77,7 +77,9 @@ MECHANISMS: dict[str, Mechanism] = {
     "model made anew": _one(AUTHOR, "judge/evaluate.py", "_seen_anew", "None"),
     "silenced run": _one(AUTHOR, "judge/evaluate.py", "_silenced", "authorship.settle(doubtful, 1.0)"),
     "what a call leaves on": _one(AUTHOR | CHECK | TIME, "worker/authorship/tamper.py", "Intact.check", "None"),
-    "no look at frames": _one(AUTHOR | CHECK | TIME, "worker/authorship/tamper.py", "IntrospectionGuard._heard", "None"),
+    "no look at frames": _one(
+        AUTHOR | CHECK | TIME, "worker/authorship/tamper.py", "IntrospectionGuard._heard", "None"
+    ),
     "ctypes audit": _one(AUTHOR, "worker/authorship/ctypes_audit.py", "Opened.listen", "None"),
     "unseen draws": _one(TIME, "judge/benchmark.py", "_unremembered", "None"),
     "audits of blocks": _one(CHECK | TIME, "judge/benchmark.py", "audits", "frozenset()"),
@@ -139,7 +141,8 @@ def failing(mechanism: str, target: str, wanted: Sequence[SelftestCase], rules: 
         return {}
     with tempfile.TemporaryDirectory(prefix="ablation-") as place:
         copy = Path(place) / "copy"
-        shutil.copytree(ROOT / "ncu_server", copy / "ncu_server", ignore=shutil.ignore_patterns("__pycache__"))
+        for part in ("ncu_server", "mcp_shell"):
+            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
         for off in MECHANISMS[mechanism].off:
             file = copy / "ncu_server" / off.file
             file.write_text(without(file.read_text(), off))
@@ -194,15 +197,13 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("benchmarks.ablation", description=(__doc__ or "").splitlines()[0])
+    parser = arguments(__doc__, "cpu", "cuda", "triton")
     parser.add_argument("names", nargs="*", metavar="CASE")
-    parser.add_argument("--target", default="cpu", choices=("cpu", "cuda", "triton"))
     parser.add_argument("--rules", default="default", choices=("default", "strict"))
     parser.add_argument("--known", type=Path, metavar="FILE")
     parser.add_argument("--only", nargs="+", metavar="MECHANISM", choices=sorted(MECHANISMS))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--times", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     return parser
 
 

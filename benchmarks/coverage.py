@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving import table
+from benchmarks.serving import problems, table
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.plan import Kernel, Plan
 from kernel_agent.proposers.regions.works import Regional, Whole, work_of
@@ -125,35 +125,16 @@ def _traced(path: Path) -> dict[str, Any]:
     return dict(graph(model, (list(module["get_inputs"]()), {})))
 
 
-def problems(checkout: Path, level: int) -> list[Path]:
-    """The files of a level by number."""
-    return sorted((checkout / "KernelBench" / f"level{level}").glob("*.py"), key=_number)
-
-
-def _number(path: Path) -> int:
-    return int(path.name.partition("_")[0])
-
-
 def main() -> None:
     """Print a row a problem, then the table by level."""
     args = _parser().parse_args()
     rows = []
     for level in args.levels:
-        paths = [
-            p
-            for p in problems(args.checkout, level)
-            if args.every == 1 or _number(p) % args.every == args.first % args.every
-        ]
-        for path in paths:
+        for path in problems(args.checkout, level, args.first, args.every):
             rows.append(row(level, path, args.target, args.graphs))
             print(" | ".join(rows[-1].cells()), flush=True)
-    print()
-    print(
-        table(
-            ["level", "problems", "traced", "covered", "per cent", "bar", "median share", "stopped by"],
-            by_level(rows, args.levels),
-        )
-    )
+    head = ["level", "problems", "traced", "covered", "per cent", "bar", "median share", "stopped by"]
+    print(f"\n{table(head, by_level(rows, args.levels))}")
 
 
 def by_level(rows: list[Row], levels: list[int]) -> list[list[str]]:
@@ -167,16 +148,8 @@ def by_level(rows: list[Row], levels: list[int]) -> list[list[str]]:
         counts = [len(some), sum(not r.traced for r in some), len(covered)]
         per_cent = 100 * len(covered) / max(len(some), 1)
         told = ", ".join(f"{op} {n}" for op, n in stops)
-        lines.append(
-            [
-                str(level),
-                *map(str, counts),
-                f"{per_cent:.0f}",
-                f"{BARS[level]}",
-                f"{shares[len(shares) // 2]:.0%}",
-                told,
-            ]
-        )
+        share = f"{shares[len(shares) // 2]:.0%}"
+        lines.append([str(level), *map(str, counts), f"{per_cent:.0f}", f"{BARS[level]}", share, told])
     return lines
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.candidates import FAMILIES, SLIP, TYPO, Family, Flaw, Form, candidate, problem
-from benchmarks.serving import ROOT, Judge, Verdict, keep, machine, served, table
+from benchmarks.serving import Judge, Verdict, arguments, keep, machine, served, table
 
 COLUMNS = 4096
 SHARES = (1.0, 0.25, 0.125, 0.5)  # of the largest inputs, by family
@@ -150,37 +150,33 @@ def summary(found: dict[str, Any]) -> str:
     return table(["measure", "found", "bar"], rows)
 
 
-async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    bench = Bench(arguments.target, arguments.megabytes)
-    found: dict[str, Any] = {"target": arguments.target, "largest_inputs_mb": arguments.megabytes}
-    async with served(arguments.target) as judge:
+async def measure(given: argparse.Namespace) -> dict[str, Any]:
+    bench = Bench(given.target, given.megabytes)
+    found: dict[str, Any] = {"target": given.target, "largest_inputs_mb": given.megabytes}
+    async with served(given.target) as judge:
         found["single"] = await singles(judge, bench)
         print(f"singles: {found['single']}", flush=True)
-        for form, count in (("light", arguments.light), ("torch", arguments.torch)):
+        for form, count in (("light", given.light), ("torch", given.torch)):
             if count:
                 found[form] = await together(judge, bench.jobs(form, count))
                 print(f"{form}: {found[form]['per_minute']:.1f} a minute, {found[form]['unexpected']}", flush=True)
-    if arguments.stock:
+    if given.stock:
         jobs = [j for j in bench.jobs("torch", 8) if j.expected == "passed"]
-        found["stock_s"] = stock(jobs[: arguments.stock])
+        found["stock_s"] = stock(jobs[: given.stock])
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", choices=("cuda", "cpu"), default="cuda")
+    parser = arguments(__doc__, "cuda", "cpu")
     parser.add_argument("--light", type=int, default=32)
     parser.add_argument("--torch", type=int, default=8)
     parser.add_argument("--stock", type=int, default=2)
     parser.add_argument("--megabytes", type=float, default=256, help="the largest inputs; other families have less")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
-    arguments = parser.parse_args()
-    found = asyncio.run(measure(arguments))
-    title = (
-        f"{machine(arguments.target)}; inputs of up to {arguments.megabytes:g} MB; "
-        "made by `python -m benchmarks.judge_throughput`"
-    )
-    keep(arguments.out, f"judge-throughput-{arguments.target}", title, summary(found), found)
+    given = parser.parse_args()
+    found = asyncio.run(measure(given))
+    made = "made by `python -m benchmarks.judge_throughput`"
+    title = f"{machine(given.target)}; inputs of up to {given.megabytes:g} MB; {made}"
+    keep(given.out, f"judge-throughput-{given.target}", title, summary(found), found)
 
 
 if __name__ == "__main__":

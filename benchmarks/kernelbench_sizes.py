@@ -29,17 +29,16 @@ from statistics import median, quantiles
 
 import pynvml
 
-from benchmarks.serving import ROOT, keep, machine, table
-from ncu_server.compiler.builds import Build
+from benchmarks.same_against_same import itself
+from benchmarks.serving import arguments, keep, machine, problems, table
 from ncu_server.errors import Refusal
 from ncu_server.judge.benchmark import CANDIDATE, time_candidate
-from ncu_server.judge.candidate import Attempt, EvaluateRequest, Objection, open_candidate
+from ncu_server.judge.candidate import Objection
 from ncu_server.judge.checking import check
 from ncu_server.judge.describe import describe
 from ncu_server.judge.problems import Workshop
 from ncu_server.judge.room import plan_again, working_bytes
 from ncu_server.sandbox.child import ChildError
-from ncu_server.wire import evaluation
 
 SAMPLE_S = 0.02
 STEM = "kernelbench-sizes"
@@ -129,25 +128,19 @@ async def judged(workshop: Workshop, target: str, text: str, found: Judged) -> N
     described, _, _ = await describe(workshop, text, target, ("eager",), _quiet)
     found.idea_s = time.monotonic() - began
     found.eager_us = described.baselines[0].timing.median_us
-    request = EvaluateRequest(text + "\n\nModelNew = Model\n", text, target, ("eager",), False, 120.0)
     began = time.monotonic()
     async with workshop.problems.prepared(text, device) as prepared, device.lease.alone():
         found.input_bytes, found.working_bytes = prepared.drawn.inputs.spec["bytes"], working_bytes(prepared.drawn)
-        with tempfile.TemporaryDirectory(dir=device.work) as nothing_built:
-            await plan_again(prepared, baselines=1)
-            found.plan = prepared.plan.mode if prepared.plan else ""
-            child = await prepared.candidate(nothing_built)
-            with contextlib.closing(child):
-                built, stages = Build([], nothing_built, 0.0), evaluation.Stages()
-                attempt = Attempt(prepared, child, request, built, stages)
-                await open_candidate(attempt)
-                checking = time.monotonic()
-                exact = await check(attempt)
-                found.error = exact.error if exact else 0.0
-                timing = time.monotonic()
-                found.check_s = timing - checking
-                raced = await time_candidate(attempt)
-                found.time_s = time.monotonic() - timing
+        await plan_again(prepared, baselines=1)
+        found.plan = "full" if prepared.plan else ""
+        async with itself(prepared) as attempt:
+            checking = time.monotonic()
+            exact = await check(attempt)
+            found.error = exact.error if exact else 0.0
+            timing = time.monotonic()
+            found.check_s = timing - checking
+            raced = await time_candidate(attempt)
+            found.time_s = time.monotonic() - timing
         await prepared.clear()
     found.verdict_s = time.monotonic() - began
     found.eager_us = raced.runs[0].samples.timing(CANDIDATE).median_us
@@ -172,23 +165,8 @@ async def row(workshop: Workshop, target: str, path: Path, limit_s: float, memor
     return Row(_name(path), status, line, peak_bytes=memory.peak, **asdict(found))
 
 
-def problems(checkout: Path, levels: list[int], first: int, every: int, only: list[str]) -> list[Path]:
-    """The problem files by level and number; those named, or every so many-th."""
-    found = []
-    for level in levels:
-        for path in sorted((checkout / "KernelBench" / f"level{level}").glob("*.py"), key=_number):
-            wanted = f"{level}/{_number(path)}" in only if only else _number(path) % every == first % every
-            if wanted:
-                found.append(path)
-    return found
-
-
 def _name(path: Path) -> str:
     return f"{path.parent.name.removeprefix('level')}/{path.stem}"
-
-
-def _number(path: Path) -> int:
-    return int(path.name.partition("_")[0])
 
 
 async def main() -> None:
@@ -198,7 +176,9 @@ async def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     rows = [Row(**json.loads(line)) for line in kept.read_text().splitlines()] if kept.exists() else []
     done, began = {one.problem for one in rows}, time.monotonic()
-    paths = problems(args.checkout, args.levels, args.first, args.every, args.only)
+    every = 1 if args.only else args.every
+    paths = [path for level in args.levels for path in problems(args.checkout, level, args.first, every)]
+    paths = [path for path in paths if not args.only or _name(path).partition("_")[0] in args.only]
     with (
         card_of(args.leave_gib) if args.leave_gib else contextlib.nullcontext(),
         tempfile.TemporaryDirectory(prefix="sizes-") as cache,
@@ -242,20 +222,8 @@ def card_of(gib: float) -> Iterator[None]:
             holder.stdin.close()
 
 
-HEAD = (
-    "problem",
-    "status",
-    "inputs, GiB",
-    "idea, s",
-    "verdict, s",
-    "check, s",
-    "time, s",
-    "W, GiB",
-    "peak, GiB",
-    "plan",
-    "us",
-    "why",
-)
+SECONDS = ("idea, s", "verdict, s", "check, s", "time, s")
+HEAD = ("problem", "status", "inputs, GiB", *SECONDS, "W, GiB", "peak, GiB", "plan", "us", "why")
 
 
 def _keep(out: Path, target: str, rows: list[Row]) -> None:
@@ -269,13 +237,13 @@ def _keep(out: Path, target: str, rows: list[Row]) -> None:
         out,
         f"{STEM}-{target}",
         f"# KernelBench's own sizes before the judge\n\n{machine(target)}; {made}",
-        f"{text}\n\n{table(list(HEAD), [one.cells() for one in rows])}",
+        f"{text}\n\n{table(HEAD, [one.cells() for one in rows])}",
         {"rows": [asdict(one) for one in rows]},
     )
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("benchmarks.kernelbench_sizes", description=(__doc__ or "").splitlines()[0])
+    parser = arguments(__doc__, "cuda", "cpu")
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--levels", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--first", type=int, default=5)
@@ -283,10 +251,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", default=[], metavar="LEVEL/ID")
     parser.add_argument("--at-once", type=int, default=1, help="problems; their peak is then that of all together")
     parser.add_argument("--leave-gib", type=float, help="of the device's memory; another process holds the rest")
-    parser.add_argument("--target", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--limit-s", type=float, default=120.0)
     parser.add_argument("--budget-s", type=float, default=3600.0)
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
     return parser
 
 

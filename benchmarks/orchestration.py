@@ -1,35 +1,50 @@
-"""What the search itself costs: a run with instant replies and an instant judge, and the opening of a long journal.
+"""What the search and a suite themselves cost: scripted runs with instant replies and an instant judge.
 
-    python -m benchmarks.orchestration [--candidates N] [--trials N]
+    python -m benchmarks.orchestration [--candidates N] [--trials N] [--result]
+    python -m benchmarks.orchestration --problems N [--at-once N] [--result]
 
 Prints CPU and wall milliseconds a candidate, everything between the proposer's answer and the next question included
 (journal, tree, selection, briefs), and the seconds in which a journal of N trials is opened and ranked. With
-`--result` it writes benchmarks/results/orchestration.md too.
+`--problems` it plays a suite (templates, no model, a library that knows nothing: what it costs stands in retrieval.md)
+with the journal of each problem and the suite's record on disk. It prints the CPU time of the process a candidate, and
+by how much its memory (the resident set at its highest) grows for each problem under way: the difference to a suite
+whose problems are played one at a time, in a process of its own. With `--result` it writes
+benchmarks/results/orchestration.md, or suite-orchestration.md, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
-import platform
+import resource
+import subprocess
+import sys
 import time
-from datetime import date
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pydantic import TypeAdapter
 
+from benchmarks.serving import RESULTS, machine
+from kernel_agent.cli.report import line
 from kernel_agent.run import tree
 from kernel_agent.run.journal import Journal, read
 from kernel_agent.run.tree import EvaluationRecord, Ideas
 from kernel_agent.run.types import Evaluation, Idea, Trial, digest
 from kernel_agent.search.loop import Search
 from kernel_agent.settings import load_settings
+from kernel_agent.suite import store
+from kernel_agent.suite.play import Play
+from kernel_agent.suite.types import State
+from rag import Answer, Situation
 from tests.support.scripted_bench import verdict
 from tests.support.scripted_run import DESCRIPTION, PROBLEM, InProcessBench, ScriptedProposer
+from tests.support.scripted_suite import ScriptedPool, plan, problems
 
-RESULT = Path(__file__).parent / "results" / "orchestration.md"
 PADDING = "# a line as long as those of real kernels, of which there are about a hundred\n" * 50
 """Four kilobytes: about what a candidate takes beside the problem."""
 
@@ -91,28 +106,96 @@ def _fill(journal: Journal, trials: int) -> None:
             journal.append(EvaluationRecord(digest(source), evaluation(verdict(source, ["eager"]))))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--candidates", type=int, default=1000)
-    parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--result", action="store_true")
-    args = parser.parse_args()
-    count, wall_ms, cpu_ms = asyncio.run(searched(args.candidates))
-    wall_s, cpu_s, size = opened(args.trials)
-    rows = [
+@dataclass(frozen=True, slots=True)
+class SuiteCost:
+    """What one process took for a suite; `peak_mb` is its largest resident set."""
+
+    candidates: int
+    cpu_s: float
+    wall_s: float
+    peak_mb: float
+
+
+def suite_cost(count: int, at_once: int) -> SuiteCost:
+    """Play a suite of so many problems in this process."""
+    names = tuple(f"level{1 + number % 3}/{number}_relu" for number in range(count))
+    settings = {"branching_factor": 8, "num_rounds": 3, "implementations_per_idea": 2, "sweep_evaluations": 8}
+    with TemporaryDirectory() as folder:
+        directory = Path(folder) / "suite"
+        with store.Store.create(directory, plan(at_once=at_once, **settings), problems(*names)) as kept:
+            cpu, wall = time.process_time(), time.monotonic()
+            asyncio.run(_played(kept))
+            cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+        suite = store.read(directory)
+        assert [suite.outcome(one).state for one in suite.problems] == [State.DONE] * count
+        candidates = sum(len(read(one.directory(directory)).evaluations) for one in suite.problems)
+    return SuiteCost(candidates, cpu, wall, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+class Nothing:
+    """A library that knows nothing."""
+
+    mode, library = "lexical", None
+
+    def consult(self, situation: Situation) -> Answer:
+        return Answer("lexical", ())
+
+    def likeness(self, text: str, others: Sequence[str]) -> Sequence[float]:
+        return []
+
+
+async def _played(kept: store.Store) -> None:
+    await Play(kept, ScriptedPool(), Nothing(), line).play()
+
+
+def apart(count: int, at_once: int) -> SuiteCost:
+    """The same in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.orchestration", "--one", str(count), str(at_once)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return SuiteCost(**json.loads(done.stdout))
+
+
+def of_searches(candidates: int, trials: int) -> list[str]:
+    count, wall_ms, cpu_ms = asyncio.run(searched(candidates))
+    wall_s, cpu_s, size = opened(trials)
+    return [
         f"{count} candidates searched: {wall_ms:.2f} ms each, of these {cpu_ms:.2f} ms CPU (bound: 5 ms)",
-        f"a journal of {args.trials:,} judged trials ({size / 1e6:.0f} MB) opened and ranked: {wall_s:.2f} s, "
+        f"a journal of {trials:,} judged trials ({size / 1e6:.0f} MB) opened and ranked: {wall_s:.2f} s, "
         f"of these {cpu_s:.2f} s CPU (bound: 1 s)",
     ]
+
+
+def of_suites(count: int, at_once: int) -> list[str]:
+    alone, many = apart(at_once, 1), apart(count, at_once)
+    each = (many.peak_mb - alone.peak_mb) / (at_once - 1)
+    return [
+        f"{count} problems, {at_once} at once: {many.candidates:,} candidates, "
+        f"{1e3 * many.cpu_s / many.candidates:.2f} ms CPU each (bound: 5 ms), {many.wall_s:.0f} s in all",
+        f"memory at its highest {many.peak_mb:.0f} MB; {alone.peak_mb:.0f} MB where one is played at a time: "
+        f"{each:.1f} MB for each problem more under way (bound: 20 MB)",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--candidates", type=int, default=1000)
+    parser.add_argument("--trials", type=int, default=10_000)
+    parser.add_argument("--problems", type=int)
+    parser.add_argument("--at-once", type=int, default=32)
+    parser.add_argument("--one", type=int, nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--result", action="store_true")
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(asdict(suite_cost(*args.one))))
+        return
+    suite = args.problems is not None
+    rows = of_suites(args.problems, args.at_once) if suite else of_searches(args.candidates, args.trials)
     print("\n".join(rows))
     if args.result:
-        load = os.getloadavg()[0]
-        where = f"{date.today()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {load:.1f}"
-        RESULT.write_text(
-            "# What the search itself costs\n\n`python -m benchmarks.orchestration --result` on "
-            + f"{where}: instant replies, an instant judge, the journal on disk.\n\n"
-            + "".join(f"- {row}\n" for row in rows)
-        )
+        what, name = ("a suite", "suite-orchestration") if suite else ("the search", "orchestration")
+        where = f"{machine('cpu')}, load {os.getloadavg()[0]:.1f}"
+        title = f"# What {what} itself costs\n\nMade by `python -m benchmarks.orchestration` on {where}.\n\n"
+        (RESULTS / f"{name}.md").write_text(title + "".join(f"- {row}\n" for row in rows))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
-import itertools
 import json
 import os
 import subprocess
@@ -27,6 +26,7 @@ from statistics import median
 
 from pydantic import TypeAdapter
 
+from benchmarks.serving import table
 from kernel_agent.errors import NotCovered
 from kernel_agent.interfaces import OnProgress, Proposer, ignore
 from kernel_agent.knowledge.library import open_library
@@ -34,7 +34,7 @@ from kernel_agent.llm import cassette
 from kernel_agent.llm.model import Model, Question, Reply
 from kernel_agent.proposers.model_proposer import ModelProposer
 from kernel_agent.proposers.seeded import Seeded
-from kernel_agent.proposers.templates import Templates
+from kernel_agent.proposers.templates.proposer import Templates
 from kernel_agent.run.journal import Journal
 from kernel_agent.run.module_checks import ModuleCheck
 from kernel_agent.run.types import (
@@ -100,8 +100,7 @@ class Bench:
     """Verdicts that follow from the number of a kernel and its source's hash; nothing runs."""
 
     def __init__(self, known: Description) -> None:
-        self._known, self._turns = known, itertools.cycle(FAILURES)
-        self._failed: dict[str, Evaluation] = {}
+        self._known = known
 
     async def evaluate(
         self, problem: Problem, source: str, on_progress: OnProgress = ignore, heeds_compiler: bool = False
@@ -234,22 +233,14 @@ async def measured(keep: Path | None) -> dict[str, dict[str, list[int]]]:
     return found
 
 
-def medians(found: dict[str, dict[str, list[int]]]) -> dict[str, float]:
-    """The median over all prompts of a kind."""
-    return {kind: median([n for kinds in found.values() for n in kinds.get(kind, ())]) for kind in KINDS}
-
-
-def table(now: dict[str, dict[str, list[int]]], before: dict[str, dict[str, list[int]]] | None) -> Iterator[str]:
+def rows(now: dict[str, dict[str, list[int]]], before: dict[str, dict[str, list[int]]] | None) -> Iterator[list[str]]:
     """The rows of the table: medians of each cassette, then of all prompts together."""
-    yield "| cassette | " + " | ".join(KINDS) + " |"
-    yield "| --- |" + " --- |" * len(KINDS)
     every = {"all": {kind: [n for kinds in now.values() for n in kinds.get(kind, ())] for kind in KINDS}}
     others = before and {
         **before, "all": {kind: [n for kinds in before.values() for n in kinds.get(kind, ())] for kind in KINDS}
     }  # fmt: skip
     for name, kinds in (now | every).items():
-        cells = [_cell(kinds.get(kind, []), others and others.get(name, {}).get(kind, [])) for kind in KINDS]
-        yield f"| {name} | {' | '.join(cells)} |"
+        yield [name, *(_cell(kinds.get(kind, []), others and others.get(name, {}).get(kind, [])) for kind in KINDS)]
 
 
 def _cell(now: Sequence[int], before: Sequence[int] | None) -> str:
@@ -296,7 +287,7 @@ def main() -> None:
         "Characters of a call, its system part with it: the median over a recorded run's prompts, then over all.",
         "`python -m benchmarks.prompt_cost --write` makes this page; `--beside TREE` compares with another checkout.",
         "",
-        *table(now, before),
+        table(["cassette", *KINDS], rows(now, before)),
     ]
     text = "\n".join(lines) + "\n"
     print(text)

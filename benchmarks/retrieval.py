@@ -24,6 +24,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks.serving import table
 from rag import Library, Query
 from rag.corpus_path import CORPUS
 from rag.index import build
@@ -119,7 +120,7 @@ def by_kind(asked: list[Row], found: dict[str, list[str]]) -> str:
 def quality(cache: Path, corpus: Path, questions: list[Path], profiles: list[Path], ideas: list[Path]) -> Iterable[str]:
     """The lines of the three tables of scores."""
     head = ["questions", "mode", "n", "hit@1", "hit@3", "hit@5", "hit@10", "MRR", "wrong arch in top 5"]
-    table, details, cover, code = [_line(head), _line(["---"] * len(head))], [], [], []
+    scores, details, cover, code = [], [], [], []
     for mode in MODES:
         with Library.open(cache, mode, corpus=corpus) as library:
             for path in questions:
@@ -127,24 +128,19 @@ def quality(cache: Path, corpus: Path, questions: list[Path], profiles: list[Pat
                 found = {row["id"]: ranked(library, row) for row in asked}
                 s = scored(asked, found)
                 figures = [f"{s[key]:.3f}" for key in ("hit@1", "hit@3", "hit@5", "hit@10", "mrr")]
-                table.append(_line([path.name, mode, str(s["n"]), *figures, s["wrong"]]))
+                scores.append([path.name, mode, str(s["n"]), *figures, s["wrong"]])
                 details.append(f"- {path.name}, {mode}, hit@5 by kind: {by_kind(asked, found)}")
                 details.append(f"  - missed at 5: {' '.join(s['missed']) or 'none'}")
             for path in profiles:
                 shares = [covered(library, row) for row in rows(path)]
-                cover.append(_line([path.name, mode, str(len(shares)), f"{statistics.mean(shares):.3f}"]))
+                cover.append([path.name, mode, str(len(shares)), f"{statistics.mean(shares):.3f}"])
             for path in ideas:
                 found = [whole(library, row, corpus) for row in rows(path)]
                 share, unwanted = statistics.mean(one for one, _ in found), sum(n for _, n in found)
-                code.append(_line([path.name, mode, str(len(found)), f"{share:.3f}", str(unwanted)]))
-    yield from table
-    yield from ("", *details, "")
-    yield from (_line(["ideas", "mode", "n", "named pages whole", "unwanted pages"]), _line(["---"] * 5), *code, "")
-    yield from (_line(["profiles", "mode", "n", "coverage@8"]), _line(["---"] * 4), *cover)
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+                code.append([path.name, mode, str(len(found)), f"{share:.3f}", str(unwanted)])
+    yield from (table(head, scores), "", *details, "")
+    yield from (table(["ideas", "mode", "n", "named pages whole", "unwanted pages"], code), "")
+    yield table(["profiles", "mode", "n", "coverage@8"], cover)
 
 
 OPENED = """
@@ -161,24 +157,28 @@ with Library.open(Path({cache!r}), {mode!r}, corpus=Path({corpus!r})) as library
 def speed(cache: Path, corpus: Path, questions: list[Row]) -> Iterable[str]:
     """The lines of the table of times, wall clock in seconds unless it says otherwise."""
     yield f"Wall clock on {os.cpu_count()} cores; load before, from other work: {os.getloadavg()[0]:.1f}."
-    yield from ("", _line(["what", "time"]), _line(["---"] * 2))
+    yield ""
+    yield table(["what", "time"], _times(cache, corpus, questions))
+
+
+def _times(cache: Path, corpus: Path, questions: list[Row]) -> Iterable[tuple[str, str]]:
     lexical, hybrid = (_fresh(cache, corpus, mode) for mode in MODES)
-    yield _line(["first lexical query of a fresh process, interpreter and all", f"{lexical[0]:.2f} s"])
+    yield "first lexical query of a fresh process, interpreter and all", f"{lexical[0]:.2f} s"
     words = f"{hybrid[0]:.2f} s: {hybrid[1]:.2f} s opening Chroma, {hybrid[2]:.2f} s for the model to load and embed"
-    yield _line(["first hybrid query of a fresh process", words])
+    yield "first hybrid query of a fresh process", words
     for mode in MODES:
         with Library.open(cache, mode, corpus=corpus) as library:
             library.search(Query("warm up"))
             times = sorted(_timed(library, row) for row in questions)
             at = [times[int(len(times) * share)] * 1e3 for share in (0.5, 0.95)]
-            yield _line([f"warm {mode} query, median and 95 %", f"{at[0]:.0f} ms, {at[1]:.0f} ms"])
+            yield f"warm {mode} query, median and 95 %", f"{at[0]:.0f} ms, {at[1]:.0f} ms"
     with tempfile.TemporaryDirectory() as new:
         said: list[str] = []
         began = time.perf_counter()
         Library.open(Path(new), "hybrid", said.append, corpus).close()
         words = f"{time.perf_counter() - began:.1f} s ({said[-1]})"
-        yield _line(["index of the corpus made anew with the shipped vectors", words])
-    yield _line(["20,000 chunks of source, lexical: read, cut, indexed", _large()])
+        yield "index of the corpus made anew with the shipped vectors", words
+    yield "20,000 chunks of source, lexical: read, cut, indexed", _large()
 
 
 def _fresh(cache: Path, corpus: Path, mode: str) -> tuple[float, float, float]:

@@ -10,19 +10,20 @@ processes: their speed-ups must agree.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import tempfile
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.candidates import FAMILIES, candidate, problem
-from benchmarks.serving import ROOT, keep, machine, served, table
+from benchmarks.serving import arguments, keep, machine, served, table
 from ncu_server.compiler.builds import Build
 from ncu_server.judge.benchmark import CANDIDATE, time_candidate
 from ncu_server.judge.candidate import Attempt, EvaluateRequest, open_candidate
+from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.problems import Workshop
 from ncu_server.wire import evaluation
 
@@ -81,19 +82,24 @@ class Trials:
         return [self.name, f"{self.versus[0].timing.median_us:.1f}", medians, f"{widest:.2%}", decided]
 
 
-async def against_itself(workshop: Workshop, target_name: str, text: str) -> evaluation.Versus:
+@contextlib.asynccontextmanager
+async def itself(prepared: PreparedProblem) -> AsyncIterator[Attempt]:
     """The reference's own code in a candidate's place."""
+    text, device = prepared.problem, prepared.device
+    request = EvaluateRequest(f"{text}\n\nModelNew = Model\n", text, device.target.name, ("eager",), False, 120.0)
+    with (
+        tempfile.TemporaryDirectory(dir=device.work) as nothing_built,
+        contextlib.closing(await prepared.candidate(nothing_built)) as child,
+    ):
+        attempt = Attempt(prepared, child, request, Build([], nothing_built, 0.0), evaluation.Stages())
+        await open_candidate(attempt)
+        yield attempt
+
+
+async def against_itself(workshop: Workshop, target_name: str, text: str) -> evaluation.Versus:
     device = workshop.machine.device(target_name)
-    twin = text + "\n\nModelNew = Model\n"
-    request = EvaluateRequest(twin, text, target_name, ("eager",), False, 120.0)
-    async with workshop.problems.prepared(text, device) as prepared, device.lease.alone():
-        with tempfile.TemporaryDirectory(dir=device.work) as nothing_built:
-            child = await prepared.candidate(nothing_built)
-            with contextlib.closing(child):
-                built, stages = Build([], nothing_built, 0.0), evaluation.Stages()
-                attempt = Attempt(prepared, child, request, built, stages)
-                await open_candidate(attempt)
-                raced = await time_candidate(attempt)
+    async with workshop.problems.prepared(text, device) as prepared, device.lease.alone(), itself(prepared) as attempt:
+        raced = await time_candidate(attempt)
     return raced.runs[0].samples.versus("eager", CANDIDATE)
 
 
@@ -180,20 +186,17 @@ def of_repeats(repeats: list[Repeats]) -> tuple[str, dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", choices=("cuda", "cpu"), default="cuda")
+    parser = arguments(__doc__, "cuda", "cpu")
     parser.add_argument("--part", choices=("reference", "fresh"), default="reference")
     parser.add_argument("--runs", type=int, help="of each problem (4) or kernel (10)")
     parser.add_argument("--shrink", type=int, default=1, help="divides rows and columns, for a trial")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
-    arguments = parser.parse_args()
-    given = arguments.target, arguments.runs or (4 if arguments.part == "reference" else 10), arguments.shrink
-    if arguments.part == "reference":
-        text, found = of_references(asyncio.run(references(*given)))
+    given = parser.parse_args()
+    if given.part == "reference":
+        text, found = of_references(asyncio.run(references(given.target, given.runs or 4, given.shrink)))
     else:
-        text, found = of_repeats(asyncio.run(fresh(*given)))
-    title = f"{machine(arguments.target)}; made by `python -m benchmarks.same_against_same --part {arguments.part}`"
-    keep(arguments.out, f"same-{arguments.part}-{arguments.target}", title, text, found)
+        text, found = of_repeats(asyncio.run(fresh(given.target, given.runs or 10, given.shrink)))
+    title = f"{machine(given.target)}; made by `python -m benchmarks.same_against_same --part {given.part}`"
+    keep(given.out, f"same-{given.part}-{given.target}", title, text, found)
 
 
 if __name__ == "__main__":

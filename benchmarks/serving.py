@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
@@ -20,6 +21,16 @@ from typing import Any
 from mcp import Client, StdioServerParameters
 
 ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def arguments(doc: str | None, *targets: str) -> argparse.ArgumentParser:
+    """What reads a benchmark's arguments: `--out`, where results go, and `--target`, of which the first is usual."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if targets:
+        parser.add_argument("--target", choices=targets, default=targets[0])
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="DIR")
+    return parser
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +85,7 @@ async def served(target: str, *command: str) -> AsyncIterator[Judge]:
 def machine(target: str) -> str:
     """Device, versions and date in one line."""
     cores = len(os.sched_getaffinity(0))
-    device = _card() if target == "cuda" else _model()
+    device = _model() if target == "cpu" else _card()
     return (
         f"{device}, {cores} cores, target {target}, torch {version('torch')}, Python {platform.python_version()}, "
         f"commit {_commit()}, {date.today()}"
@@ -98,9 +109,19 @@ def _commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows])
+
+
+def problems(checkout: Path, level: int, first: int = 1, every: int = 1) -> list[Path]:
+    """The files of a level of KernelBench by number, or every so many-th from the `first`."""
+    paths = sorted((checkout / "KernelBench" / f"level{level}").glob("*.py"), key=_number)
+    return [path for path in paths if _number(path) % every == first % every]
+
+
+def _number(path: Path) -> int:
+    return int(path.name.partition("_")[0])
 
 
 def keep(out: Path, stem: str, title: str, text: str, found: dict[str, Any]) -> None:

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.judge_throughput import Bench, Job, unexpected
-from benchmarks.serving import ROOT, keep, machine, served, table
+from benchmarks.serving import arguments, keep, machine, served, table
 
 BAR = 4.0
 TIMEOUT_S = 240
 ONE = Path(__file__).with_name("kernelbench_one.py")
 
 
-async def theirs(checkout: Path, reference: str, candidate: str, backend: str, gpu: int = 0) -> dict[str, Any]:
+async def theirs(checkout: Path, reference: str, candidate: str, backend: str) -> dict[str, Any]:
     """KernelBench's verdict on one candidate from a fresh process with an empty cache; `seconds` is all of it."""
     with tempfile.TemporaryDirectory(prefix="kernelbench-") as place:
         folder = Path(place)
@@ -36,7 +36,7 @@ async def theirs(checkout: Path, reference: str, candidate: str, backend: str, g
         files[0].write_text(reference)
         files[1].write_text(candidate)
         caches = dict.fromkeys(("TORCH_EXTENSIONS_DIR", "TVM_FFI_CACHE_DIR", "TRITON_CACHE_DIR", "HOME"), place)
-        caches["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        caches["CUDA_VISIBLE_DEVICES"] = "0"
         command = [sys.executable, str(ONE), str(checkout), str(files[0]), str(files[1]), backend, str(files[2])]
         began = time.monotonic()
         child = await asyncio.create_subprocess_exec(
@@ -59,9 +59,9 @@ async def theirs(checkout: Path, reference: str, candidate: str, backend: str, g
         return json.loads(files[2].read_text()) | {"seconds": seconds}
 
 
-async def rates(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    bench = Bench("cuda", arguments.megabytes)
-    jobs = bench.jobs(arguments.form, arguments.count)
+async def rates(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    bench = Bench("cuda", given.megabytes)
+    jobs = bench.jobs(given.form, given.count)
     async with served("cuda") as judge:
         warm = bench.job(bench.families[0], "light", 11)
         await judge.judge(warm.source, warm.problem)
@@ -69,19 +69,19 @@ async def rates(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
         ours = await asyncio.gather(*(judge.judge(j.source, j.problem) for j in jobs))
         wall = time.monotonic() - began
     rows, answers = [], []
-    for job, verdict in zip(jobs[: arguments.theirs], ours, strict=False):
-        answers.append(await theirs(arguments.kernelbench, job.problem, job.source, "cuda"))
+    for job, verdict in zip(jobs[: given.theirs], ours, strict=False):
+        answers.append(await theirs(given.kernelbench, job.problem, job.source, "cuda"))
         rows.append(_row(job, verdict.result, answers[-1]))
         print(" | ".join(rows[-1]), flush=True)
     our_rate = 60 * len(jobs) / wall
     their_rate = 60 * len(answers) / sum(a["seconds"] for a in answers)
     head = ["candidate deserves", "ours", "KernelBench's", "its seconds", "why"]
     said = (
-        f"{arguments.form} form: ours {our_rate:.1f} verdicts a minute ({len(jobs)} at once), KernelBench's "
+        f"{given.form} form: ours {our_rate:.1f} verdicts a minute ({len(jobs)} at once), KernelBench's "
         f"{their_rate:.1f} ({len(answers)} one at a time): {our_rate / their_rate:.1f}x (bar: {BAR:.0f}x); "
         f"ours not as they should be: {len(unexpected(jobs, list(ours)))}"
     )
-    found = {"form": arguments.form, "ours": our_rate, "theirs": their_rate, "kernelbench": answers}
+    found = {"form": given.form, "ours": our_rate, "theirs": their_rate, "kernelbench": answers}
     return f"{table(head, rows)}\n\n{said}", found | {"unexpected": unexpected(jobs, list(ours))}
 
 
@@ -94,27 +94,27 @@ def _line(text: str) -> str:
     return " ".join(str(text).split())[:80].replace("|", "/")
 
 
-async def cases(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+async def cases(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """Every listed candidate of the chosen targets through both judges; the table's last column says what is right."""
-    listed = [json.loads(row) for row in (arguments.cases / "manifest.jsonl").read_text().splitlines() if row.strip()]
-    chosen = [c for c in listed if c["target"] in arguments.targets.split(",")]
-    texts = {(c["id"], k): (arguments.cases / c[k]).read_text() for c in chosen for k in ("reference", "candidate")}
+    listed = [json.loads(row) for row in (given.cases / "manifest.jsonl").read_text().splitlines() if row.strip()]
+    chosen = [c for c in listed if c["target"] in given.targets.split(",")]
+    texts = {(c["id"], k): (given.cases / c[k]).read_text() for c in chosen for k in ("reference", "candidate")}
     ours = {}
     for target in sorted({c["target"] for c in chosen}):
         async with served(target) as judge:
             for case in (c for c in chosen if c["target"] == target):
-                given = texts[case["id"], "candidate"], texts[case["id"], "reference"]
+                both = texts[case["id"], "candidate"], texts[case["id"], "reference"]
                 try:
-                    ours[case["id"]] = (await judge.judge(*given, rules="strict", timeout_s=120)).result
+                    ours[case["id"]] = (await judge.judge(*both, rules="strict", timeout_s=120)).result
                 except RuntimeError as refused:
                     ours[case["id"]] = {"status": "not served", "log": str(refused)}
                 print(f"ours: {case['id']} {ours[case['id']]['status']}", flush=True)
-    room = asyncio.Semaphore(arguments.abreast)
+    room = asyncio.Semaphore(given.abreast)
 
     async def other(case: dict[str, Any]) -> dict[str, Any]:
         async with room:
             reference, candidate = texts[case["id"], "reference"], texts[case["id"], "candidate"]
-            return await theirs(arguments.kernelbench, reference, candidate, case["target"])
+            return await theirs(given.kernelbench, reference, candidate, case["target"])
 
     kernelbench = dict(zip(ours, await asyncio.gather(*(other(c) for c in _ordered(chosen, ours))), strict=True))
     rows = [_case_row(c, ours[c["id"]], kernelbench[c["id"]]) for c in chosen]
@@ -152,7 +152,7 @@ def _tally(chosen: list[dict[str, Any]], ours: dict[str, Any], other: dict[str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--kernelbench", type=lambda p: Path(p).resolve(), required=True, help="a checkout of it")
     parser.add_argument("--form", choices=("light", "torch"), default="light")
     parser.add_argument("--count", type=int, default=32)
@@ -161,12 +161,10 @@ def main() -> None:
     parser.add_argument("--cases", type=Path)
     parser.add_argument("--targets", default="cuda,triton")
     parser.add_argument("--abreast", type=int, default=4, help="processes of KernelBench's at once, with --cases")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
-    arguments = parser.parse_args()
-    text, found = asyncio.run((cases if arguments.cases else rates)(arguments))
+    given = parser.parse_args()
+    text, found = asyncio.run((cases if given.cases else rates)(given))
     title = f"{machine('cuda')}; made by `python -m benchmarks.versus_kernelbench`"
-    stem = "cases" if arguments.cases else arguments.form
-    keep(arguments.out, f"versus-kernelbench-{stem}", title, text, found)
+    keep(given.out, f"versus-kernelbench-{'cases' if given.cases else given.form}", title, text, found)
 
 
 if __name__ == "__main__":

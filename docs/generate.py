@@ -23,9 +23,9 @@ SETTINGS = """# Settings
 `make docs` writes this page from `kernel_agent/settings.py`.
 
 Every setting is an argument of `KernelAgent(...)` by its name, a variable of the environment or
-`.env`, and a flag of `run`, `resume` and `doctor` (`num_rounds` is `--num-rounds`). Arguments win
-over the environment, the environment over `.env`, all three over the defaults. Keys and tokens
-have no flag. `.env.example` has every variable: copy it to `.env`.
+`.env`, and a flag of `run`, `resume`, `suite run`, `suite resume` and `doctor` (`num_rounds` is
+`--num-rounds`). Arguments win over the environment, the environment over `.env`, all three over the
+defaults. Keys and tokens have no flag. `.env.example` has every variable: copy it to `.env`.
 
 Variables of the library stand in [retrieval](retrieval.md#other-models-and-stores), those of the
 server in [the measuring server](mcp-server.md#variables).

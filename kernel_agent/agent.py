@@ -223,7 +223,8 @@ class KernelAgent:
             seeded = isinstance(proposer, Seeded)
             bench = parts.pool.like(run.description.device)
             log = DeviceLog(run, journal, partial(devices_of, parts.pool), self._observe, parts.before)
-            search = Search(run, journal, proposer, bench, library, self._observe, parts.budget, seeded, log.record)
+            read = library if parts.model else None  # templates read nothing
+            search = Search(run, journal, proposer, bench, read, self._observe, parts.budget, seeded, log.record)
             async with remembered(run, journal, settings, provider, library.library, self._notice):
                 try:
                     await search.play()

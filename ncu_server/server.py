@@ -8,18 +8,19 @@ from pathlib import Path
 
 from mcp.server import MCPServer
 
+from mcp_shell import protocol
+from mcp_shell.bearer import guard
 from ncu_server import places
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine import versions
 from ncu_server.machine.store import Store
 from ncu_server.profiler.reports import Reports
-from ncu_server.tools import TOOLS, prompts, protocol
-from ncu_server.tools.http import OneToken, authorization
+from ncu_server.tools import TOOLS, prompts
 from ncu_server.tools.state import State
 from ncu_server.tools.surface import Surface
 
 
-def make_server(cache: Path | None = None, token: OneToken | None = None) -> Surface:
+def make_server(cache: Path | None = None, token: str | None = None) -> Surface:
     """A server with its own workshop; children start at the first call that needs them. `token` is for HTTP alone.
 
     Raises Refusal NO_ROOM where no folder can be used.
@@ -41,9 +42,8 @@ def make_server(cache: Path | None = None, token: OneToken | None = None) -> Sur
         instructions=prompts.INSTRUCTIONS,
         lifespan=lifespan,
         log_level="WARNING",
-        token_verifier=token,
-        auth=authorization() if token else None,
         middleware=[protocol.named],
+        **guard(token),
     )
     for add in TOOLS:
         add(mcp)

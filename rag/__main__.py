@@ -174,7 +174,8 @@ def _vectors(cache: Path) -> None:
 
 
 def _serve(cache: Path, args: argparse.Namespace) -> None:
-    from rag import mcp_server, protocol  # the MCP library takes a second to load
+    from mcp_shell import protocol  # the MCP library takes a second to load
+    from rag import mcp_server
 
     token = mcp_server.required(variables().get(mcp_server.TOKEN_VARIABLE)) if args.http else None
     with Library.open(cache, args.mode, _tell) as library:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from rag.corpus_path import CORPUS
@@ -316,7 +315,7 @@ class Library:
     def __enter__(self) -> Library:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

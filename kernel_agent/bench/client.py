@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from pydantic import SecretStr
@@ -58,9 +57,7 @@ class Line(Protocol):
 
     async def __aenter__(self) -> Self: ...
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None: ...
+    async def __aexit__(self, *_: object) -> None: ...
 
 
 class BenchClient:
@@ -96,11 +93,9 @@ class BenchClient:
         self.occupancy.open(True)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.occupancy.open(False)
-        await self._server.__aexit__(kind, error, at)
+        await self._server.__aexit__(*_)
 
     @property
     def is_lost(self) -> bool:

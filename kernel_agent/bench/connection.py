@@ -1,4 +1,4 @@
-"""An open connection to the measuring server, which outlives one death of the server."""
+"""An open connection to the measuring server, which outlives the server's death."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from mcp import Client, MCPError, stdio_client
@@ -57,9 +56,9 @@ REFUSALS: dict[str, type[KernelAgentError]] = {
 class Connection:
     """An open connection to a server, used as an async context manager.
 
-    A server that dies is started once more and the calls in flight are made again; the second death is a ServerError,
-    and the first where there are no `restarts`. Its stderr goes to a file in `directory`. Leaving the context ends the
-    child within seconds.
+    A server that dies is started once more and the calls in flight are made again, each as often as there are
+    `restarts`; then the call is a ServerError. None is started any more where servers die without a single answer.
+    Their stderr goes to a file in `directory`. Leaving the context ends the child within seconds.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class Connection:
         self._notice = on_notice
         self._in_flight_s = 0.0
         self._log_from = 0
-        self._restarts = self._deaths = restarts
+        self._restarts, self._unanswered = restarts, 0
         self._tokens = itertools.count(1)
         self._listeners: dict[object, OnProgress] = {}
 
@@ -92,9 +91,7 @@ class Connection:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._close()
 
     @property
@@ -132,18 +129,25 @@ class Connection:
         meta: Any = {"progress_token": token} | ({WHOLE: True} if whole else {})
         self._listeners[token] = on_progress
         self._in_flight_s += patience
+        lost = 0
         try:
             while True:
                 line = self._line
                 client = await asyncio.shield(line)
                 wait = self._in_flight_s + patience + 60
                 try:
-                    return _answer(tool, await client.call_tool(tool, arguments, wait, meta=meta))
+                    answer = await client.call_tool(tool, arguments, wait, meta=meta)
+                    self._unanswered = 0
+                    return _answer(tool, answer)
                 except MCPError as error:
                     if error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
                         why = self._refusal or error
                         raise ServerError(f"The measuring server could not take the call {tool}: {why}.") from None
-                    self._lost(line, "died" if error.code == CONNECTION_CLOSED else "gave no answer")
+                    what = "died" if error.code == CONNECTION_CLOSED else "gave no answer"
+                    self._lost(line, what)
+                    lost += 1
+                    if lost > self._restarts and not self.is_lost:
+                        raise ServerError(self._again(what)) from None
                 except (RuntimeError, ValueError) as error:  # the client checks answers against the tool's schema
                     raise malformed(tool, error) from None
         finally:
@@ -165,17 +169,12 @@ class Connection:
         if line is not self._line:
             return
         self._line = asyncio.get_running_loop().create_future()
-        if self._restarts:
-            self._restarts -= 1
+        self._unanswered += 1
+        if self._unanswered <= 2 * self._restarts:
             does = "asked" if self._address else "started"
             self._notice(f"The measuring server {what}; it is {does} once more.")
-        elif self._deaths:
-            self._fail(
-                f"The measuring server {what} again{self._last_words()}; resume the run, "
-                "or start it again where nothing is recorded yet."
-            )
         else:
-            self._fail(f"it {what}{self._last_words()}.")
+            self._fail(self._again(what) if self._restarts else f"it {what}{self._last_words()}.")
         self._hang_up.set()
 
     async def _keep(self) -> None:
@@ -226,6 +225,12 @@ class Connection:
             async with asyncio.timeout(START_S):
                 await stack.enter_async_context(client)
             yield client
+
+    def _again(self, what: str) -> str:
+        return (
+            f"The measuring server {what} again{self._last_words()}; resume the run, "
+            "or start it again where nothing is recorded yet."
+        )
 
     @property
     def _refusal(self) -> str | None:

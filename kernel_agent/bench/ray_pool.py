@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
-from types import TracebackType
 from typing import Any, Self
 
 from kernel_agent import errors
@@ -180,9 +179,7 @@ class RayLine:
                 _raise(await self._actor.open.remote())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         import ray
 
         if not self._lost:

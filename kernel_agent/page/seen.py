@@ -15,8 +15,8 @@ from kernel_agent.run.history import History, read_whole
 from kernel_agent.run.journal import FILE
 from kernel_agent.run.tree import Run
 
-DEEP = 3
-"""Folders between a folder that is looked through and the directories of its runs, at most."""
+DEEP = 4
+"""Levels below a folder on which its runs are looked for: that of a run in a suite of levels is the fourth."""
 
 State = Literal["running", "finished", "stopped"]
 

@@ -45,7 +45,7 @@ SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bflo
 
 
 def facts(brief: Brief) -> dict[str, object]:
-    """The names that brief.md.j2 and the targets' texts use."""
+    """The values that the templates of prompts/ use."""
     known, device = brief.description, brief.description.device
     evaluation, idea = brief.parent_evaluation, brief.parent_idea
     return {

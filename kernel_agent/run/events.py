@@ -112,7 +112,7 @@ class TrialJudged:
 
 @dataclass(frozen=True, slots=True)
 class Profiling:
-    """The parents of the next round, or at the end the winner, go to the profiler, all at once."""
+    """The next round's parents and what disappointed, or at the end the winner, go to the profiler, all at once."""
 
     trials: tuple[Trial, ...]
 

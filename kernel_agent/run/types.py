@@ -120,7 +120,7 @@ class Diagnostic:
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """What the judge says of one source. `error` is in units of the reference's own rounding error in full float32, of
-    which so many are `allowed`; `arithmetic` is what the errors are worthy of, such as float32 or tf32."""
+    which so many are `allowed`; `arithmetic` is the coarsest whose rounding explains the errors."""
 
     status: Status
     log: str

@@ -102,8 +102,8 @@ REFUSED = "says what another says; say something that differs in mechanism"
 class Briefs:
     """Makes the briefs of a run. What the tree says of a parent is the same for a whole round, so it is kept.
 
-    Without a `library` there are no passages. Of torch.compile a brief tells what the run knows when it is asked for
-    first; while something is still to come that is recorded by `record`.
+    Without a `library` there are no passages, and templates read none. Of torch.compile a brief tells what the run
+    knows when it is asked for first; while something is still to come that is recorded by `record`.
     """
 
     run: Run
@@ -129,19 +129,26 @@ class Briefs:
             tried = (Outcome(one.title, None, None) for one in before)
             served = tuple(dict.fromkeys(passage for one in before for passage in one.passages))
             brief = replace(brief, siblings=(*brief.siblings, *tried), served=served)
-        brief = await self._with_passages(brief, situation(brief))
+        if round > SEEDING:
+            brief = await self._with_passages(brief, situation(brief))
         return replace(brief, experiences=experiences_for_brief(self.run, brief))
 
     async def for_code(self, idea: Idea, attempt: int) -> Brief:
         """For an implementation of an idea."""
         brief = self._for_author(idea, attempt, "")
+        if idea.change is not None:
+            return brief
         return await self._with_passages(brief, situation(brief, idea, attempt))
 
     async def for_repair(self, idea: Idea, failed: Trial, evaluation: Evaluation) -> Brief:
         """For another version of a trial that failed. Pages help with what compilers say; what a run does wrong stands
         in its own source."""
         brief = self._for_author(idea, failed.attempt, evaluation.log)
-        if evaluation.status in (Status.BUILD_ERROR, Status.POOR_BUILD) and evaluation.log.strip():
+        if (
+            idea.change is None
+            and evaluation.status in (Status.BUILD_ERROR, Status.POOR_BUILD)
+            and evaluation.log.strip()
+        ):
             brief = await self._with_passages(brief, situation(brief, idea, failed.attempt, evaluation.log))
         return replace(brief, repair_history=repair_history(self.run, idea, failed))
 

@@ -11,7 +11,7 @@ from kernel_agent.run.types import Profile, Trial
 from kernel_agent.targets import target_of
 
 SEEDS = 4
-"""Ideas of that round."""
+"""Ideas of the seeding round."""
 
 
 def select(run: Run, round: int, swept: bool = True) -> tuple[Trial, ...]:
@@ -81,7 +81,8 @@ def sweepable(run: Run, round: int) -> tuple[Trial, ...]:
 
 
 def shares(run: Run, round: int, kept: int = 0) -> tuple[tuple[Trial, int], ...]:
-    """A round's parents, each with its share of the round's ideas but `kept`; the first get what does not divide."""
+    """A round's parents, each with its share of the round's ideas; the first get what does not divide. `kept` ideas,
+    which cross two parents, are left out."""
     total = SEEDS if round == tree.SEEDING else run.settings.branching_factor - kept
     parents = select(run, round)[:total]
     each, over = divmod(total, len(parents))

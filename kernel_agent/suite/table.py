@@ -26,7 +26,7 @@ INTERVALS = ("speedup", "versus_compile", "reached")
 NOTES = (
     "fast_p: the share of all problems whose kernel is right and more than p times as fast.",
     "Means are geometric. Over all: where there is no kernel, the original counts as it is, 1 over eager PyTorch.",
-    "Times and speed-ups are those of the second judgement, with new secret inputs; intervals are at 95 %.",
+    "Times and speed-ups come from fresh processes with new secret inputs; intervals are at 95 %.",
 )
 """What has to be known to read the table."""
 

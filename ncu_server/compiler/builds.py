@@ -29,7 +29,7 @@ from ncu_server.worker import answers, verbs
 LOG_LENGTH = 6000
 MOST_DIAGNOSTICS = 14
 GONE_S = 5.0
-STARVED = "the machine ran out of memory while this was compiled, and the kernel ended a process"
+STARVED = "the machine ran out of memory while this was compiled, and Linux ended a process"
 WORDS_S, MOST_WORDS = 20.0, 1 << 18
 MOST_BYTES = 1 << 30  # of a library: it is read whole to see what it calls
 

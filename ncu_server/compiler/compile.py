@@ -1,4 +1,4 @@
-"""One tool: compile CUDA for an architecture, with or without a GPU, and keep what was made under a build_id."""
+"""What `compile_kernel` does: CUDA is compiled, with or without a GPU, and what was made is kept under a build_id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One tool: show the code of one kernel of a build, as the card runs it (SASS) or as the compiler wrote it (PTX)."""
+"""What `disassemble` does: show the code of one kernel of a build, as the card runs it (SASS) or as PTX."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ SASS = re.compile(r"^/\*[0-9a-f]+\*/\s+(.*?)\s*;?$")
 OPCODE = re.compile(r"(?:@!?U?P[T\d]+ )?([A-Z][A-Z0-9_]*)((?:\.[A-Z0-9_]+)*)")
 PTX_ENTRY = re.compile(r"^(?:\.visible |\.weak )*\.entry ([\w$.]+)")
 PTX_OPCODE = re.compile(r"^(?:@!?%\w+ )?([a-z][a-z0-9_]*)((?:[.:]+[\w:]+)*)")
-SPILL = "SpillRefill"
 MOST_OPCODES = 16
 
 CLASSES = {

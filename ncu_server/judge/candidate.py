@@ -50,7 +50,7 @@ class LateBuild(Exception):  # noqa: N818
 
 
 class Objection(Exception):  # noqa: N818
-    """A fault of the candidate; it leaves this module as a result."""
+    """A fault of the candidate; judge.evaluate makes a result of it."""
 
     def __init__(
         self,

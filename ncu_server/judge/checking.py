@@ -30,7 +30,7 @@ async def check(attempt: Attempt) -> Exactness | None:
 
 
 async def _checked_on(attempt: Attempt, input_set: InputSet) -> Exactness | None:
-    async with _blamed_slot(attempt, input_set) as got, contextlib.AsyncExitStack() as stack:
+    async with _blamed_slot(attempt, input_set) as got:
         try:
             ran = await _check(attempt.child, attempt, input_set, got, input_set)
         except ChildFault as fault:
@@ -40,7 +40,6 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> Exactness | None
             return None
         if input_set.how == "as drawn":
             attempt.memory = memory.larger(attempt.memory, memory.beside(ran["memory"], input_set, attempt))
-        await stack.enter_async_context(attempt.prepared.known(input_set))
         try:
             error = await compare(
                 attempt, input_set, input_set.expected, got, ran["seen"], comparison.BOUND, input_set.where
@@ -61,12 +60,10 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> Exactness | None
 
 @contextlib.asynccontextmanager
 async def _blamed_slot(attempt: Attempt, input_set: InputSet) -> AsyncIterator[Shared]:
-    """Room for what the candidate gives. What is expected lies beside it while it runs, unless memory is short."""
+    """Room for what the candidate gives. What is expected lies beside it while it runs."""
     prepared = attempt.prepared
-    async with blamed(attempt, input_set.where):
-        known = contextlib.nullcontext() if prepared.lean else prepared.known(input_set)
-        async with known, prepared.slot(input_set.room) as got:
-            yield got
+    async with blamed(attempt, input_set.where), prepared.known(input_set), prepared.slot(input_set.room) as got:
+        yield got
 
 
 async def _check(

@@ -1,4 +1,4 @@
-"""One tool: say what a problem is, what it must move and compute, and how fast PyTorch does it."""
+"""What `describe_problem` does: say what a problem is, what it must move and compute, and how fast PyTorch does it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.judge import baselines, graph_text, peaks
 from ncu_server.judge.facts import Facts
 from ncu_server.judge.input_set import InputSet
-from ncu_server.judge.memory_plan import plan_name, plan_notes
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop, problem_id
 from ncu_server.judge.roofline import limit, way_us
@@ -51,8 +50,8 @@ async def _describe(
         wanted = ["eager", *(n for n in names or device.target.baselines if n != "eager")]
         measured, notes = await baselines.measure(prepared, wanted, progress)
         plan = prepared.plan
-    result = _result(problem, device, facts, measured, wanted, [*prepared.notes, *plan_notes(plan), *notes])
-    result = result.model_copy(update={"memory_plan": plan_name(plan)})
+    result = _result(problem, device, facts, measured, wanted, [*prepared.notes, *notes])
+    result = result.model_copy(update={"memory_plan": "full" if plan else None})
     return result, facts.graph, facts.contract
 
 

@@ -1,5 +1,5 @@
-"""One tool: judge a candidate. lint -> build -> check -> time -> authorship; the reference, the candidate and the
-comparison run in three different processes."""
+"""What `evaluate_kernel` does: judge a candidate. lint -> build -> check -> time -> authorship; the reference, the
+candidate and the comparison run in three different processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from ncu_server.judge.checking import check
 from ncu_server.judge.compiling import compile_ahead
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Samples, combine
-from ncu_server.judge.memory_plan import plan_name, plan_notes
 from ncu_server.judge.problem import BASELINES, PreparedProblem
 from ncu_server.judge.problems import Workshop
 from ncu_server.judge.room import NoRoom, patiently, plan_again
@@ -102,8 +101,8 @@ async def _judge(judging: Judging) -> evaluation.EvaluateResult:
             diagnostics=list(objection.diagnostics),
             stages=stages,
         )
-    notes = [*prepared.notes, *plan_notes(prepared.plan), *judging.device.lease.notes, *result.notes]
-    return result.model_copy(update={"notes": notes, "memory_plan": plan_name(prepared.plan)})
+    notes = [*prepared.notes, *judging.device.lease.notes, *result.notes]
+    return result.model_copy(update={"notes": notes, "memory_plan": "full" if prepared.plan else None})
 
 
 async def _ready(

@@ -167,8 +167,8 @@ async def _apart(prepared: PreparedProblem, work: Callable[[Child], Awaitable[T]
     return None
 
 
-async def _expected(child: Child, input_set: InputSet, frugal: bool = False) -> Expected:
-    fds, asked = [input_set.inputs, input_set.expected], verbs.Expect(input_set.inputs.spec, frugal=frugal)
+async def _expected(child: Child, input_set: InputSet) -> Expected:
+    fds, asked = [input_set.inputs, input_set.expected], verbs.Expect(input_set.inputs.spec)
     return input_set.keep(await child.ask(asked, fds, FAR_S))
 
 
@@ -249,7 +249,7 @@ async def _with_plain_values(
     if first.made:
         input_set.made = replace(first.made, structure=structure)
     async with prepared.present(input_set):
-        found = await _apart(prepared, functools.partial(_expected, input_set=input_set, frugal=prepared.lean))
+        found = await _apart(prepared, functools.partial(_expected, input_set=input_set))
         if found:
             prepared.forget(input_set)
     usable = found and (found["finite"] or not told["finite"]) and same_effects(found["effects"], told["effects"])

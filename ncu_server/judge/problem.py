@@ -120,7 +120,7 @@ class PreparedProblem(SecretInputs):
     @property
     def is_giant(self) -> bool:
         """Whether inputs and outputs are gigabytes, of which no more than needed may be held at once."""
-        return self.lean or any(map(is_giant_set, self.timed))
+        return any(map(is_giant_set, self.timed))
 
     @property
     def held_rooms(self) -> int:
@@ -188,9 +188,7 @@ class PreparedProblem(SecretInputs):
     async def expect(self, input_set: InputSet, effects: answers.Effects | None = None) -> answers.Expected:
         """What the reference gives for a case. Raises Refusal BAD_PROBLEM where it fails."""
         memories = [input_set.inputs, input_set.expected]
-        answer = input_set.keep(
-            await trusted(self.eager, verbs.Expect(input_set.inputs.spec, effects, self.lean), memories)
-        )
+        answer = input_set.keep(await trusted(self.eager, verbs.Expect(input_set.inputs.spec, effects), memories))
         if answer["note"]:
             self.note(answer["note"])
         if answer["training"] != self.training:
@@ -270,7 +268,7 @@ class PreparedProblem(SecretInputs):
 
     async def stage(self, child: Child, inputs: Shared, effects: answers.Effects, timeout_s: float) -> answers.Staged:
         """Let a child set up a case's inputs for timing."""
-        return await child.ask(verbs.Stage(inputs.spec, effects, self.lean), [inputs], timeout_s)
+        return await child.ask(verbs.Stage(inputs.spec, effects), [inputs], timeout_s)
 
     @property
     def broken(self) -> bool:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 
 from ncu_server.judge.input_set import InputSet, Recipe
-from ncu_server.judge.memory_plan import GIANT_BYTES, MemoryPlan
+from ncu_server.judge.memory_plan import GIANT_BYTES, Demand
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
 from ncu_server.sandbox.child import Child
 from ncu_server.sandbox.shared_memory import Shared
@@ -23,13 +23,8 @@ class SecretInputs(ABC):
 
     remakes = True
     """Whether a second draw under the same seed gives the same."""
-    plan: MemoryPlan | None = None
-    """What the device's memory allows; None where it is not planned."""
-
-    @property
-    def lean(self) -> bool:
-        """Whether nothing may lie on the device before it is needed."""
-        return self.plan is not None and self.plan.mode == "lean"
+    plan: Demand | None = None
+    """What judging takes of the device's memory; None where it is not planned."""
 
     @property
     @abstractmethod
@@ -74,7 +69,7 @@ class SecretInputs(ABC):
         for inputs in input_set.unseen:
             inputs.close()
         input_set.unseen = []
-        for _ in range(_unseen_sets(input_set, self.lean)):
+        for _ in range(_unseen_sets(input_set)):
             input_set.unseen.append(Shared("unseen"))
             await self.draw(input_set.unseen[-1], input_set.variant)
         layout = input_set.inputs.spec["tensors"]
@@ -103,7 +98,7 @@ class SecretInputs(ABC):
         if input_set.expected.fd < 0:
             async with self.present(input_set):
                 spec, effects = input_set.inputs.spec, input_set.effects
-                asked = verbs.ExpectAgain(spec, effects, input_set.slices, self.lean)
+                asked = verbs.ExpectAgain(spec, effects, input_set.slices)
                 with _filled("expected") as expected:
                     expected.seal(await trusted(self.eager, asked, [input_set.inputs, expected]))
             input_set.expected = expected
@@ -116,7 +111,7 @@ class SecretInputs(ABC):
     def forgets(self, input_set: InputSet) -> bool:
         """Whether inputs, and what is expected, are made anew at each use: they are large, and come out the same."""
         again = input_set.made is not None and input_set.inputs.on_device and self.remakes
-        return again and (self.lean or is_giant_set(input_set))
+        return again and is_giant_set(input_set)
 
     @contextlib.asynccontextmanager
     async def lent(self, inputs: InputSet | Shared) -> AsyncIterator[Shared]:
@@ -154,7 +149,5 @@ def is_giant_set(input_set: InputSet) -> bool:
     return input_set.inputs.spec["bytes"] + input_set.room > GIANT_BYTES
 
 
-def _unseen_sets(input_set: InputSet, lean: bool) -> int:
-    """Large ones are among what a lean plan leaves out."""
-    known = UNSEEN[:-1] if lean else UNSEEN
-    return next((count for most, count in known if input_set.inputs.spec["bytes"] <= most), 0)
+def _unseen_sets(input_set: InputSet) -> int:
+    return next((count for most, count in UNSEEN if input_set.inputs.spec["bytes"] <= most), 0)

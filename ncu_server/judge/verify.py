@@ -1,4 +1,4 @@
-"""One tool: try a module by itself, in a folder and a process of its own, as whoever takes it away would."""
+"""What `verify_module` does: try a module by itself, in a folder and a process of its own, as its user would."""
 
 from __future__ import annotations
 

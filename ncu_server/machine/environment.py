@@ -1,4 +1,4 @@
-"""One tool: say what this machine can measure, and what to do about what it cannot."""
+"""What `check_environment` does: say what this machine can measure, and what to do about what it cannot."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""One tool: say why kernels take as long as they do. Several candidates share a process; a better rung of the ladder
-(counters, then a timeline, then what the compiler made) is left only where it does not hold, and the result says so."""
+"""What `profile_kernel` does: say why kernels take as long as they do. Several candidates share a process; a better
+rung of the ladder (counters, then a timeline, then what the compiler made) is left only where it does not hold, and the
+result says so."""
 
 from __future__ import annotations
 

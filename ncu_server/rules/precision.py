@@ -88,7 +88,7 @@ class Exactness:
         if self.arithmetic == "exact":
             return "The kernel gives the reference's integers."
         if self.arithmetic is None:
-            return "The kernel's error is worthy of no arithmetic."
+            return "No arithmetic's rounding explains the kernel's error."
         return f"The kernel is as exact as {BY_NAME[self.arithmetic].words}."
 
 

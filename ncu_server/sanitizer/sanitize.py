@@ -1,4 +1,4 @@
-"""One tool: run a candidate, or a program of the caller's, under a tool of compute-sanitizer."""
+"""What `sanitize_kernel` does: run a candidate, or a program of the caller's, under a tool of compute-sanitizer."""
 
 from __future__ import annotations
 

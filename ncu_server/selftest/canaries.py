@@ -12,7 +12,6 @@ import sysconfig
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 
 from ncu_server.places import PACKAGE
 
@@ -46,9 +45,7 @@ class Canaries:
     def __enter__(self) -> Canaries:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._port.close()
         self._victim.kill()
         self._victim.communicate()

@@ -6,24 +6,20 @@ Whoever holds the token can run programs as the user who started the server. TLS
 from __future__ import annotations
 
 import contextlib
-import secrets
 import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import uvicorn
 from mcp.server import MCPServer
-from mcp.server.auth.provider import AccessToken
-from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
-from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 
+from mcp_shell import bearer
 from ncu_server.errors import Code, Refusal
 
 PATH = "/mcp"
 TOKEN_VARIABLE = "NCU_SERVER_TOKEN"
-SHORTEST_TOKEN = 16
 MOST_BYTES = 4 << 20
 """A request with a larger body is refused."""
 MOST_SESSIONS = 100
@@ -32,33 +28,15 @@ LOCAL = ("127.0.0.1", "localhost", "[::1]")
 EVERYWHERE = ("0.0.0.0", "::")
 
 
-class OneToken:
-    """Accepts one token, compared in constant time."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token.encode()
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        if not secrets.compare_digest(token.encode(errors="surrogateescape"), self._token):
-            return None
-        return AccessToken(token=token, client_id="bearer", scopes=[])
-
-
-def required(token: str | None) -> OneToken:
-    """The token's check. Raises Refusal BAD_ARGUMENT where there is none worth the name."""
-    if token is not None and len(token.strip()) >= SHORTEST_TOKEN:
-        return OneToken(token.strip())
-    what = "is not set" if not token else f"is shorter than {SHORTEST_TOKEN} characters"
+def required(token: str | None) -> str:
+    """The token that clients must bear. Raises Refusal BAD_ARGUMENT where there is none worth the name."""
+    if (found := bearer.given(token)) is not None:
+        return found
     reason = (
-        f"{TOKEN_VARIABLE} {what}: over HTTP this server executes the code that it is sent, so it starts only with a "
-        "token that every client must give"
+        f"{bearer.lacking(TOKEN_VARIABLE, token)}: over HTTP this server executes the code that it is sent, so it "
+        "starts only with a token that every client must give"
     )
-    raise Refusal(Code.BAD_ARGUMENT, reason, f"for example: export {TOKEN_VARIABLE}=$(openssl rand -hex 32)")
-
-
-def authorization() -> AuthSettings:
-    """Tokens are handed out by people, so there is no address that issues them; the SDK wants one named."""
-    return AuthSettings(issuer_url=AnyHttpUrl("http://localhost"), resource_server_url=None)
+    raise Refusal(Code.BAD_ARGUMENT, reason, bearer.advice(TOKEN_VARIABLE))
 
 
 def application(mcp: MCPServer[Any], host: str, names: Sequence[str]) -> Starlette:

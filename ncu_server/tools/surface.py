@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequiredResult, Tool
-from pydantic import ValidationError
 
+from mcp_shell import surface
+from mcp_shell.protocol import instead
 from ncu_server.errors import Code
-from ncu_server.tools.protocol import instead, sentence
 from ncu_server.tools.state import State
 
 
-class Surface(MCPServer[State]):
+class Surface(surface.Surface[State]):
     """An MCP server whose every refusal is `CODE: sentence`, also that of arguments that do not fit."""
+
+    refusal = f"{Code.BAD_ARGUMENT}: "
 
     async def list_tools(self) -> list[Tool]:
         """The tools as they were added; arguments that a tool does not have are refused, and its schema says so."""
@@ -27,17 +28,9 @@ class Surface(MCPServer[State]):
         self, name: str, arguments: dict[str, Any], context: Context[State, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool by name. Raises ToolError with `CODE: sentence`."""
-        known = {tool.name: list(tool.input_schema["properties"]) for tool in await self.list_tools()}
-        if name not in known:
-            raise ToolError(f"{Code.BAD_ARGUMENT}: there is no tool {name!r}{instead(name, known)}")
-        if unknown := sorted(set(arguments) - set(known[name])):
-            there = instead(unknown[0], known[name])
-            raise ToolError(f"{Code.BAD_ARGUMENT}: {name} has no argument {unknown[0]!r}{there}")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
-            if isinstance(error.__cause__, ValidationError):
-                raise ToolError(f"{Code.BAD_ARGUMENT}: {sentence(error.__cause__)}") from error
             if isinstance(error.__cause__, ToolError):
                 raise error.__cause__ from None
             raise

@@ -10,8 +10,7 @@ from ncu_server.wire.compilation import Diagnostic
 
 Status = Literal["rejected", "build_error", "poor_build", "run_error", "timeout", "wrong", "suspect", "passed"]
 Rules = Literal["default", "strict"]
-MemoryMode = Literal["full", "lean"]
-"""lean: where little memory is free, nothing lies there before it is needed, and extra draws are left out."""
+MemoryMode = Literal["full"]
 Cache = Literal["cold", "resident"]
 Arithmetic = Literal["exact", "float64", "float32", "tf32", "fp16", "bf16", "fp8"]
 """How exact values are: `tf32` is that of float16 operands, too; see docs/judging.md."""
@@ -102,7 +101,7 @@ class EvaluateResult(BaseModel):
         "plain float32 loop over a very long sum errs",
     )
     arithmetic: Arithmetic | None = Field(
-        default=None, description="the coarsest arithmetic that the errors are worthy of; null also where of none"
+        default=None, description="the coarsest arithmetic whose rounding explains the errors; null too where none does"
     )
     precision: str = Field(default="", description="the same in one sentence; empty where no value was compared")
     memory: Memory | None = Field(default=None, description="where it passed; of the input shape that takes most")

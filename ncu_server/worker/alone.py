@@ -29,7 +29,6 @@ from ncu_server.worker.timing.devices import DEVICES
 NEAR = 1e-2
 """How far outputs may be apart, in shares of their root mean square and of themselves: the judge holds them closer."""
 WARM_UPS = 3
-Tried = tuple[str, bool | None, str]
 
 
 class Untried(Exception):  # noqa: N818

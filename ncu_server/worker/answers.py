@@ -147,13 +147,12 @@ class Slices(TypedDict):
 
 
 class Measured(TypedDict):
-    """What one call of the reference takes at its height, with the model and beside the inputs; the bytes of what it
-    gives and of the model; and the dimension along which it can be cut, if there is one."""
+    """What one call of the reference takes at its height, with the model and beside the inputs; and the
+    bytes of what it gives and of the model."""
 
     memory: Memory
     outputs: int
     parameters: int
-    slices: Slices | None
 
 
 class Expected(TypedDict):

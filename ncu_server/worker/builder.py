@@ -46,7 +46,7 @@ def _heard(said: list[str]) -> Iterator[None]:
 
 
 class Builder:
-    """One candidate's build in a directory of its own; verbs come in the order build, warm or examine, words."""
+    """One candidate's build in a directory of its own; verbs come in the order build or examine, words, warm."""
 
     _module: ModuleType
     _built: list[Library]

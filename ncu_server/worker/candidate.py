@@ -187,12 +187,12 @@ class Candidate(TimedSide):
         self._device.settle()
         return True
 
-    def stage(self, fds: list[int], inputs: Spec, effects: Effects, frugal: bool = False) -> Staged:
+    def stage(self, fds: list[int], inputs: Spec, effects: Effects) -> Staged:
         """Set up the rotating inputs for timing; `effects` are the reference's."""
         self._let_go()
         changing = state(self._model, self._buffers, effects)
         base, still = read_and_close(fds, 0, inputs), effects["still"]
-        self._stage = Stage(self._model, self._device, base, inputs, changing, still, self._intact.check, frugal)
+        self._stage = Stage(self._model, self._device, base, inputs, changing, still, self._intact.check)
         return self._stage.rotation
 
     def _let_go(self) -> None:

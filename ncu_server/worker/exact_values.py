@@ -36,11 +36,9 @@ class ExactValues(InputMaker):
 
     _whole = 0  # bytes that a call takes beside its inputs
 
-    def _seen_again(
-        self, fd: int, inputs: Spec, effects: Effects, cut: Cut | None, frugal: bool
-    ) -> tuple[Any, list[torch.Tensor]]:
+    def _seen_again(self, fd: int, inputs: Spec, effects: Effects, cut: Cut | None) -> tuple[Any, list[torch.Tensor]]:
         if cut:
-            return self._in_double(lambda *how: self._kept_in_slices(cut, fd, inputs, frugal, *how))[0]
+            return self._in_double(lambda *how: self._kept_in_slices(cut, fd, inputs, *how))[0]
         arguments = self._arguments(fd, inputs)
         out, own = self._run(self._model, arguments)
         structure, tensors = flatten(visible(out, arguments, own, effects["inputs"], effects["buffers"]))
@@ -50,7 +48,7 @@ class ExactValues(InputMaker):
         kept = []
         while tensors:
             got = real(tensors.pop(0))
-            kept.append(Run(got, truth(got, truths.pop(0).values)).stored(frugal))
+            kept.append(Run(got, truth(got, truths.pop(0).values)).stored())
         return structure, kept
 
     def _in_double(
@@ -94,14 +92,13 @@ class ExactValues(InputMaker):
         fd: int,
         inputs: Spec,
         outputs: list[torch.Tensor],
-        frugal: bool,
         change: Callable[[torch.Tensor], torch.Tensor],
         answers: Mapping[Any, Any],
     ) -> list[Truth]:
         """As `_seen`, of a call that changes nothing, beside what it gave."""
         whole = max(self._took["device_bytes"], sum(t.nbytes for t in outputs))
         apart = [_blank(real(t)) for t in outputs]
-        for start, _, tree in self._slices(cut, fd, inputs, whole, frugal, change, answers):
+        for start, _, tree in self._slices(cut, fd, inputs, whole, change, answers):
             for one, got, part in zip(apart, outputs, flatten(tree)[1], strict=True):
                 _note(one, real(got), real(wide(part)), cut.dimension, start)
         pairs = zip(apart, outputs, strict=True)
@@ -112,7 +109,6 @@ class ExactValues(InputMaker):
         cut: Cut,
         fd: int,
         inputs: Spec,
-        frugal: bool,
         change: Callable[[torch.Tensor], torch.Tensor],
         answers: Mapping[Any, Any],
     ) -> tuple[Any, list[torch.Tensor]]:
@@ -120,14 +116,14 @@ class ExactValues(InputMaker):
         too."""
         kept: list[torch.Tensor] = []
         structure = None
-        for start, some, tree in self._slices(cut, fd, inputs, 0, frugal, change, answers):
+        for start, some, tree in self._slices(cut, fd, inputs, 0, change, answers):
             out, _ = self._run(self._model, copied(some, self._device.torch_device))
             structure, gots = flatten(out)
             for place, (got, part) in enumerate(zip(map(real, gots), flatten(tree)[1], strict=True)):
                 if place == len(kept):
                     shape = [*got.shape]
                     shape[cut.dimension] = cut.size
-                    kept.append(Run(got, real(wide(part))).room(shape, frugal))
+                    kept.append(Run(got, real(wide(part))).room(shape))
                 right = truth(got, real(wide(part)))
                 kept[place].narrow(cut.dimension, start, got.shape[cut.dimension]).copy_(right)
         return structure, kept
@@ -138,7 +134,6 @@ class ExactValues(InputMaker):
         fd: int,
         inputs: Spec,
         whole: int,
-        frugal: bool,
         change: Callable[[torch.Tensor], torch.Tensor],
         answers: Mapping[Any, Any],
     ) -> Iterator[tuple[int, Call, Any]]:
@@ -147,7 +142,7 @@ class ExactValues(InputMaker):
         model, tensors, device = self._changed_copy(change), read(fd, inputs), self._device.torch_device
         held = [*tensors, *self._model.parameters(), *self._model.buffers()]
         cutting = sum(tensors[place].nbytes for place in cut.inputs)
-        length = cut.length((whole or self._whole) + cutting, frugal)
+        length = cut.length((whole or self._whole) + cutting)
         self._whole = whole or self._whole
         uncut = {i: change(t.to(device)) for i, t in enumerate(tensors) if i not in cut.inputs}
         for start in range(0, cut.size, length):

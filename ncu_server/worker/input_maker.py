@@ -85,7 +85,7 @@ class InputMaker(ProblemModel):
     def sharpen(
         self, fds: list[int], variant: str, draw_seed: int, input_seed: int, still: list[int], how: How | None = None
     ) -> Sharpened:
-        """Write a sharper set made of what `draw` gives under `draw_seed`, but for what is `still`; see worker.inputs.
+        """Write a sharper set made of what `draw` gives under `draw_seed`, but for what is `still`.
 
         Where a constant would pass for the reference's output on it, a set on which none would is looked for far from
         what was drawn, which is then drawn once more. `how` says which of them it is; where it is given, nothing is
@@ -111,7 +111,7 @@ class InputMaker(ProblemModel):
     @trimmed
     def hole(self, fds: list[int], inputs: Spec, input_seed: int, still: list[int]) -> Spec | None:
         """Write the first memfd's set with NaN in some rows of its floats to the second; None where the reference does
-        not say what comes of NaN. See worker.holes."""
+        not say what comes of NaN. See worker.checking.holes."""
         given, generator = read(fds[0], inputs), self._generator(input_seed)
         made = holed(given, generator)
         kept = [old if place in still else new for place, (old, new) in enumerate(zip(given, made, strict=True))]
@@ -125,7 +125,7 @@ class InputMaker(ProblemModel):
     @trimmed
     def choose(self, fds: list[int], inputs: Spec, structures: list[Any]) -> Chosen:
         """Which of these trees of the same tensors, with another plain value, the reference takes; one that changes its
-        output before others. `taken` is None, and `why` says why, where it takes none; see worker.varied."""
+        output before others. `taken` is None, and `why` says why, where it takes none; see worker.checking.varied."""
 
         def run(structure: Any) -> Any:
             return self._run(self._model, self._arguments(fds[0], {**inputs, "structure": structure}))[0]
@@ -134,13 +134,13 @@ class InputMaker(ProblemModel):
 
     @trimmed
     def stretch(self, fds: list[int], inputs: Spec, still: list[int]) -> Spec | None:
-        """Write a set made of the first memfd's to the second, of which floats lie far beyond; see inputs.far."""
+        """Write a set made of the first memfd's to the second, whose floats lie far beyond; see input_sets.far."""
         made = far(read(fds[0], inputs), still)
         return give(fds[1], inputs["structure"], made) if made else None
 
     @trimmed
     def mutate(self, fds: list[int], inputs: Spec, still: list[int], nonce: int) -> Spec:
-        """Write a set made of the first memfd's to the second, one of those that are alike; see draws.Draw.fill."""
+        """Write a set made of the first memfd's to the second, one of those that are alike; see mutation.Draw.fill."""
         given = read(fds[0], inputs)
         device = self._device.torch_device
         draw = Draw(given, inputs, device, still, kept=False)

@@ -55,11 +55,10 @@ UNLIKE = (
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is known of a call when its exact values are asked for, and whether memory is short."""
+    """What is known of a call when its exact values are asked for."""
 
     effects: Effects
     watch: Watch
-    frugal: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +84,15 @@ class Reference(ExactValues, TimedSide):
 
     @trimmed
     def measure_call(self, fds: list[int], inputs: Spec) -> Measured:
-        """What one call takes of the device, and whether it can be computed in slices."""
+        """What one call takes of the device."""
         restore(self._model, self._buffers, self._buffers)
-        before, arguments = unflatten(inputs["structure"], read(fds[0], inputs)), self._arguments(fds[0], inputs)
-        out, model = self._run(self._model, arguments)
-        memory = self._memory()
+        out, _ = self._run(self._model, self._arguments(fds[0], inputs))
         with named(*OUTPUT):
-            outputs = flatten(out)[1]
-        effects = self._effects(before, arguments, model)
-        del arguments, model
-        cut = self._cut(fds[0], inputs, effects, outputs, least=0)
-        return {
-            "memory": memory,
-            "outputs": sum(t.nbytes for t in outputs),
-            "parameters": held_bytes(self._model),
-            "slices": cut.slices if cut else None,
-        }
+            outputs = sum(t.nbytes for t in flatten(out)[1])
+        return {"memory": self._memory(), "outputs": outputs, "parameters": held_bytes(self._model)}
 
     @trimmed
-    def expect(self, fds: list[int], inputs: Spec, effects: Effects | None = None, frugal: bool = False) -> Expected:
+    def expect(self, fds: list[int], inputs: Spec, effects: Effects | None = None) -> Expected:
         """Write what should be seen (in float64 where the model runs in it) and the error budget of each tensor.
 
         The error budget is tolerance.budget's. What a call changes is found out, unless it is known from other inputs.
@@ -114,7 +103,7 @@ class Reference(ExactValues, TimedSide):
         out, model = self._run(self._model, arguments)
         if self._model.training and stood != generators():  # a rare draw may change no result this time
             del before, arguments, out, model
-            return self._expect_in_eval(fds, inputs, effects, frugal)
+            return self._expect_in_eval(fds, inputs, effects)
         memory = self._memory()
         with named(*OUTPUT):
             if not flatten(out)[1]:
@@ -123,7 +112,7 @@ class Reference(ExactValues, TimedSide):
             if self._repeated or not self._model.training:
                 raise ValueError(UNLIKE)
             del before, arguments, out, model
-            return self._expect_in_eval(fds, inputs, effects, frugal)
+            return self._expect_in_eval(fds, inputs, effects)
         self._repeated = True
         effects = effects or self._effects(before, arguments, model)
         self._constant = self._constant or self._keeps_parameters(model)
@@ -131,7 +120,7 @@ class Reference(ExactValues, TimedSide):
         outputs, numbers = len(flatten(out)[1]), all_finite(tensors)
         fresh, finite = not _is_state(out, model), numbers or not all_finite(before)
         del before, arguments, out, model  # what is seen of them is all that is needed from here on
-        watched = Watched(effects, watch, frugal)
+        watched = Watched(effects, watch)
         told = self._judged(fds[0], inputs, watched, tensors[:outputs], list(map(real, tensors)))
         described = _described(tensors, outputs, effects)
         del tensors
@@ -153,17 +142,15 @@ class Reference(ExactValues, TimedSide):
         }
 
     @trimmed
-    def expect_again(
-        self, fds: list[int], inputs: Spec, effects: Effects, slices: Slices | None, frugal: bool = False
-    ) -> Spec:
+    def expect_again(self, fds: list[int], inputs: Spec, effects: Effects, slices: Slices | None) -> Spec:
         """Write what `expect` has written for the same inputs, without the error budgets, which are known."""
         restore(self._model, self._buffers, self._buffers)
-        structure, tensors = self._seen_again(fds[0], inputs, effects, Cut.along(slices) if slices else None, frugal)
+        structure, tensors = self._seen_again(fds[0], inputs, effects, Cut.along(slices) if slices else None)
         return self._given(fds[1], structure, tensors)
 
-    def _expect_in_eval(self, fds: list[int], inputs: Spec, effects: Effects | None, frugal: bool) -> Expected:
+    def _expect_in_eval(self, fds: list[int], inputs: Spec, effects: Effects | None) -> Expected:
         self._model.eval()
-        told: Expected = self.expect(fds, inputs, effects, frugal)
+        told: Expected = self.expect(fds, inputs, effects)
         return told
 
     def _judged(
@@ -173,11 +160,10 @@ class Reference(ExactValues, TimedSide):
         self._device.trim()
         full = self._full(fd, inputs, watched.effects) if watched.watch.narrow else []
         self._device.trim()
-        least = 0 if watched.frugal else IN_ONE_BYTES
-        cut = self._cut(fd, inputs, watched.effects, outputs, least)
+        cut = self._cut(fd, inputs, watched.effects, outputs, IN_ONE_BYTES)
         seen = functools.partial(self._seen, fd, inputs, watched.effects)
         if cut:
-            seen = functools.partial(self._seen_in_slices, cut, fd, inputs, outputs, watched.frugal)
+            seen = functools.partial(self._seen_in_slices, cut, fd, inputs, outputs)
         truths, note = self._in_double(seen)
         del seen
         outputs.clear()
@@ -193,7 +179,7 @@ class Reference(ExactValues, TimedSide):
         fuller = (full.pop(0) if full else right) if watch.narrow else None
         run = Run(got, right, fuller, watch.length, watch.mixed, watch.narrow, true.apart)
         told.budgets.append(budget(run))
-        told.expected.append(run.stored(watched.frugal))
+        told.expected.append(run.stored())
 
     def _keeps_parameters(self, called: torch.nn.Module) -> bool:
         """Whether a call has left parameters of gigabytes alone, so that further copies may share them."""
@@ -202,7 +188,7 @@ class Reference(ExactValues, TimedSide):
 
     def differing(self, fds: list[int], theirs: Spec, but: list[str]) -> list[Difference]:
         """Which parameters and buffers a candidate, whose tensors lie in the memfd, has otherwise; `but`: what calls
-        change. See worker.parameters."""
+        change. See worker.checking.parameters."""
         restore(self._model, self._buffers, self._buffers)
         tree = unflatten(theirs["structure"], read(fds[0], theirs))
         return differences(tensors_of(self._model)["own"], tree["own"], tree["kept"], but)
@@ -217,7 +203,7 @@ class Reference(ExactValues, TimedSide):
         found: list[Difference],
         fill: float,
     ) -> Expected:
-        """As `expect`, of a model that has the candidate's parameters where they differ; see worker.parameters.take."""
+        """As `expect`, of a model that has the candidate's parameters where they differ; see checking.parameters."""
         own, kept = self._model, self._buffers
         self._model = copy.deepcopy(own)
         try:
@@ -227,14 +213,12 @@ class Reference(ExactValues, TimedSide):
         finally:
             self._model, self._buffers = own, kept
 
-    def stage(self, fds: list[int], inputs: Spec, effects: Effects, frugal: bool = False) -> Staged:
+    def stage(self, fds: list[int], inputs: Spec, effects: Effects) -> Staged:
         """Set up the rotating inputs for timing, and say how they rotate; `effects` are those of `expect`."""
         vars(self).pop("_stage", None)  # not two at once
         self._device.release()
         changing = state(self._model, self._buffers, effects)
-        self._stage = Stage(
-            self._call, self._device, read(fds[0], inputs), inputs, changing, effects["still"], None, frugal
-        )
+        self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, changing, effects["still"])
         return self._stage.rotation
 
     def kept_inputs(self, fds: list[int]) -> Spec:

@@ -163,12 +163,11 @@ class Peaks(Verb[dict[str, float | None]]):
 
 @dataclass(frozen=True)
 class Expect(Verb[Expected]):
-    """What the reference gives; `effects` where they are known from other inputs; `frugal` where memory is short.
-    Memory: the inputs, what is expected."""
+    """What the reference gives; `effects` where they are known from other inputs. Memory: the inputs, what is
+    expected."""
 
     inputs: Spec
     effects: Effects | None = None
-    frugal: bool = False
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,6 @@ class ExpectAgain(Verb[Spec]):
     inputs: Spec
     effects: Effects
     slices: Slices | None
-    frugal: bool = False
 
 
 @dataclass(frozen=True)
@@ -230,11 +228,10 @@ class KeptInputs(Verb[Spec]):
 
 @dataclass(frozen=True)
 class Stage(Verb[Staged]):
-    """Set up rotating inputs for timing; `frugal` where memory is short. Memory: the inputs."""
+    """Set up rotating inputs for timing. Memory: the inputs."""
 
     inputs: Spec
     effects: Effects
-    frugal: bool = False
 
 
 @dataclass(frozen=True)
@@ -358,7 +355,7 @@ class Examine(Verb[Built]):
 
 @dataclass(frozen=True)
 class Words(Verb[list[str]]):
-    """What the compilers said in Examine."""
+    """What the compilers said in Build or Examine."""
 
 
 @dataclass(frozen=True)

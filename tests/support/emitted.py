@@ -19,7 +19,8 @@ def on_cpu(candidate: str) -> str:
     """A CUDA candidate as a C++ one: a block's threads are threads, and cuda_on_cpu.h is the runtime."""
     launch = r"(\w+)<<<(.*?), ([^,]*?), 0, stream>>>\((.*?)\);"
     candidate = re.sub(launch, r"cpu_launch(\2, \3, [=] { \1(\4); });", candidate, flags=re.DOTALL)
-    candidate = edit(candidate, "TVMFFIEnvGetStream(device.device_type, device.device_id)", "nullptr")
+    stream = "TVMFFIEnvGetStream(device.device_type, device.device_id)"
+    candidate = edit(candidate, stream, "nullptr", times=candidate.count("void launch("))
     candidate = re.sub(r"#include <cuda_\w+.h>", f'#include "{RUNTIME}"', candidate)
     candidate = edit(edit(candidate, "cuda_sources", "cpp_sources"), "extra_cuda_cflags", "extra_cflags")
     return edit(edit(candidate, '"-lineinfo"', '"-std=c++20", "-fno-strict-aliasing", "-pthread"'), '"-O3"', '"-O1"')

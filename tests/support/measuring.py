@@ -56,19 +56,32 @@ class ModelNew(nn.Module):
         return out
 '''
 
-QUICK = '''
-import torch, torch.nn as nn
-from torch.utils.cpp_extension import load_inline
-SOURCE = r"""
-#include <Python.h>
+TOLD = """#include <Python.h>
+#include <cmath>
 #include <cstdint>
-static long long told(PyObject* tensor, const char* method) {
-  PyObject* found = PyObject_CallMethod(tensor, method, nullptr);
+static long long number(PyObject* found) {
   long long number = PyLong_AsLongLong(found);
   Py_DECREF(found);
   return number;
 }
-static PyObject* run(PyObject*, PyObject* args) {
+static long long told(PyObject* tensor, const char* method) {
+  return number(PyObject_CallMethod(tensor, method, nullptr));
+}
+static long long width(PyObject* tensor) { return number(PyObject_CallMethod(tensor, "size", "i", -1)); }
+"""
+"""What C++ without torch's or tvm's headers asks tensors for: those take the compiler two seconds."""
+MODULE = """
+static PyMethodDef methods[] = {{"run", run, METH_VARARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "quick", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_quick() { return PyModule_Create(&module); }
+"""
+"""The Python module of a function `run`."""
+
+QUICK = f'''
+import torch, torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+SOURCE = r"""
+{TOLD}static PyObject* run(PyObject*, PyObject* args) {{
   PyObject *x, *y, *b, *o; double s;
   if (!PyArg_ParseTuple(args, "OOOOd", &x, &y, &b, &o, &s)) return nullptr;
   const float *p = (const float*)told(x, "data_ptr"), *q = (const float*)told(y, "data_ptr");
@@ -76,15 +89,11 @@ static PyObject* run(PyObject*, PyObject* args) {
   int64_t m = told(x, "numel"), n = told(b, "numel");
   for (int64_t i = 0; i < m; ++i) d[i] = p[i] * (float)s + q[i] + c[i % n];
   Py_RETURN_NONE;
-}
-static PyMethodDef methods[] = {{"run", run, METH_VARARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef module = {PyModuleDef_HEAD_INIT, "quick", nullptr, -1, methods};
-PyMODINIT_FUNC PyInit_quick() { return PyModule_Create(&module); }
-"""
+}}{MODULE}"""
 kernel = load_inline("quick", SOURCE, no_implicit_headers=True, extra_cflags=["-O3"])
 
 ''' + HONEST[HONEST.index("class ModelNew") :]
-"""HONEST without the headers that take the compiler two seconds; its loop and its Python are the same."""
+"""HONEST in quick C++; its loop and its Python are the same."""
 
 
 def server_parameters(cache: Path) -> StdioServerParameters:

@@ -246,7 +246,8 @@ def serve(args: argparse.Namespace) -> MCPServer:
         nonlocal seen
         seen += 1
         died = log.with_name(log.name + ".died")
-        if seen == die_at and not (behave == "die once" and died.exists()):
+        dies = seen == die_at and not (behave == "die once" and died.exists())
+        if dies or "# kill the server" in candidate:
             died.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         refuse(candidate)

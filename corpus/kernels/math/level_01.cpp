@@ -185,6 +185,10 @@ using k_bool = uint8_t;
 [[gnu::always_inline]] inline float k_load(const k_bool* p) { return float(*p); }
 [[gnu::always_inline]] inline void k_store(k_bool* p, float x) { *p = x != 0.0f; }
 //@end k_bool
+//@begin k_int64
+using k_int64 = int64_t;
+[[gnu::always_inline]] inline float k_load(const k_int64* p) { return float(*p); }
+//@end k_int64
 //@begin k_float32
 using k_float32 = float;
 [[gnu::always_inline]] inline float k_load(const k_float32* p) { return *p; }

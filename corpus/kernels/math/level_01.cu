@@ -91,6 +91,10 @@ using k_bool = uint8_t;
 __device__ __forceinline__ float k_load(k_bool x) { return static_cast<float>(x); }
 __device__ __forceinline__ void k_store(k_bool& to, float x) { to = x != 0.0f; }
 //@end k_bool
+//@begin k_int64
+using k_int64 = int64_t;
+__device__ __forceinline__ float k_load(k_int64 x) { return static_cast<float>(x); }
+//@end k_int64
 
 __global__ void softplus(const float* in, float* out, int64_t n) {
   const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;

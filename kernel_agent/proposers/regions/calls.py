@@ -186,10 +186,34 @@ def _to(node: Node, text: Writer) -> str | None:
     return f"{text.of(node.args[0])}.to({text.of(found[0])})" if len(found) == 1 else None
 
 
+def _values(node: Node, text: Writer) -> str:
+    base = names(node.op)[0].removesuffix("_values")
+    return f"torch.nn.functional.{base}({', '.join(text.of(a) for a in node.args)})"
+
+
+def _scan(node: Node, text: Writer) -> str | None:
+    """A scan as PyTorch says it: backwards between two flips, without its own element behind zeros or ones."""
+    base, overload = names(node.op)
+    of, dim = text.of(node.args[0]), node.args[1]
+    if overload in ("default", "") or not isinstance(dim, int):
+        return None
+    flipped = f"torch.flip({of}, ({dim},))" if "reverse" in overload else of
+    size = node.spec.shape[dim]
+    said = f"torch.{base}({flipped}, {dim})"
+    if "exclusive" in overload:
+        start = "ones" if base == "cumprod" else "zeros"
+        first = f"torch.{start}_like({flipped}.narrow({dim}, 0, 1))"
+        said = f"torch.cat([{first}, torch.{base}({flipped}.narrow({dim}, 0, {size - 1}), {dim})], {dim})"
+    return f"torch.flip({said}, ({dim},))" if "reverse" in overload else said
+
+
 SPECIAL: dict[str, Callable[[Node, Writer], str | None]] = {
     **dict.fromkeys(RESHAPED, _reshape),
     **dict.fromkeys(FEWER, _norm),
+    **{f"adaptive_max_pool{d}d_values": _values for d in (1, 2, 3)},
     "batch_norm": _batch_norm,
+    "cumsum": _scan,
+    "cumprod": _scan,
     "einsum": _einsum,
     "embedding": _embedding,
     "slice": _slice,

@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kernel_agent.proposers.regions.calls import written
-from kernel_agent.proposers.regions.partition import likeness
 from kernel_agent.proposers.regions.plan import Kernel, Plan
 from kernel_agent.proposers.templates.candidate import argument_names, attribute_path, guards, returned, unused
 from kernel_agent.proposers.templates.graph import Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import mentions, names
-from kernel_agent.proposers.templates.program import Program
+from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.targets import TemplateTarget
 
 RESERVED = {"self", "torch"}
-Emit = Callable[[Program], str]
+Emit = Callable[[Routine], str]
 
 
 @dataclass
@@ -27,12 +26,12 @@ class Kernels:
     emit: Emit
     taken: str
     sources: dict[str, str] = field(default_factory=dict)
-    programs: dict[str, Program] = field(default_factory=dict)
+    programs: dict[str, Routine] = field(default_factory=dict)
     _names: dict[object, str] = field(default_factory=dict)
 
     def name(self, kernel: Kernel) -> str:
         """The name of a kernel's function; it is written at the first mention."""
-        key = likeness(kernel.program)
+        key = kernel.program.likeness
         if key not in self._names:
             title = unused(f"k{len(self._names) + 1}_{self._title(kernel)}", self.taken)
             self._names[key] = title
@@ -143,7 +142,7 @@ def _told(plan: Plan) -> list[str]:
     return [*lines, f"PyTorch computes {', '.join(kept)}." if kept else "No call of PyTorch computes."]
 
 
-def _function(name: str, program: Program, prefix: str) -> str:
+def _function(name: str, program: Routine, prefix: str) -> str:
     """The Python function of a kernel: it checks its tensors, makes room for its outputs and launches."""
     ins = [f"in{n}" for n in range(len(program.leaves))]
     outs = [f"out{n}" for n in range(len(program.outputs))]

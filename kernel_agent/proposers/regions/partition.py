@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.plan import Kernel, Plan, Step, specs
 from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, rewritten
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
+from kernel_agent.proposers.templates.families import build, covers
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
-from kernel_agent.proposers.templates.lowering import covers, mentions, names
-from kernel_agent.proposers.templates.program import Program, Read, Term, build
+from kernel_agent.proposers.templates.lowering import mentions, names
+from kernel_agent.proposers.templates.routine import Routine
 
 TERMS = 400  # of a program at most: what is longer takes a compiler minutes
 KERNELS = 24  # different programs of a module at most: each takes a compiler a second or more
@@ -63,7 +63,7 @@ class _Regions:
         self.reasons: dict[str, str] = {}
         self.region: dict[str, int] = {}
         self.members: dict[int, set[str]] = {}
-        self.programs: dict[int, Program] = {}
+        self.programs: dict[int, Routine] = {}
 
     @cached_property
     def real(self) -> list[Node]:
@@ -188,7 +188,7 @@ class _Regions:
     def _out_of(self, region: int) -> Iterable[str]:
         return (n for name in self.members[region] for n in self.after[name])
 
-    def _program(self, some: set[str]) -> Program:
+    def _program(self, some: set[str]) -> Routine:
         """The program of a region. Raises NotCovered where no kernel computes it in one go."""
         needed, stack = set(some), [name for one in some for name in self.read[one]]
         leaves = dict[str, Leaf]()
@@ -239,7 +239,7 @@ class _Regions:
         kept, alike = sorted(self.members, key=lambda n: -gains[n]), set[object]()
         for number in kept:
             program = self.programs[number]
-            key = likeness(program)
+            key = program.likeness
             if key not in alike and len(alike) == KERNELS:
                 self._drop(number, f"{KERNELS} kernels that save more traffic come first")
             alike.add(key) if number in self.members else None
@@ -322,15 +322,3 @@ def _ordered(
 
 def _is_constant(node: Node) -> bool:
     return names(node.op)[0] in CONSTANTS
-
-
-def likeness(program: Program) -> object:
-    """Equal for programs that one kernel serves: all but what the tensors are called."""
-    numbered = {leaf.node: f"in{n}" for n, leaf in enumerate(program.leaves)}
-
-    def nameless(term: Term) -> Term:
-        if not isinstance(term, Read):
-            return term
-        return replace(term, leaf=replace(term.leaf, node=numbered[term.leaf.node], path=None))
-
-    return program.rows, program.columns, program.order, tuple(map(nameless, program.terms)), program.outputs

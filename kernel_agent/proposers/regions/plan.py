@@ -9,7 +9,7 @@ from math import prod
 
 from kernel_agent.proposers.templates.graph import Graph, Node, Spec
 from kernel_agent.proposers.templates.lowering import mentions
-from kernel_agent.proposers.templates.program import Program
+from kernel_agent.proposers.templates.routine import Routine
 
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "complex64": 8}
 
@@ -22,7 +22,7 @@ class Kernel:
     """
 
     nodes: tuple[str, ...]
-    program: Program
+    program: Routine
 
     @property
     def reads(self) -> tuple[str, ...]:

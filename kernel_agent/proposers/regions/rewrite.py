@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from kernel_agent.proposers.regions.canonical import cross_entropy, triplet, whole_pool
+from kernel_agent.proposers.regions.rule import FEW, Rule, Writer, pieces, viewed
+from kernel_agent.proposers.regions.scans import long_scan, spelled
 from kernel_agent.proposers.regions.views import is_in_place, renamed, storages, users
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
-from kernel_agent.proposers.templates.lowering import IN_PLACE, mentions, names
+from kernel_agent.proposers.templates.lowering import DTYPES, IN_PLACE, mentions, names
 
 BIAS = "a convolution's bias is added by the kernel behind it"
 CONVOLUTIONS = {f"{kind}{d}d" for kind in ("conv", "conv_transpose") for d in (1, 2, 3)}
-LONG = 1 << 15  # elements of a row that the registers of one block hold
-CHUNK = 1 << 14  # elements of a piece of a longer row
-FEW = 512  # rows that leave a large device idle where each has one block
-
-
-@dataclass
-class Writer:
-    """New calls in place of one; their names begin with its name."""
-
-    node: Node
-    calls: list[Node] = field(default_factory=list)
-
-    def call(self, op: str, *args: Any, shape: Sequence[int], dtype: str = "float32", name: str = "") -> Ref:
-        """Write one call, and give a mention of it."""
-        name = name or f"{self.node.name}_p{len(self.calls) + 1}"
-        self.calls.append(Node(name, f"aten.{op}", args, {}, (Spec(tuple(shape), dtype),)))
-        return Ref(name)
-
-
-Rule = Callable[[Node, dict[str, Spec]], list[Node] | None]
 
 
 def functional(graph: Graph) -> Graph:
@@ -86,7 +69,7 @@ def rewritten(graph: Graph, bias: bool, long_rows: bool, spared: frozenset[str] 
 
     `bias` takes the bias of a convolution out of the call; `long_rows` folds rows that no block holds piece by piece.
     """
-    graph, used, origin = _expanded(_largest(functional(graph))), list[str](), dict[str, str]()
+    graph, used, origin = _expanded(spelled(_largest(functional(graph)))), list[str](), dict[str, str]()
     rules = [
         (title, rule) for title, rule, wanted in RULES if wanted is None or {"bias": bias, "long": long_rows}[wanted]
     ]
@@ -99,25 +82,35 @@ def rewritten(graph: Graph, bias: bool, long_rows: bool, spared: frozenset[str] 
 
 
 def _largest(graph: Graph) -> Graph:
-    """A maximum along a dimension whose places nobody reads gives values alone."""
+    """A maximum, along a dimension or over windows, gives values alone, or places alone, to who reads only those."""
     readers = users(graph, ())
     by_name = {node.name: node for node in graph.nodes}
-    values = dict[str, Node]()
+    values, gone = dict[str, Node](), set[str]()
     for node in graph.nodes:
         items = [by_name[name] for name in readers.get(node.name, ())]
         read = [item for item in items if readers.get(item.name) or item.name in graph.outputs]
-        if (
-            node.op in ("aten.max.dim", "aten.min.dim")
-            and len(node.args) > 1
-            and all(item.args[1] == 0 for item in read)
-        ):
-            args = (node.args[0], [node.args[1]], *(node.args[2:] or (False,)))
-            op = f"aten.a{names(node.op)[0]}.default"
-            values |= {item.name: Node(item.name, op, args, {}, item.outputs) for item in read}
-            values |= dict.fromkeys((node.name, *(item.name for item in items if item not in read)), node)
+        calls = [_half(node, item.args[1]) if item.op == "_operator.getitem" else None for item in read]
+        alone = [call for call in calls if call is not None]
+        if read and len(alone) == len(read):
+            values |= {i.name: Node(i.name, *call, {}, i.outputs) for i, call in zip(read, alone, strict=True)}
+            gone |= {node.name, *(item.name for item in items if item not in read)}
     kept = [values.get(node.name, node) for node in graph.nodes]
-    gone = {name for name, node in values.items() if node.name != name or node.op in ("aten.max.dim", "aten.min.dim")}
     return replace(graph, nodes=tuple(node for node in kept if node.name not in gone)) if values else graph
+
+
+def _half(node: Node, which: int) -> tuple[str, tuple[Any, ...]] | None:
+    """The operator that gives one of the two tensors that a call gives, and its arguments."""
+    base = names(node.op)[0]
+    if node.op in ("aten.max.dim", "aten.min.dim") and len(node.args) > 1 and node.outputs[0].dtype in DTYPES:
+        x, dim, keep = node.args[0], node.args[1], *(node.args[2:] or (False,))
+        return (
+            (f"aten.a{base}.default", (x, [dim], keep)) if which == 0 else (f"aten.arg{base}.default", (x, dim, keep))
+        )
+    if which == 0 and base.startswith("max_pool") and base.endswith("_with_indices"):
+        return f"aten.{base.removesuffix('_with_indices')}.default", node.args
+    if which == 0 and base.startswith("adaptive_max_pool"):
+        return f"aten.{base}_values.default", node.args
+    return None
 
 
 def _applied(graph: Graph, rule: Rule, spared: frozenset[str], origin: dict[str, str]) -> Graph:
@@ -166,19 +159,15 @@ def _batch_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
             part = w.call("mul.Tensor", new, momentum * scale, shape=(channels,))
             total = w.call("add.Tensor", old, part, shape=(channels,))
             w.call("copy_.default", kept, total, shape=(channels,))
-    away = w.call("sub.Tensor", x, _viewed(w, mean, wide), shape=spec.shape)
-    grown = w.call("add.Tensor", _viewed(w, var, wide), eps, shape=wide)
+    away = w.call("sub.Tensor", x, viewed(w, mean, wide), shape=spec.shape)
+    grown = w.call("add.Tensor", viewed(w, var, wide), eps, shape=wide)
     out = w.call("mul.Tensor", away, w.call("rsqrt.default", grown, shape=wide), shape=spec.shape)
     if isinstance(weight, Ref):
-        out = w.call("mul.Tensor", out, _viewed(w, weight, wide), shape=spec.shape)
+        out = w.call("mul.Tensor", out, viewed(w, weight, wide), shape=spec.shape)
     if isinstance(bias, Ref):
-        out = w.call("add.Tensor", out, _viewed(w, bias, wide), shape=spec.shape)
+        out = w.call("add.Tensor", out, viewed(w, bias, wide), shape=spec.shape)
     w.calls[-1] = replace(w.calls[-1], name=node.name)
     return w.calls
-
-
-def _viewed(w: Writer, of: Any, shape: Sequence[int]) -> Ref:
-    return w.call("view.default", of, list(shape), shape=shape)
 
 
 def _moments(w: Writer, x: Any, shape: Sequence[int], n: int) -> tuple[Ref, Ref]:
@@ -187,25 +176,18 @@ def _moments(w: Writer, x: Any, shape: Sequence[int], n: int) -> tuple[Ref, Ref]
     mean = w.call("mean.dim", x, dims, True, shape=kept)
     away = w.call("sub.Tensor", x, mean, shape=shape)
     var = w.call("mean.dim", w.call("mul.Tensor", away, away, shape=shape), dims, False, shape=(shape[1],))
-    return _viewed(w, mean, (shape[1],)), var
+    return viewed(w, mean, (shape[1],)), var
 
 
 def _moments_in_two(w: Writer, x: Any, shape: Sequence[int]) -> tuple[Ref, Ref]:
     """Mean and variance by channel from those of each sample's channel, joined by Chan's formula."""
     samples, channels, inner = shape[0], shape[1], prod(shape[2:])
-    parts = _pieces(inner)
+    parts = pieces(inner)
     rows = w.call(
         "view.default", x, [samples, channels, parts, inner // parts], shape=(samples, channels, parts, inner // parts)
     )
     mean, var = _joined(w, rows, (samples, channels, parts, inner // parts), [0, 2])
     return mean, var
-
-
-def _pieces(length: int) -> int:
-    """Into how many pieces of one length a row is cut so that a block's registers hold each."""
-    if length <= LONG:
-        return 1
-    return next((p for p in range(-(-length // CHUNK), length // 512 + 1) if length % p == 0), 1)
 
 
 def _joined(w: Writer, x: Ref, shape: Sequence[int], dims: list[int]) -> tuple[Ref, Ref]:
@@ -217,12 +199,12 @@ def _joined(w: Writer, x: Ref, shape: Sequence[int], dims: list[int]) -> tuple[R
     away = w.call("sub.Tensor", x, mean, shape=shape)
     square = w.call("mul.Tensor", away, away, shape=shape)
     spread = w.call("mean.dim", square, [-1], False, shape=outer)
-    part = _viewed(w, mean, outer)
+    part = viewed(w, mean, outer)
     whole = w.call("mean.dim", part, dims, True, shape=others)
     off = w.call("sub.Tensor", part, whole, shape=outer)
     between = w.call("mul.Tensor", off, off, shape=outer)
     both = w.call("add.Tensor", spread, between, shape=outer)
-    return _viewed(w, whole, flat), w.call("mean.dim", both, dims, False, shape=flat)
+    return viewed(w, whole, flat), w.call("mean.dim", both, dims, False, shape=flat)
 
 
 def _instance_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
@@ -250,33 +232,33 @@ def _long_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
         weight, bias, eps = args[2], args[3], 1e-5 if args[4] is None else args[4]
         wide = tuple(shape[len(shape) - len(args[1]) :])
     length = prod(shape) // rows
-    parts = _pieces(length)
+    parts = pieces(length)
     if parts == 1:
         return None
     w = Writer(node)
-    pieces = w.call("view.default", args[0], [rows, parts, length // parts], shape=(rows, parts, length // parts))
-    mean, var = _joined(w, pieces, (rows, parts, length // parts), [1])
-    flat = _viewed(w, args[0], (rows, length))
-    away = w.call("sub.Tensor", flat, _viewed(w, mean, (rows, 1)), shape=(rows, length))
-    grown = w.call("add.Tensor", _viewed(w, var, (rows, 1)), eps, shape=(rows, 1))
+    rows_of = w.call("view.default", args[0], [rows, parts, length // parts], shape=(rows, parts, length // parts))
+    mean, var = _joined(w, rows_of, (rows, parts, length // parts), [1])
+    flat = viewed(w, args[0], (rows, length))
+    away = w.call("sub.Tensor", flat, viewed(w, mean, (rows, 1)), shape=(rows, length))
+    grown = w.call("add.Tensor", viewed(w, var, (rows, 1)), eps, shape=(rows, 1))
     scaled = w.call("mul.Tensor", away, w.call("rsqrt.default", grown, shape=(rows, 1)), shape=(rows, length))
-    out = _viewed(w, scaled, shape)
+    out = viewed(w, scaled, shape)
     if isinstance(weight, Ref):
-        out = w.call("mul.Tensor", out, _viewed(w, weight, wide), shape=shape)
+        out = w.call("mul.Tensor", out, viewed(w, weight, wide), shape=shape)
     if isinstance(bias, Ref):
-        out = w.call("add.Tensor", out, _viewed(w, bias, wide), shape=shape)
+        out = w.call("add.Tensor", out, viewed(w, bias, wide), shape=shape)
     w.calls[-1] = replace(w.calls[-1], name=node.name)
     return w.calls
 
 
-LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss")
+LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "soft_margin_loss")
 FOLDS = {"sum": "sum.dim_IntList", "mean": "mean.dim", "amax": "amax.default", "amin": "amin.default"}
 
 
 def _loss(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     """A loss is a pointwise function of each element, and a mean or sum."""
     reduction = node.args[2] if len(node.args) > 2 else 1
-    if names(node.op)[0] not in LOSSES or reduction not in (1, 2):
+    if names(node.op)[0] not in LOSSES or reduction not in (1, 2) or node.kwargs:
         return None
     x, y = node.args[:2]
     shape = known[x.node].shape
@@ -309,12 +291,12 @@ def _long_fold(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     length = prod(shape[d] for d in chosen)
     if chosen != set(range(rank - len(chosen), rank)) or spec.dtype != given.dtype or spec.dtype != "float32":
         return None
-    rows, parts = prod(shape) // max(length, 1), _pieces(length)
+    rows, parts = prod(shape) // max(length, 1), pieces(length)
     if parts == 1 or rows >= FEW:
         return None
     w = Writer(node)
-    pieces = w.call("view.default", node.args[0], [rows, parts, length // parts], shape=(rows, parts, length // parts))
-    part = w.call(FOLDS[base], pieces, [-1], False, shape=(rows, parts))
+    rows_of = w.call("view.default", node.args[0], [rows, parts, length // parts], shape=(rows, parts, length // parts))
+    part = w.call(FOLDS[base], rows_of, [-1], False, shape=(rows, parts))
     whole = w.call(FOLDS[base], part, [-1], False, shape=(rows,))
     w.call("view.default", whole, list(spec.shape), shape=spec.shape, name=node.name)
     return w.calls
@@ -325,8 +307,12 @@ RULES: tuple[tuple[str, Rule, str | None], ...] = (
     ("a batch norm in training is its statistics and a product", _batch_norm, None),
     ("an instance norm is a group norm of single channels", _instance_norm, None),
     ("a loss is a pointwise chain and a mean", _loss, None),
+    ("a cross entropy is a logsumexp less a lookup, and a mean", cross_entropy, None),
+    ("a triplet loss is two distances and a mean", triplet, None),
+    ("a pooling with one window is a mean or a maximum", whole_pool, None),
     ("the maximum of a tensor is that over its dimensions", _max_by_name, None),
     ("a norm of long rows takes its moments piece by piece", _long_norm, "long"),
+    ("a few long running sums are made piece by piece", long_scan, "long"),
     ("a few long rows are folded piece by piece", _long_fold, "long"),
 )
 

@@ -11,11 +11,12 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions import module
 from kernel_agent.proposers.regions.partition import cut
 from kernel_agent.proposers.regions.plan import Plan, size
-from kernel_agent.proposers.regions.rewrite import FEW, LONG
+from kernel_agent.proposers.regions.rule import FEW, LONG
 from kernel_agent.proposers.templates import candidate
+from kernel_agent.proposers.templates.families import build
 from kernel_agent.proposers.templates.genes import Gene, GeneChoice, Genes, Space, starting, strategy
 from kernel_agent.proposers.templates.graph import HELP, Graph, parse
-from kernel_agent.proposers.templates.program import Program, build
+from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.targets import TARGETS, TemplateTarget
 from kernel_agent.run.types import Device
 
@@ -50,7 +51,8 @@ def work_of(graph: Mapping[str, Any] | None, device: Device) -> Work:
         program = build(traced)
     except NotCovered as fault:
         return _regional(traced, target, device, fault)
-    idle = device.target == "cuda" and program.folds and program.rows < FEW and program.columns > LONG
+    chains, length = program.chains
+    idle = device.target == "cuda" and chains < FEW and length > LONG
     return _regional(traced, target, device, None) if idle else Whole(program, target, device)
 
 
@@ -81,7 +83,7 @@ def _nothing(plan: Plan, fault: NotCovered | None) -> NotCovered:
 class Whole:
     """One kernel for the whole module."""
 
-    program: Program
+    program: Routine
     target: TemplateTarget
     device: Device
 
@@ -153,15 +155,15 @@ class Regional:
             genes.append(BIAS)
         if small and 0 < len(self.plan({"lone": "pytorch"}).kernels) < len(first.kernels):
             genes.append(LONE)
-        largest: dict[str, Program] = {}
+        largest: dict[str, Routine] = {}
         for kernel in sorted(first.kernels, key=lambda kernel: -kernel.moved):
-            largest.setdefault(_family(kernel.program), kernel.program)
+            largest.setdefault(kernel.program.variety, kernel.program)
         genes += [self._variants(family, program) for family, program in largest.items()]
         departures: list[Genes] = [{g.name: n for g in genes if g.name in largest} for n in range(1, 6)]
         chosen: list[Genes] = [{"lone": "pytorch"}, *departures[:2], {"bias": "call"}, *departures[2:]]
         return starting(genes, chosen)
 
-    def _variants(self, family: str, program: Program) -> Gene:
+    def _variants(self, family: str, program: Routine) -> Gene:
         """One gene for all kernels of a family: with which of its starting points each is written."""
         space = self.target.space(program, self.device)
         choices = []
@@ -174,9 +176,9 @@ class Regional:
         plan = self.plan(genes)
         most = max(plan.kernels, key=lambda kernel: kernel.moved)
 
-        def start(program: Program) -> Genes:
+        def start(program: Routine) -> Genes:
             starts = self.target.space(program, self.device).starts
-            return starts[int(genes.get(_family(program), 0)) % len(starts)]
+            return starts[int(genes.get(program.variety, 0)) % len(starts)]
 
         flags = self.target.flags(start(most.program))
         title = self.space.title(genes)
@@ -190,7 +192,3 @@ class Regional:
             else f"{len(kernels)} kernels beside PyTorch's calls move"
         )
         return count, sum(kernel.moved for kernel in kernels)
-
-
-def _family(program: Program) -> str:
-    return "columns" if program.strided else program.family

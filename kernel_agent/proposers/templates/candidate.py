@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from kernel_agent.proposers.templates.graph import Graph, Leaf
-from kernel_agent.proposers.templates.program import Program
+from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.targets import TemplateTarget
 
 
@@ -15,7 +15,7 @@ def assemble(
     problem: str,
     title: str,
     kernel: str,
-    program: Program,
+    program: Routine,
     tunables: Mapping[str, tuple[int | str, Sequence[int | str]]],
     flags: Sequence[str],
     target: TemplateTarget,
@@ -66,7 +66,7 @@ class ModelNew(Model):
 {_forward(program, prefix)}'''
 
 
-def _forward(program: Program, prefix: str) -> str:
+def _forward(program: Routine, prefix: str) -> str:
     graph = program.graph
     names = argument_names(graph)
     lines = [f"def forward({', '.join(['self', *names])}):"]

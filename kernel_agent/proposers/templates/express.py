@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from math import isinf, isnan
+from typing import Protocol
 
-from kernel_agent.proposers.templates.program import Call, Constant, Program, Read
+from kernel_agent.proposers.templates.program import Call, Constant, Program, Read, Term
 from kernel_agent.proposers.templates.strides import Pattern
 from rag.corpus_path import CORPUS
 
@@ -16,6 +17,15 @@ COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 OURS = ["exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "rsqrt", "max", "min", "sign", "remainder"]
 OURS += ["round_float16", "round_bfloat16"]
 RENAMED = {"abs": "fabs", "round": "nearbyint"}
+
+
+class Terms(Protocol):
+    """Anything made of terms."""
+
+    @property
+    def terms(self) -> Sequence[Term]:
+        """Its terms, arguments before users."""
+        ...
 
 
 def literal(value: float) -> str:
@@ -29,13 +39,13 @@ def literal(value: float) -> str:
     return f"({text})" if value < 0 or text.startswith("-") else text
 
 
-def operand(program: Program, i: int) -> str:
+def operand(program: Terms, i: int) -> str:
     """How a term is mentioned: a constant as itself, others by name."""
     term = program.terms[i]
     return literal(float(term.value)) if isinstance(term, Constant) else f"v{i}"
 
 
-def expression(program: Program, i: int) -> str:
+def expression(program: Terms, i: int) -> str:
     """What a call computes, by the names of its arguments."""
     term = program.terms[i]
     assert isinstance(term, Call)

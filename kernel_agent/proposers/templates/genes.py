@@ -78,8 +78,8 @@ def strategy(name: str, choices: Sequence[tuple[int | str, str, str]], macro: st
     return Gene(name, tuple(GeneChoice(*choice) for choice in choices), macro)
 
 
-def numbers(name: str, values: Sequence[int], phrase: str, why: str, macro: str, one: str | None = None) -> Gene:
-    """A tunable; `phrase` says {0} where the number stands, and `one` is said of the number one."""
+def numbers(name: str, values: Sequence[int], phrase: str, why: str, macro: str | None, one: str | None = None) -> Gene:
+    """A number, with a macro a tunable; `phrase` says {0} where it stands, and `one` is said of the number one."""
     phrases = {v: one if v == 1 and one is not None else phrase.format(v) for v in values}
     return Gene(name, tuple(GeneChoice(v, phrases[v], why.format(v)) for v in values), macro)
 

@@ -18,11 +18,19 @@ CASTS = ["to", "_to_copy", "type_as", "float", "half", "bfloat16", "bool"]
 RESHAPES = ["view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as"]
 EXPANDS = ["expand", "expand_as", "broadcast_to"]
 FILLS = {"ones": 1.0, "ones_like": 1.0, "zeros": 0.0, "zeros_like": 0.0}
+SHOWING = [*SAME, *RESHAPES, *EXPANDS, "slice", "select", "transpose", "permute"]  # of integers too
+COMPARING = ["eq", "ne"]  # what is computed with integers, beside numbers that a float holds
 IN_PLACE = {f"{name}_": name for name in POINTWISE}
 
 
 def lower(graph: Graph) -> tuple[Value, ...]:
     """The values that the module returns. Raises NotCovered, naming the operator that stands in the way."""
+    known = lowered(graph)
+    return tuple(_returned(known.get(name)) for name in graph.outputs)
+
+
+def lowered(graph: Graph) -> dict[str, Any]:
+    """The values of all that the graph's outputs rest on, by node. Raises NotCovered as `lower` does."""
     known: dict[str, Any] = {}
     for name, leaf in graph.leaves.items():
         known[name] = Load(leaf, leaf.spec.shape) if leaf.value is None else Number(leaf.value)
@@ -32,7 +40,7 @@ def lower(graph: Graph) -> tuple[Value, ...]:
     for node in graph.nodes:
         if node.name in wanted:
             known[node.name] = _cast(node, _node(node, known), dtypes)
-    return tuple(_returned(known.get(name)) for name in graph.outputs)
+    return known
 
 
 def _returned(value: object) -> Value:
@@ -86,9 +94,16 @@ def _node(node: Node, known: dict[str, Any]) -> Any:
     value = rule(node, args, kwargs)
     if not isinstance(value, Value):
         return value
-    if node.spec.dtype not in DTYPES:
+    if base in COMPARING and any(_read(a) not in DTYPES and not _exact(b) for a, b in (args[:2], args[1::-1])):
+        raise NotCovered(f"templates compare integers only to numbers that a float holds. {HELP}")
+    if node.spec.dtype not in DTYPES and not (node.spec.dtype == "int64" and base in SHOWING):
         raise NotCovered(f"templates compute in {', '.join(DTYPES)}, and {node.op} gives {node.spec.dtype}. {HELP}")
     return fit(value, node.spec.shape)
+
+
+def _exact(number: Any) -> bool:
+    """Whether no other integer is this number after both are floats."""
+    return isinstance(number, int) and abs(number) < 1 << 24
 
 
 def _operand(argument: Any, known: dict[str, Any], op: str) -> Any:
@@ -96,10 +111,18 @@ def _operand(argument: Any, known: dict[str, Any], op: str) -> Any:
         value = known.get(argument.node)
         if value is None:
             raise NotCovered(f"no template covers what {op} reads of {argument.node}. {HELP}")
-        if isinstance(value, Load) and value.leaf.spec.dtype not in DTYPES:
-            raise NotCovered(f"templates read {', '.join(DTYPES)}, and {op} reads {value.leaf.spec.dtype}. {HELP}")
+        dtype = _read(value)
+        if dtype not in DTYPES and not (dtype == "int64" and names(op)[0] in (*SHOWING, *COMPARING)):
+            raise NotCovered(f"templates read {', '.join(DTYPES)}, and {op} reads {dtype}. {HELP}")
         return value
     return [_operand(a, known, op) for a in argument] if isinstance(argument, list) else argument
+
+
+def _read(value: Any) -> str:
+    """The type of the tensor that a value shows; of what is computed, that of all arithmetic."""
+    while isinstance(value, View):
+        value = value.base
+    return value.leaf.spec.dtype if isinstance(value, Load) else "float32"
 
 
 def _item(node: Node, known: dict[str, Any]) -> Any:

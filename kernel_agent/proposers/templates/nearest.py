@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from kernel_agent.proposers.templates.lowering import covers, names
+from kernel_agent.proposers.templates.families import covers
+from kernel_agent.proposers.templates.lowering import names
 
 FORMS = {
     "softmax.py": ("softmax", "log_softmax", "_softmax", "_log_softmax", "amax", "max", "logsumexp", "exp"),
@@ -27,7 +28,7 @@ def nearest(graph: Mapping[str, Any] | None) -> str:
     parts = []
     if open_ and covered:
         parts.append(f"Templates cover {_listed(covered)} of it, not {_listed(open_)}.")
-    form = "elementwise operators, and reductions and norms over the last dimensions, of one or several float tensors"
+    form = "elementwise operators, reductions, norms, pooling, running sums and lookups of one or several float tensors"
     parts.append(f"They cover {form}; the nearest example is examples/{example}.")
     return " ".join(parts)
 

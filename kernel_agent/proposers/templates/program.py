@@ -7,13 +7,14 @@ pass over the row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates.graph import HELP, Graph, Leaf, Spec, parse
-from kernel_agent.proposers.templates.lowering import lower
+from kernel_agent.proposers.templates.graph import HELP, Graph, Leaf, Spec
+from kernel_agent.proposers.templates.lowering import DTYPES, lower
 from kernel_agent.proposers.templates.strides import Pattern, broadcast, compose_from, normal, split
 from kernel_agent.proposers.templates.values import Apply, Fold, FoldKind, Load, Number, Value, View
 
@@ -145,6 +146,21 @@ class Program:
         return tuple(i for i, term in enumerate(self.terms) if isinstance(term, Folded))
 
     @property
+    def variety(self) -> str:
+        """What kernels are called that are varied together."""
+        return "columns" if self.strided else self.family
+
+    @property
+    def chains(self) -> tuple[int, int]:
+        """How many results are worked on apart from each other, and of how many elements each is folded."""
+        return (self.rows, self.columns) if self.folds else (self.rows * self.columns, 1)
+
+    @property
+    def likeness(self) -> object:
+        """Equal for programs that one kernel serves: all but what the tensors are called."""
+        return self.rows, self.columns, self.order, nameless(self.terms, self.leaves), self.outputs
+
+    @property
     def family(self) -> str:
         """`pointwise`, `reduction`, `softmax` or `norm`: the folder of the corpus it is written from."""
         kinds = {term.kind for term in self.terms if isinstance(term, Folded)}
@@ -153,6 +169,14 @@ class Program:
         if not any(output.full for output in self.outputs):
             return "reduction"
         return "softmax" if "max" in kinds else "norm"
+
+
+def nameless(terms: Iterable[Term], leaves: Sequence[Leaf]) -> tuple[Term, ...]:
+    """The terms, with the tensors that they read called by their places."""
+    called = {leaf.node: replace(leaf, node=f"in{n}", path=None) for n, leaf in enumerate(leaves)}
+    return tuple(
+        replace(term, leaf=called.get(term.leaf.node, term.leaf)) if isinstance(term, Read) else term for term in terms
+    )
 
 
 def build(graph: Graph) -> Program:
@@ -164,6 +188,9 @@ def build(graph: Graph) -> Program:
         )
     values = lower(graph)
     specs = {node.name: node.spec for node in graph.nodes if node.name in graph.outputs}
+    for name, spec in specs.items():
+        if spec.dtype not in DTYPES:
+            raise NotCovered(f"templates give {', '.join(DTYPES)}, and {name} is {spec.dtype}. {HELP}")
     folds = _folds(values)
     points, columns, order = _space(folds, values)
     if not points * columns:
@@ -173,7 +200,7 @@ def build(graph: Graph) -> Program:
     natural = order == normal([(points, 1)]) or _lies_apart(order, columns)
     if not natural and any(prod(value.shape) == points for value in values):
         raise NotCovered(f"no template covers how the folded dimensions lie in memory here. {HELP}")
-    placing = _Placing(points, columns)
+    placing = Placing(points, columns)
     outputs = []
     for name, value in zip(graph.outputs, values, strict=True):
         size = prod(value.shape)
@@ -196,11 +223,6 @@ def _lies_apart(order: Pattern, columns: int) -> bool:
     """Whether neighbouring rows are neighbours in memory."""
     halves = split(order, columns)
     return halves is not None and halves[0][-1:] != () and halves[0][-1][1] == 1
-
-
-def program_of(graph: object) -> Program:
-    """The row program of the server's graph JSON."""
-    return build(parse(graph))  # type: ignore[arg-type]
 
 
 def _folds(values: tuple[Value, ...]) -> list[Fold]:
@@ -247,7 +269,7 @@ def _pointwise_columns(terms: tuple[Term, ...], points: int) -> int:
     return points
 
 
-class _Placing:
+class Placing:
     """Walks values from the outputs to the leaves, carrying the map from points to elements."""
 
     def __init__(self, points: int, columns: int) -> None:

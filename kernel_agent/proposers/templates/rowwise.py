@@ -136,6 +136,23 @@ def smooth_l1_loss(op: str, x: Value, y: Value, reduction: int = 1, beta: float 
     return (each, mean(op, each), total(op, each))[reduction]
 
 
+def huber_loss(op: str, x: Value, y: Value, reduction: int = 1, delta: float = 1.0) -> Value:
+    away = apply("abs", x - y)
+    each = apply("where", apply("lt", away, delta), away * away * 0.5, (away - 0.5 * delta) * delta)
+    return (each, mean(op, each), total(op, each))[reduction]
+
+
+def kl_div(op: str, x: Value, y: Value, reduction: int = 1, log_target: bool = False) -> Value:
+    own = apply("where", apply("eq", y, 0), 0, y * apply("log", y))
+    each = apply("exp", y) * (y - x) if log_target else own - y * x
+    return (each, mean(op, each), total(op, each))[reduction]
+
+
+def soft_margin_loss(op: str, x: Value, y: Value, reduction: int = 1) -> Value:
+    each = apply("log1p", apply("exp", -y * x))
+    return (each, mean(op, each), total(op, each))[reduction]
+
+
 def _standard(op: str, x: Value, dims: Dims, eps: float) -> Value:
     away = x - mean(op, x, dims, True)
     return away * apply("rsqrt", mean(op, away * away, dims, True) + eps)
@@ -172,4 +189,7 @@ ROWWISE: dict[str, Callable[..., Any]] = {
     "mse_loss": mse_loss,
     "l1_loss": l1_loss,
     "smooth_l1_loss": smooth_l1_loss,
+    "huber_loss": huber_loss,
+    "kl_div": kl_div,
+    "soft_margin_loss": soft_margin_loss,
 }

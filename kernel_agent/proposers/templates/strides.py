@@ -35,12 +35,6 @@ def broadcast(source: tuple[int, ...], target: tuple[int, ...]) -> Pattern:
     return normal((t, 0 if s == 1 else stride) for s, t, stride in zip(padded, target, strides, strict=True))
 
 
-def compose(outer: Pattern, inner: Pattern) -> Pattern | None:
-    """The map i -> inner[outer[i]], or None where it isn't one of digits."""
-    found = compose_from(outer, 0, inner)
-    return found and found[0]
-
-
 @lru_cache(maxsize=1 << 14)
 def compose_from(outer: Pattern, offset: int, inner: Pattern) -> tuple[Pattern, int] | None:
     """The map i -> inner[offset + outer[i]] as a pattern and an offset, or None where it isn't one of digits."""

@@ -150,9 +150,10 @@ def fold(kind: FoldKind, value: Value, dims: Sequence[int] | None, keepdim: bool
     wide = [d for d in range(rank) if value.shape[d] != 1]
     reduced = [d for d in wide if d in chosen]
     kept = tuple(1 if d in chosen else n for d, n in enumerate(value.shape) if keepdim or d not in chosen)
+    count = prod(value.shape[d] for d in chosen)
     order = normal([(prod(value.shape), 1)])
     if reduced != wide[len(wide) - len(reduced) :]:
         value = permute(value, [*(d for d in range(rank) if d not in chosen), *sorted(chosen)])
         assert isinstance(value, View)
         order = value.pattern
-    return Fold(kind, value, prod(value.shape[len(value.shape) - len(chosen) :]), kept, op, order)
+    return Fold(kind, value, count, kept, op, order)

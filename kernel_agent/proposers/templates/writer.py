@@ -7,10 +7,39 @@ from textwrap import indent
 
 from kernel_agent.proposers.templates.express import operand
 from kernel_agent.proposers.templates.program import Call, Folded, Program, Read
+from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.schedule import Keep, passes
 
-TYPES = {"float32": "float", "float16": "k_float16", "bfloat16": "k_bfloat16", "bool": "k_bool"}
+TYPES = {"float32": "float", "float16": "k_float16", "bfloat16": "k_bfloat16", "bool": "k_bool", "int64": "k_int64"}
 START = {"sum": "0.0f", "max": "-INFINITY", "min": "INFINITY"}
+
+
+def types(routine: Routine) -> tuple[str, ...]:
+    """The element types that occur."""
+    found = {leaf.spec.dtype for leaf in routine.leaves} | {output.spec.dtype for output in routine.outputs}
+    return tuple(TYPES[dtype] for dtype in sorted(found))
+
+
+def tensors(routine: Routine) -> str:
+    """The struct that a kernel takes: a pointer for each leaf and output."""
+    lines = [
+        f"const {TYPES[leaf.spec.dtype]}* in{n};  // {leaf.path or leaf.node}" for n, leaf in enumerate(routine.leaves)
+    ]
+    lines += [f"{TYPES[output.spec.dtype]}* out{n};" for n, output in enumerate(routine.outputs)]
+    return "struct Tensors {\n" + indent("\n".join(lines), "  ") + "\n};"
+
+
+def run(routine: Routine, last: Sequence[str]) -> str:
+    """The exported function: it takes the leaves and then the outputs, and ends with the `last` statements."""
+    leaves, outputs = routine.leaves, routine.outputs
+    lines = ["Tensors t;"]
+    for n, leaf in enumerate(leaves):
+        lines.append(f"t.in{n} = static_cast<const {TYPES[leaf.spec.dtype]}*>(in{n}.data_ptr());")
+    for n, output in enumerate(outputs):
+        lines.append(f"t.out{n} = static_cast<{TYPES[output.spec.dtype]}*>(out{n}.data_ptr());")
+    names = [f"in{n}" for n in range(len(leaves))] + [f"out{n}" for n in range(len(outputs))]
+    arguments = ", ".join(f"tvm::ffi::TensorView {name}" for name in names)
+    return f"void run({arguments}) {{\n" + indent("\n".join([*lines, *last]), "  ") + "\n}"
 
 
 class Writer:
@@ -23,30 +52,15 @@ class Writer:
 
     def types(self) -> tuple[str, ...]:
         """The element types that occur."""
-        program = self.program
-        found = {leaf.spec.dtype for leaf in program.leaves} | {output.spec.dtype for output in program.outputs}
-        return tuple(TYPES[dtype] for dtype in sorted(found))
+        return types(self.program)
 
     def tensors(self) -> str:
         """The struct that a kernel takes: a pointer for each leaf and output."""
-        leaves, outputs = self.program.leaves, self.program.outputs
-        lines = [
-            f"const {TYPES[leaf.spec.dtype]}* in{n};  // {leaf.path or leaf.node}" for n, leaf in enumerate(leaves)
-        ]
-        lines += [f"{TYPES[output.spec.dtype]}* out{n};" for n, output in enumerate(outputs)]
-        return "struct Tensors {\n" + indent("\n".join(lines), "  ") + "\n};"
+        return tensors(self.program)
 
     def run(self, last: Sequence[str]) -> str:
         """The exported function: it takes the leaves and then the outputs, and ends with the `last` statements."""
-        leaves, outputs = self.program.leaves, self.program.outputs
-        lines = ["Tensors t;"]
-        for n, leaf in enumerate(leaves):
-            lines.append(f"t.in{n} = static_cast<const {TYPES[leaf.spec.dtype]}*>(in{n}.data_ptr());")
-        for n, output in enumerate(outputs):
-            lines.append(f"t.out{n} = static_cast<{TYPES[output.spec.dtype]}*>(out{n}.data_ptr());")
-        names = [f"in{n}" for n in range(len(leaves))] + [f"out{n}" for n in range(len(outputs))]
-        arguments = ", ".join(f"tvm::ffi::TensorView {name}" for name in names)
-        return f"void run({arguments}) {{\n" + indent("\n".join([*lines, *last]), "  ") + "\n}"
+        return run(self.program, last)
 
     def folded(self, i: int) -> Folded:
         """The term, which is a fold."""

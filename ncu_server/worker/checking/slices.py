@@ -42,9 +42,9 @@ class Cut:
         """As an answer tells it."""
         return {"dimension": self.dimension, "size": self.size, "inputs": list(self.inputs)}
 
-    def length(self, whole: int, frugal: bool = False) -> int:
+    def length(self, whole: int) -> int:
         """Indices of a slice, at least one; the whole call takes so many bytes, and twice as many in double."""
-        room = SLICE_BYTES if frugal else max(SLICE_BYTES, whole // SLICES)
+        room = max(SLICE_BYTES, whole // SLICES)
         return max(1, min(self.size, self.size * room // max(2 * whole, 1)))
 
     def starts(self) -> list[int]:

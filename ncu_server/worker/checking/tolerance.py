@@ -19,7 +19,7 @@ from ncu_server.rules.precision import SLACK, Name, Precision, sequential
 from ncu_server.worker.answers import Units
 from ncu_server.worker.timing.devices import DEVICES
 
-FRUGAL_BYTES = 1 << 30  # float64 beyond it is kept as float32
+DOUBLE_BYTES = 1 << 30  # of float64; more is kept as float32
 GRAIN = 2.0**-6 / BOUND  # of an element: more than this share of it is no rounding, whatever the dtype
 FINE = 1024.0  # for BOUND, at eps, in a part: whose elements honest kernels may have made of larger ones
 SMALL, DEEP = 0.02, 16.0  # a normal distribution has 1.25 % of its values that far below a quarter of its rms
@@ -105,10 +105,10 @@ class Run:
         some, right = (t.reshape(-1, width).split(max(1, size // width)) for t in (got, exact))
         return torch.cat([self._largest(one, other, size) for one, other in zip(some, right, strict=True)])
 
-    def stored(self, frugal: bool = False) -> torch.Tensor:
-        """What is kept of the exact values; `exact` is used up. Where that is large, or `frugal`, they are rounded to
-        float32, which moves them by less than a unit."""
-        rounds = self._rounds(self.exact.numel(), frugal)
+    def stored(self) -> torch.Tensor:
+        """What is kept of the exact values; `exact` is used up. Where that is large, they are rounded to float32,
+        which moves them by less than a unit."""
+        rounds = self._rounds(self.exact.numel())
         if not self.apart:
             return self.exact.float() if rounds else self.exact
         fits = rounds or self.exact.dtype is torch.float64
@@ -117,15 +117,15 @@ class Run:
             to.copy_(self._values(mine, right))
         return kept
 
-    def room(self, shape: list[int], frugal: bool = False) -> torch.Tensor:
+    def room(self, shape: list[int]) -> torch.Tensor:
         """Memory for what is kept of a tensor of that shape, of which this is a part."""
-        floats = torch.float32 if self._rounds(math.prod(shape), frugal) else torch.float64
+        floats = torch.float32 if self._rounds(math.prod(shape)) else torch.float64
         dtype = floats if self.got.is_floating_point() else self.got.dtype
         return torch.empty(shape, dtype=dtype, device=self.got.device)
 
-    def _rounds(self, count: int, frugal: bool) -> bool:
+    def _rounds(self, count: int) -> bool:
         narrower = self.got.is_floating_point() and self.got.dtype is not torch.float64
-        return narrower and 8 * count > (0 if frugal else FRUGAL_BYTES)
+        return narrower and 8 * count > DOUBLE_BYTES
 
     def _values(self, mine: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         return mine.double().sub_(right) if self.apart else right.double()

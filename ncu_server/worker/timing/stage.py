@@ -13,7 +13,7 @@ from ncu_server.worker.answers import Inputs, Staged
 from ncu_server.worker.checking.effects import State
 from ncu_server.worker.tensors import flatten, give, placed, put, unflatten
 from ncu_server.worker.timing.devices import SURE, USUAL, Calls, Device
-from ncu_server.worker.timing.mutation import BASE_BYTES, FRUGAL_BASE_BYTES, MIX, Draw
+from ncu_server.worker.timing.mutation import MIX, Draw
 
 MAX_SETS = 16
 MAX_SET_BYTES = 2 << 30
@@ -81,17 +81,15 @@ class Stage:
         state: State,
         still: Sequence[int] = (),
         looks: Callable[[bool], None] | None = None,
-        frugal: bool = False,
     ) -> None:
-        """`given` are the inputs; enough sets are made to exceed the last-level cache. `frugal`: fewer values are kept
-        as drawn, and nothing is held between blocks but inputs and what is kept of a call.
+        """`given` are the inputs; enough sets are made to exceed the last-level cache.
 
         What calls change, of which `state` tells, is put back, untimed: a set of inputs before it is used again,
         buffers before each call. `still` are the inputs that stay as they are. `looks` is
         called after each call of a candidate (see Intact.check), of which outputs are flattened strictly.
         """
         self._model, self._device, self._state = model, device, state
-        self._still, self._looks, self._strict, self._frugal = still, looks, looks is not None, frugal
+        self._still, self._looks, self._strict = still, looks, looks is not None
         self._draw = self._drawn(given, spec)
         count, name = sets_for(spec["bytes"], device.cache_bytes()), device.torch_device
         self.exceeds = count * spec["bytes"] >= 2 * device.cache_bytes()
@@ -183,8 +181,6 @@ class Stage:
                 self._kept = structure, [t.clone() for t in tensors]
 
         arguments = [self._arguments[calls.place(i)] for i in range(count * group)]
-        if self._frugal:
-            self._warm(arguments[0])
         self._device.settle()
         cold, lead = not warm and group == 1, SURE if unseen else USUAL
         with torch.no_grad():
@@ -195,18 +191,10 @@ class Stage:
             self._unseen = []
             for held in self._held:
                 self._draw.lay(held)
-        if self._frugal:
-            self._device.release()
         return times
 
-    def _warm(self, arguments: Any) -> None:
-        """Have the allocator hold what a call takes, which the block before has given back."""
-        with torch.no_grad():
-            self._model(*arguments[0], **arguments[1])
-
     def _drawn(self, given: list[torch.Tensor], spec: Spec) -> Draw:
-        bases = FRUGAL_BASE_BYTES if self._frugal else BASE_BYTES
-        return Draw(given, spec, self._device.torch_device, self._still, bool(self._state.inputs), bases)
+        return Draw(given, spec, self._device.torch_device, self._still, bool(self._state.inputs))
 
     def snapshot(self, fd: int, window: float | None = None, last: bool = True, write: Write = put) -> Spec:
         """Write what the kept call gave and changed, whole, after which it is forgotten if this was the `last` look;

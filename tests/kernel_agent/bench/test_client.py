@@ -235,6 +235,22 @@ async def test_a_server_killed_again_stops_all_and_the_error_says_how_to_go_on(t
                 await bench.evaluate(PROBLEM, "# speed: 2")
 
 
+async def test_a_server_that_dies_now_and_then_is_started_each_time(tmp_path: Path) -> None:
+    notices: list[str] = []
+    async with BenchClient(server(tmp_path, "--die-at 3"), tmp_path, on_notice=notices.append) as bench:
+        found = [(await bench.evaluate(PROBLEM, f"# speed: {n}")).speedup for n in range(1, 8)]
+    assert found == [1, 2, 3, 4, 5, 6, 7]
+    assert notices == ["The measuring server died; it is started once more."] * 3
+
+
+async def test_one_call_that_kills_each_server_is_an_error_and_others_are_answered(tmp_path: Path) -> None:
+    async with BenchClient(server(tmp_path), tmp_path) as bench:
+        with pytest.raises(ServerError, match=r"died again.*resume"):
+            await bench.evaluate(PROBLEM, "# kill the server")
+        assert not bench.is_lost
+        assert (await bench.evaluate(PROBLEM, "# speed: 2")).speedup == 2.0
+
+
 async def test_a_cancelled_call_leaves_no_child(tmp_path: Path) -> None:
     building = asyncio.Event()
 

@@ -22,6 +22,7 @@ from kernel_agent.suite.board import Board, Lane
 from kernel_agent.suite.store import Store, read
 from kernel_agent.suite.types import State
 from tests.support.drawn_pages import unpacked
+from tests.support.edits import edit
 from tests.support.paths import ROOT
 from tests.support.scripted_run import BENCH, MODEL
 from tests.support.scripted_suite import plan, problems
@@ -233,6 +234,44 @@ def test_the_examples_and_bad_problems_are_played_for_real(tmp_path: Path) -> No
         "rms_norm_residual": "done", "softmax": "done",
     }  # fmt: skip
     assert found.outcomes["raises"].fault == "ProblemError" and "ValueError" in (found.outcomes["raises"].reason or "")
+
+
+SMALL_ONES = (
+    "torch.relu(x)", "torch.sigmoid(x) * x", "torch.softmax(x, 1)", "torch.sum(x, 1)", "torch.mean(x * x, 0)",
+    "torch.log_softmax(x, 1)", "torch.nn.functional.layer_norm(x, (64,))", "torch.amax(x, 1)",
+    "torch.nn.functional.gelu(x) + x", "torch.tanh(x) / 3",
+)  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_examples_and_small_problems_killed_twice_end_with_each_judged_once(tmp_path: Path) -> None:
+    place, directory = tmp_path / "deck", tmp_path / "s"
+    place.mkdir()
+    for one in sorted((ROOT / "examples").glob("*.py")):
+        (place / one.name).write_text(one.read_text())
+    for number, body in enumerate(SMALL_ONES, 1):
+        (place / f"{number}_small.py").write_text(edit(MODEL, "torch.relu(x)", body))
+    command = [sys.executable, "-m", "kernel_agent", "suite", "run", str(place), "--run-directory", str(directory)]
+    command += ["--minutes-per-problem", "2", *QUICK]
+    for played in (2, 4):
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            for number, _ in enumerate((line for line in process.stdout if " is played: " in line), 1):
+                if number == played:
+                    process.kill()
+        assert process.returncode == -signal.SIGKILL
+    found = read(directory)
+    ended = [one for one in found.problems if found.outcome(one).state is State.DONE]
+    before = {one.id: run_in(one.directory(directory)).evaluations for one in ended}
+    assert len(before) >= 4
+    done = suite("resume", directory)
+    assert done.returncode == 0, done.stderr
+    found = read(directory)
+    assert {str(found.outcome(one).state) for one in found.problems} == {"done"}
+    for problem in found.problems:
+        run = run_in(problem.directory(directory))
+        assert run.evaluations and before.get(problem.id, run.evaluations) == run.evaluations
 
 
 def test_a_model_that_waits_for_a_person_sets_its_problems_aside(tmp_path: Path, folder: Path) -> None:

@@ -22,7 +22,7 @@ import tvm_ffi.libinfo
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.proposer import Templates
-from kernel_agent.proposers.templates.strides import broadcast, compose, normal, split
+from kernel_agent.proposers.templates.strides import broadcast, compose_from, normal, split
 from kernel_agent.run.brief import Brief, Outcome
 from kernel_agent.run.tree import own_title
 from kernel_agent.run.types import Description, Device, Idea, Problem, Status, Trial
@@ -265,7 +265,7 @@ def test_corpus_kernels_compile(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("path", sorted(KERNELS.glob("*/*.cu")), ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_corpus_kernels_compile_for_a_gpu(path: Path) -> None:
-    compiled_by_nvcc(path)
+    compiled_by_nvcc(path, "sm_90a")
 
 
 def test_index_maps() -> None:
@@ -275,15 +275,16 @@ def test_index_maps() -> None:
     assert broadcast((6,), (4, 6)) == ((4, 0), (6, 1))
     assert split(broadcast((2, 1, 6), (2, 3, 6)), 6) == (((2, 6), (3, 0)), ((6, 1),))
     assert split(((24, 1),), 5) is None
-    assert compose(rows, broadcast((1,), (4,))) == ((24, 0),)
-    assert compose(((24, 1),), normal([(4, 1), (6, 4)])) == ((4, 1), (6, 4))
+    assert compose_from(rows, 0, broadcast((1,), (4,))) == (((24, 0),), 0)
+    assert compose_from(((24, 1),), 0, normal([(4, 1), (6, 4)])) == (((4, 1), (6, 4)), 0)
 
 
 @pytest.mark.parametrize("outer", [((6, 1),), ((4, 0), (6, 1)), ((2, 3), (5, 0), (3, 1))])
 def test_composed_maps_go_where_both_steps_go(outer: tuple[tuple[int, int], ...]) -> None:
     inner = normal([(2, 1), (3, 2)])
-    together = compose(outer, inner)
-    assert together is not None
+    found = compose_from(outer, 0, inner)
+    assert found and found[1] == 0
+    together = found[0]
     points = 1
     for size, _ in outer:
         points *= size

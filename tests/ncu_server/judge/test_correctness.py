@@ -1,7 +1,5 @@
 """What a wrong kernel could hide behind, and what an honest one must be allowed."""
 
-import contextlib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from ncu_server.judge.interleave import MAX_PAIRS
 from ncu_server.judge.problems import Workshop
 from ncu_server.wire.evaluation import EvaluateResult
 from tests.support.edits import edit
-from tests.support.measuring import Server
+from tests.support.measuring import MODULE, TOLD, Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -39,19 +37,21 @@ def get_init_inputs():
 
 
 def candidate(init: str, loop: str, forward: str, arguments: str = "self, x") -> str:
-    """A kernel `run(x, out)` whose body is `loop` over `n` elements in rows of `c`."""
+    """A kernel `run(x, w, out)` whose body is `loop` over `n` elements in rows of `c`."""
     return f'''
-import torch, torch.nn as nn, tvm_ffi.cpp
+import torch, torch.nn as nn
+from torch.utils.cpp_extension import load_inline
 SOURCE = r"""
-#include <cmath>
-void run(tvm::ffi::TensorView xt, tvm::ffi::TensorView wt, tvm::ffi::TensorView ot) {{
-  const float *x = static_cast<const float*>(xt.data_ptr()), *w = static_cast<const float*>(wt.data_ptr());
-  float* o = static_cast<float*>(ot.data_ptr());
-  int64_t n = xt.numel(), c = xt.size(xt.ndim() - 1);
+{TOLD}static PyObject* run(PyObject*, PyObject* args) {{
+  PyObject *xt, *wt, *ot;
+  if (!PyArg_ParseTuple(args, "OOO", &xt, &wt, &ot)) return nullptr;
+  const float *x = (const float*)told(xt, "data_ptr"), *w = (const float*)told(wt, "data_ptr");
+  float* o = (float*)told(ot, "data_ptr");
+  int64_t n = told(xt, "numel"), c = width(xt);
   {loop}
-}}
-"""
-kernel = tvm_ffi.cpp.load_inline("tested", cpp_sources=SOURCE, functions=["run"], extra_cflags=["-O3"])
+  Py_RETURN_NONE;
+}}{MODULE}"""
+kernel = load_inline("quick", SOURCE, no_implicit_headers=True, extra_cflags=["-O3"])
 
 class ModelNew(nn.Module):
     def __init__(self):
@@ -67,14 +67,13 @@ async def verdict(server: Server, given: str, written: str) -> dict[str, Any]:
     return await server.evaluate(written, problem=given)
 
 
-async def in_process(cache: Path, written: str, given: str) -> EvaluateResult:
+async def in_process(workshop: Workshop, written: str, given: str) -> EvaluateResult:
     """The verdict of a judge that lives here, so that a test can settle what it leaves to chance."""
 
     async def quiet(_: str, *, ahead: int | None = None) -> None:
         pass
 
-    with contextlib.closing(Workshop(cache)) as workshop:
-        return await evaluate(workshop, EvaluateRequest(written, given, "cpu", (), False, 120.0), quiet)
+    return await evaluate(workshop, EvaluateRequest(written, given, "cpu", (), False, 120.0), quiet)
 
 
 NORM = """for (int64_t r = 0; r < n / c; ++r) {
@@ -300,14 +299,14 @@ SUMS = "for (int64_t r = 0; r < n / c; ++r) { o[r] = 0; for (int64_t i = 0; i < 
     ids=["nothing changes", "a buffer changes", "an input changes, or not"],
 )
 async def test_a_timed_call_is_held_to_the_error_that_its_own_values_allow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, init: str, change: str
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, init: str, change: str
 ) -> None:
     """Sums that are exact for whole numbers, and for no others; at whichever block timing ends."""
     given = problem(init, f"{change}return x.sum(1)", "pairs()")
     given += f"\ndef pairs():\n    {WHOLE}\n    return [torch.cat([a, -a], 1)]\n"
     forward = f"{change}out = torch.empty(x.shape[0]); kernel.run(x, x, out); return out"
     monkeypatch.setattr(benchmark, "audits", lambda: frozenset(range(MAX_PAIRS)))
-    found = await in_process(tmp_path, candidate(init, SUMS, forward), given)
+    found = await in_process(workshop, candidate(init, SUMS, forward), given)
     assert found.status == "passed", found.log
 
 

@@ -28,7 +28,7 @@ from ncu_server.worker.timing.devices import Cpu
 from ncu_server.worker.timing.stage import Stage
 from ncu_server.worker.tracing.graph import work
 from tests.support.edits import edit
-from tests.support.measuring import HONEST, SCALE_ADD, Server
+from tests.support.measuring import QUICK, SCALE_ADD, Server
 
 served = pytest.mark.asyncio(loop_scope="session")
 PEAKS = Peaks(copy_gbps=100.0, last_cache_bytes=1e6, fp32_tflops=1.0, tf32_tflops=4.0, bf16_tflops=8.0)
@@ -290,7 +290,7 @@ async def test_a_kernel_that_is_faster_than_its_inputs_can_be_read_is_suspect(se
         "return [torch.randn(64, 256)",
         "return [torch.randn(65536, 256)",
     )
-    skipping = edit(edit(HONEST, "kernel.run(x, y", "kernel.run(y, y"), "empty_like(x)", "empty_like(y)")
+    skipping = edit(edit(QUICK, "kernel.run(x, y", "kernel.run(y, y"), "empty_like(x)", "empty_like(y)")
     result = await server.evaluate(skipping, problem=idle)
     assert (result["status"], result["timing"]) == ("suspect", None), result
     assert "reading its inputs alone takes" in result["log"]
@@ -298,7 +298,7 @@ async def test_a_kernel_that_is_faster_than_its_inputs_can_be_read_is_suspect(se
 
 @served
 async def test_every_input_shape_is_checked_and_timed(server: Server) -> None:
-    result = await server.evaluate(HONEST, problem=SHAPES)
+    result = await server.evaluate(QUICK, problem=SHAPES)
     assert result["status"] == "passed", result["log"]
     assert [shape["inputs"] for shape in result["shapes"]] == ["get_inputs", "get_inputs_tall"]
     small, tall = (shape["timing"]["median_us"] for shape in result["shapes"])
@@ -307,7 +307,7 @@ async def test_every_input_shape_is_checked_and_timed(server: Server) -> None:
 
 @served
 async def test_a_kernel_that_is_right_on_the_first_shape_only_is_wrong(server: Server) -> None:
-    narrow = edit(HONEST, "i < x.numel()", "i < (x.numel() < 64 * 256 ? x.numel() : 64 * 256)")
+    narrow = edit(QUICK, "i < m;", "i < (m < 64 * 256 ? m : 64 * 256);")
     result = await server.evaluate(narrow, problem=SHAPES)
     assert (result["status"], "get_inputs_tall" in result["log"]) == ("wrong", True), result["log"]
 

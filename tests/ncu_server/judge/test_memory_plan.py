@@ -1,10 +1,8 @@
-"""How a problem is judged with the memory that is free: in full, lean, or not at all, and when a call waits."""
+"""What judging takes of a device's memory, who is to blame where it runs out, and when a call waits."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
-import pytest_asyncio
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge import memory_plan, room
@@ -15,11 +13,7 @@ from ncu_server.judge.memory_plan import (
     PROCESS_BYTES,
     Demand,
     Exhaustion,
-    MemoryPlan,
     is_candidates,
-    plan,
-    plan_notes,
-    tightest,
 )
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.problems import Workshop
@@ -28,74 +22,26 @@ from ncu_server.worker.answers import Room
 from tests.support.edits import edit
 from tests.support.measuring import QUICK, SCALE_ADD
 
-GELU = Demand(inputs=6 * GIB, outputs=6 * GIB, parameters=0, working=12 * GIB, sliceable=True)
-POOL = Demand(inputs=16 * GIB, outputs=GIB // 8, parameters=0, working=16 * GIB + GIB // 8, sliceable=True)
-SPREAD = Demand(inputs=GIB, outputs=9 * GIB, parameters=0, working=10 * GIB, sliceable=True)
-LAYER = Demand(inputs=GIB // 64, outputs=GIB // 64, parameters=4 * GIB, working=4 * GIB + GIB // 32, sliceable=True)
-WHOLE = Demand(inputs=4 * GIB, outputs=4, parameters=0, working=12 * GIB, sliceable=False)
+GELU = Demand(inputs=6 * GIB, outputs=6 * GIB, parameters=0, working=12 * GIB)
+SMALL = Demand(inputs=GIB // 4, outputs=GIB // 4, parameters=0, working=GIB // 2)
+LAYER = Demand(inputs=GIB // 64, outputs=GIB // 64, parameters=4 * GIB, working=4 * GIB + GIB // 32)
 CONTEXTS = 3 * PROCESS_BYTES
 
 
-@pytest.fixture(autouse=True)
-def lean_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_plan, "LEAN_HOLDS", True)
+@pytest.mark.parametrize(("demand", "held"), [(GELU, 0), (SMALL, 3 * GIB // 2), (LAYER, 3 * GIB // 32)])
+def test_judging_takes_four_calls_and_what_stays_of_two_small_input_sets(demand: Demand, held: int) -> None:
+    assert demand.needed == 4 * demand.working + held + CONTEXTS
+    assert demand.allowed == 2 * demand.working
 
 
-def test_what_does_not_fit_in_full_is_refused_until_lean_plans_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_plan, "LEAN_HOLDS", False)
-    found = plan(GELU.full - 1, GELU)
-    assert (found.mode, found.needed) == ("refused", GELU.full)
-
-
-@pytest.mark.parametrize(
-    ("demand", "free", "mode"),
-    [
-        (GELU, 141 * GIB, "full"),
-        (GELU, 48 * GIB + CONTEXTS, "full"),
-        (GELU, 48 * GIB + CONTEXTS - 1, "lean"),
-        (GELU, 31 * GIB + CONTEXTS, "lean"),
-        (GELU, 30 * GIB + CONTEXTS, "refused"),
-        (POOL, 60 * GIB, "lean"),
-        (POOL, 48 * GIB, "refused"),
-        (SPREAD, 41 * GIB, "lean"),
-        (LAYER, 4 * LAYER.working + CONTEXTS, "refused"),
-        (LAYER, 5 * LAYER.working + CONTEXTS, "full"),
-        (WHOLE, 48 * GIB + CONTEXTS, "full"),
-        (WHOLE, 48 * GIB + CONTEXTS - 1, "refused"),
-        (WHOLE, 0, "refused"),
-    ],
-)
-def test_free_bytes_decide_how_a_problem_is_judged(demand: Demand, free: int, mode: str) -> None:
-    found = plan(free, demand)
-    assert found.mode == mode
-    assert (free >= found.needed) is (mode != "refused")
-
-
-def test_a_lean_plan_takes_two_and_a_half_calls_of_a_pointwise_problem() -> None:
-    assert GELU.lean - CONTEXTS - memory_plan.SLACK_BYTES == 5 * GELU.working // 2
-
-
-@pytest.mark.parametrize("demand", [GELU, POOL, SPREAD, LAYER, WHOLE])
+@pytest.mark.parametrize("demand", [GELU, SMALL, LAYER])
 def test_each_further_baseline_takes_its_process_and_its_inputs(demand: Demand) -> None:
-    more = Demand(demand.inputs, demand.outputs, demand.parameters, demand.working, demand.sliceable, baselines=3)
     each = PROCESS_BYTES + demand.inputs + demand.outputs + demand.parameters
-    assert more.full - demand.full == more.lean - demand.lean == 2 * each
+    assert replace(demand, baselines=3).needed - demand.needed == 2 * each
 
 
-def test_inputs_that_come_out_otherwise_each_time_stay_and_leave_no_lean_plan() -> None:
-    kept = Demand(GELU.inputs, GELU.outputs, 0, GELU.working, sliceable=True, remade=False)
-    assert kept.full > GELU.full and plan(GELU.full, kept).mode == "refused"
-
-
-def test_of_several_shapes_the_tightest_plan_counts() -> None:
-    full, lean, refused = (MemoryPlan(mode, 1, 1) for mode in memory_plan.MODES)
-    assert tightest([lean, full]) == lean and tightest([full, refused, lean]) == refused
-
-
-def test_what_a_lean_plan_leaves_out_is_said() -> None:
-    assert not plan_notes(None) and not plan_notes(MemoryPlan("full", 1, 1))
-    (said,) = plan_notes(MemoryPlan("lean", 3 * GIB, 1))
-    assert said.startswith("memory plan: lean, of 3.0 GiB")
+def test_inputs_that_come_out_otherwise_each_time_stay() -> None:
+    assert replace(GELU, remade=False).needed - GELU.needed == 2 * (GELU.inputs + 2 * GELU.outputs)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +80,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return pauses
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_a_call_waits_while_others_hold_what_it_needs(tries: list[float]) -> None:
     async def work() -> int:
         if len(tries) < 5:
@@ -145,7 +91,7 @@ async def test_a_call_waits_while_others_hold_what_it_needs(tries: list[float]) 
     assert tries == [1, 2, 4, 8, 8]
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(("waits", "patience_s"), [(False, 120.0), (True, -1.0)])
 async def test_a_call_waits_for_nothing_that_will_not_come(
     tries: list[float], monkeypatch: pytest.MonkeyPatch, waits: bool, patience_s: float
@@ -160,13 +106,6 @@ async def test_a_call_waits_for_nothing_that_will_not_come(
     assert not tries
 
 
-@pytest_asyncio.fixture
-async def workshop(tmp_path: Path) -> AsyncIterator[Workshop]:
-    made = Workshop(tmp_path)
-    yield made
-    made.close()
-
-
 class Played:
     """A device of so many bytes, of which those in `free` are free, one after the other."""
 
@@ -174,7 +113,6 @@ class Played:
         self.total, self.free = total, list(free)
         monkeypatch.setattr(room, "_room", self.room)
         monkeypatch.setattr(memory_plan, "PROCESS_BYTES", 0)
-        monkeypatch.setattr(memory_plan, "SLACK_BYTES", 0)
         monkeypatch.setattr(room, "PROCESS_BYTES", 0)
 
     async def room(self, _: PreparedProblem) -> Room:
@@ -185,25 +123,17 @@ async def quiet(message: str, *, ahead: int | None = None) -> None:
     pass
 
 
-INPUTS = 2 * 64 * 256 * 4
-LEAN = 13 * INPUTS // 2  # of SCALE_ADD, whose inputs are twice its output; a host's process says nothing of its calls
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize(("free", "mode"), [(1 << 30, "full"), (LEAN, "lean")])
-async def test_a_verdict_says_which_plan_it_was_judged_by(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, free: int, mode: str
-) -> None:
-    Played(monkeypatch, 1 << 40, free)
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_verdict_says_that_memory_was_planned(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    Played(monkeypatch, 1 << 40, 1 << 30)
     asked = EvaluateRequest(QUICK, SCALE_ADD, "cpu", (), False, 120.0)
     result = await evaluate(workshop, asked, quiet)
-    assert (result.status, result.memory_plan) == ("passed", mode), result.log
-    assert any(note.startswith("memory plan: lean") for note in result.notes) is (mode == "lean")
+    assert (result.status, result.memory_plan) == ("passed", "full"), result.log
     wrong = EvaluateRequest(edit(QUICK, "+ c[i % n]", "+ 1.1f * c[i % n]"), SCALE_ADD, "cpu", (), False, 120.0)
     assert (await evaluate(workshop, wrong, quiet)).status == "wrong"
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_a_device_that_never_has_enough_is_refused_with_the_bytes(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, tries: list[float]
 ) -> None:
@@ -214,13 +144,13 @@ async def test_a_device_that_never_has_enough_is_refused_with_the_bytes(
     assert (refused.value.code, tries) == (Code.NO_ROOM, [])
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_memory_that_others_give_back_is_waited_for(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, tries: list[float]
 ) -> None:
     Played(monkeypatch, 1 << 40, 1, 1, 1, 1, 1 << 40)
     async with workshop.problems.prepared(SCALE_ADD, workshop.machine.device("cpu")) as prepared:
-        assert prepared.plan and prepared.plan.mode == "full"
+        assert prepared.plan
     assert tries == [1, 2]
 
 
@@ -237,7 +167,7 @@ FIRST = (
 ALWAYS = "raise OutOfMemoryError('no room')"
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_what_runs_out_of_memory_by_itself_is_to_blame(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,7 +177,7 @@ async def test_what_runs_out_of_memory_by_itself_is_to_blame(
     assert (result.status, "does not come to its end" in result.log) == ("run_error", True), result.log
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_what_has_room_once_it_is_alone_is_not_to_blame(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,25 +22,32 @@ from tests.support.measuring import HONEST, QUICK, SCALE_ADD
 
 # A problem that is not ready before some build has begun.
 WAITS = """
-def _begun(place):
+def _begun(place, before):
     import time
     from pathlib import Path
     until = time.monotonic() + 60
-    while not any(Path(place).glob("build-*")):
+    while {{path.name for path in Path(place).glob("build-*")}} <= before:
         assert time.monotonic() < until, "no build has begun"
 
 def get_init_inputs():
-    _begun("{place}")
+    _begun({place!r}, {before!r})
 """
 
 
-@pytest_asyncio.fixture
-async def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Workshop]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Workshop]:
     """As on a GPU: compiling does not disturb."""
-    monkeypatch.setitem(TARGETS, "cpu", replace(TARGETS["cpu"], builds_disturb=False))
-    made = Workshop(tmp_path)
-    yield made
-    made.close()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setitem(TARGETS, "cpu", replace(TARGETS["cpu"], builds_disturb=False))
+        made = Workshop(tmp_path_factory.mktemp("cache"))
+        made.machine.device("cpu")
+        yield made
+        await asyncio.to_thread(made.close)
+
+
+def built(workshop: Workshop) -> set[str]:
+    """The folders of builds and builders."""
+    return {path.name for path in workshop.machine.work.glob("build*-*")}
 
 
 async def quiet(_: str, *, ahead: int | None = None) -> None:
@@ -49,30 +56,32 @@ async def quiet(_: str, *, ahead: int | None = None) -> None:
 
 def asked(workshop: Workshop, candidate: str, then: str) -> EvaluateRequest:
     assert "def get_init_inputs():\n" in SCALE_ADD
-    waiting = WAITS.format(place=workshop.machine.work) + then
+    waiting = WAITS.format(place=str(workshop.machine.work), before=built(workshop)) + then
     return EvaluateRequest(candidate, edit(SCALE_ADD, "def get_init_inputs():\n", waiting), "cpu", (), False, 120.0)
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_a_problem_is_prepared_while_its_first_candidate_is_built(workshop: Workshop) -> None:
-    result = await evaluate(workshop, asked(workshop, QUICK, ""), quiet)
+    request = asked(workshop, QUICK, "")
+    result = await evaluate(workshop, request, quiet)
     assert result.status == "passed", result.log
     assert result.stages.build_s > 0
-    again = await evaluate(workshop, asked(workshop, QUICK, ""), quiet)
+    again = await evaluate(workshop, request, quiet)
     assert (again.status, again.stages.build_s) == ("passed", 0.0)
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_a_problem_that_fails_ends_the_build_beside_it(workshop: Workshop) -> None:
+    before = built(workshop)
     endless = edit(QUICK, "class ModelNew", "while True:\n    pass\n\n\nclass ModelNew")
     with pytest.raises(Refusal) as refused:
         await evaluate(workshop, asked(workshop, endless, "    raise ValueError('no such thing')\n"), quiet)
     assert (refused.value.code, "no such thing" in str(refused.value)) == (Code.BAD_PROBLEM, True)
     await workshop.machine.device("cpu").fork_server.cleared()
-    assert not [*workshop.machine.work.glob("build-*"), *workshop.machine.work.glob("builder-*")]
+    assert built(workshop) <= before
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_a_broken_session_stays_whole_for_those_who_still_wait_with_it(workshop: Workshop) -> None:
     """They learn that it is lost, and begin anew; closed memory would look like a fault of the candidate."""
     device = workshop.machine.device("cpu")
@@ -86,7 +95,7 @@ async def test_a_broken_session_stays_whole_for_those_who_still_wait_with_it(wor
         assert kept is anew
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(("parameters", "kept"), [(1 << 20, True), (2 << 30, False)])
 async def test_gigabytes_of_parameters_make_room_for_the_next_problem(
     workshop: Workshop, parameters: int, kept: bool
@@ -98,7 +107,7 @@ async def test_gigabytes_of_parameters_make_room_for_the_next_problem(
         assert (first.arguments.fd >= 0) is kept
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_a_cancelled_build_takes_nothing_from_another_of_the_same_source(workshop: Workshop) -> None:
     device = workshop.machine.device("cpu")
     begun = asyncio.Event()
@@ -120,7 +129,7 @@ async def test_a_cancelled_build_takes_nothing_from_another_of_the_same_source(w
     assert Path(built.libraries[0]["path"]).exists()
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_a_library_that_no_build_made_is_none(workshop: Workshop) -> None:
     """The candidate's code runs in the build's process, and can say anything there."""
     lie = """
@@ -135,7 +144,7 @@ while frame:
     assert "nonsense" in result.log
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_a_call_that_is_given_up_is_no_fault_of_the_problem(workshop: Workshop) -> None:
     tries = []
 

@@ -1,10 +1,8 @@
 """Secret inputs that are made anew at each use come out the same."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from ncu_server.errors import Refusal
 from ncu_server.judge.problems import Workshop
@@ -24,14 +22,7 @@ def get_inputs():
 """
 
 
-@pytest_asyncio.fixture
-async def workshop(tmp_path: Path) -> AsyncIterator[Workshop]:
-    made = Workshop(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_a_recipe_makes_the_same_again(workshop: Workshop) -> None:
     async with workshop.problems.prepared(PROBLEM, workshop.machine.device("cpu")) as prepared:
         judge = await prepared.judge()
@@ -47,7 +38,7 @@ async def test_a_recipe_makes_the_same_again(workshop: Workshop) -> None:
             again.close()
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_what_could_not_be_made_again_is_made_at_the_next_use(workshop: Workshop, tmp_path: Path) -> None:
     """As where memory ran out: empty memory in its place would make every kernel wrong."""
     lacking = tmp_path / "lacking"
@@ -68,7 +59,7 @@ async def test_what_could_not_be_made_again_is_made_at_the_next_use(workshop: Wo
             assert drawn.expected.freeze() >= drawn.expected.spec["bytes"] > 1
 
 
-@pytest.mark.asyncio
+@pytest.mark.asyncio(loop_scope="session")
 async def test_inputs_of_the_host_stay(workshop: Workshop) -> None:
     """They are sealed, and lie there once for all processes."""
     async with workshop.problems.prepared(PROBLEM, workshop.machine.device("cpu")) as prepared:

@@ -1,26 +1,17 @@
 """A verdict compares something, names what the judge put in, and says what makes a kernel wrong."""
 
-import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
-import pytest_asyncio
 
 from ncu_server.errors import Refusal
 from ncu_server.judge.candidate import EvaluateRequest
 from ncu_server.judge.evaluate import evaluate
 from ncu_server.judge.problems import Workshop
 from tests.support.edits import edit
+from tests.support.measuring import MODULE, TOLD
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def workshop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Workshop]:
-    made = Workshop(tmp_path_factory.mktemp("cache"))
-    yield made
-    await asyncio.to_thread(made.close)
 
 
 @dataclass(frozen=True)
@@ -30,12 +21,12 @@ class Said:
     notes: str
 
 
-async def said(workshop: Workshop, problem: str, candidate: str) -> Said:
+async def said(warm: Workshop, problem: str, candidate: str) -> Said:
     async def quiet(_: str, *, ahead: int | None = None) -> None:
         pass
 
     try:
-        result = await evaluate(workshop, EvaluateRequest(candidate, problem, "cpu", ("eager",), False, 120.0), quiet)
+        result = await evaluate(warm, EvaluateRequest(candidate, problem, "cpu", ("eager",), False, 120.0), quiet)
     except Refusal as refusal:
         return Said("refused", str(refusal), "")
     return Said(result.status, result.log, " | ".join(result.notes))
@@ -61,17 +52,19 @@ def get_inputs():
 def candidate(body: str, forward: str, arguments: str = "x", init: str = "pass", out: str = "float") -> str:
     """A kernel `run(x, w, o, p, q)` over `n` elements of x in rows of `c`."""
     return f'''
-import torch, torch.nn as nn, tvm_ffi.cpp
+import torch, torch.nn as nn
+from torch.utils.cpp_extension import load_inline
 SOURCE = r"""
-#include <cmath>
-void run(tvm::ffi::TensorView xt, tvm::ffi::TensorView wt, tvm::ffi::TensorView ot, double p, double q) {{
-  const float *x = static_cast<const float*>(xt.data_ptr()), *w = static_cast<const float*>(wt.data_ptr());
-  {out}* o = static_cast<{out}*>(ot.data_ptr());
-  int64_t n = xt.numel(), c = xt.size(xt.ndim() - 1);
+{TOLD}static PyObject* run(PyObject*, PyObject* args) {{
+  PyObject *xt, *wt, *ot; double p, q;
+  if (!PyArg_ParseTuple(args, "OOOdd", &xt, &wt, &ot, &p, &q)) return nullptr;
+  const float *x = (const float*)told(xt, "data_ptr"), *w = (const float*)told(wt, "data_ptr");
+  {out}* o = ({out}*)told(ot, "data_ptr");
+  int64_t n = told(xt, "numel"), c = width(xt);
   {body}
-}}
-"""
-kernel = tvm_ffi.cpp.load_inline("tested", cpp_sources=SOURCE, functions=["run"], extra_cflags=["-O3"])
+  Py_RETURN_NONE;
+}}{MODULE}"""
+kernel = load_inline("quick", SOURCE, no_implicit_headers=True, extra_cflags=["-O3"])
 
 class ModelNew(nn.Module):
     def __init__(self):
@@ -106,19 +99,17 @@ LONG = pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "a relu below zero" else [LONG]) for name in CONSTANT]
 )
-async def test_a_right_kernel_passes_whatever_nan_does_where_outputs_are_constant(
-    workshop: Workshop, name: str
-) -> None:
+async def test_a_right_kernel_passes_whatever_nan_does_where_outputs_are_constant(warm: Workshop, name: str) -> None:
     formula, body, forward, out = CONSTANT[name]
-    found = await said(workshop, problem(f"return {formula}"), candidate(body, forward, out=out))
+    found = await said(warm, problem(f"return {formula}"), candidate(body, forward, out=out))
     assert found.status == "passed", found.log
     assert "constant output" in found.notes
 
 
 @LONG
-async def test_a_kernel_that_reads_nothing_is_wrong_where_nan_shows_in_all_results(workshop: Workshop) -> None:
+async def test_a_kernel_that_reads_nothing_is_wrong_where_nan_shows_in_all_results(warm: Workshop) -> None:
     given = problem("return torch.softmax(x, 1).mean(1, keepdim=True) + (x - x)")
-    found = await said(workshop, given, candidate(each("1.f / c"), FORWARD))
+    found = await said(warm, given, candidate(each("1.f / c"), FORWARD))
     assert (found.status, "the inputs are not read" in found.log) == ("wrong", True), found.log
 
 
@@ -133,10 +124,10 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("name", EMPTY)
-async def test_a_check_over_no_element_is_refused_in_one_sentence(workshop: Workshop, name: str) -> None:
+async def test_a_check_over_no_element_is_refused_in_one_sentence(warm: Workshop, name: str) -> None:
     forward, inputs, sentence = EMPTY[name]
     given = problem(forward, inputs, "" if inputs == "[]" else "x")
-    found = await said(workshop, given, candidate(each("0"), FORWARD))
+    found = await said(warm, given, candidate(each("0"), FORWARD))
     assert (found.status, sentence in found.log) == ("refused", True), found.log
 
 
@@ -171,19 +162,19 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == "its own draw" else [LONG]) for n in DIFFERENT])
-async def test_the_parameter_that_makes_a_kernel_wrong_is_named_before_the_units(workshop: Workshop, name: str) -> None:
+async def test_the_parameter_that_makes_a_kernel_wrong_is_named_before_the_units(warm: Workshop, name: str) -> None:
     init, forward, sentence = DIFFERENT[name]
-    found = await said(workshop, LINEAR, candidate(PRODUCT, forward, init=init))
+    found = await said(warm, LINEAR, candidate(PRODUCT, forward, init=init))
     assert found.status == "wrong"
     assert sentence in found.log and "the reference gives what the kernel gives" in found.log, found.log
     assert found.log.index(sentence) < found.log.index("units"), found.log
 
 
 @LONG
-async def test_parameters_that_are_only_packed_are_not_blamed_for_a_wrong_kernel(workshop: Workshop) -> None:
+async def test_parameters_that_are_only_packed_are_not_blamed_for_a_wrong_kernel(warm: Workshop) -> None:
     init = "fc = nn.Linear(256, 64); self.w = fc.weight.detach().t().contiguous(); self.b = fc.bias.detach().clone()"
     forward = MULTIPLY.format("self.w.t().contiguous()", " + self.b")
-    found = await said(workshop, LINEAR, candidate(edit(PRODUCT, "s += ", "s += 1.01f * "), forward, init=init))
+    found = await said(warm, LINEAR, candidate(edit(PRODUCT, "s += ", "s += 1.01f * "), forward, init=init))
     assert (found.status, "parameters" in found.log) == ("wrong", False), found.log
 
 
@@ -204,24 +195,24 @@ BURNT = {
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == "an int" else [LONG]) for n in BURNT])
-async def test_a_plain_value_that_is_burnt_into_a_kernel_shows(workshop: Workshop, name: str) -> None:
+async def test_a_plain_value_that_is_burnt_into_a_kernel_shows(warm: Workshop, name: str) -> None:
     forward, sentence = BURNT[name]
-    found = await said(workshop, PLAIN, candidate(TANH, forward, GIVEN))
+    found = await said(warm, PLAIN, candidate(TANH, forward, GIVEN))
     assert (found.status, sentence in found.log) == ("wrong", True), found.log
 
 
 async def test_a_kernel_that_reads_plain_values_passes_and_fixed_ones_are_named(
-    workshop: Workshop,
+    warm: Workshop,
 ) -> None:
-    found = await said(workshop, PLAIN, candidate(TANH, CALL.format(SIGN, "s * factor", "s * times"), GIVEN))
+    found = await said(warm, PLAIN, candidate(TANH, CALL.format(SIGN, "s * factor", "s * times"), GIVEN))
     assert found.status == "passed", found.log
     assert "input 4 ('tanh': no number or flag)" in found.notes and "input 1" not in found.notes
 
 
 @LONG
-async def test_a_kernel_that_refuses_other_values_passes_and_the_verdict_says_so(workshop: Workshop) -> None:
+async def test_a_kernel_that_refuses_other_values_passes_and_the_verdict_says_so(warm: Workshop) -> None:
     guard = "assert (factor, times, negate) == (0.5, 3, True), 'made for one value'"
-    found = await said(workshop, PLAIN, candidate(TANH, CALL.format(guard, "-0.5", "-3.0"), GIVEN))
+    found = await said(warm, PLAIN, candidate(TANH, CALL.format(guard, "-0.5", "-3.0"), GIVEN))
     assert found.status == "passed", found.log
     assert found.notes.count("the kernel refuses input") == 3 and "made for one value" in found.notes
 
@@ -234,24 +225,24 @@ KEYED = "{'x': torch.randn(256, 256), 'dim': 1, 'how': {'share': 0.5}}"
 @LONG
 @pytest.mark.parametrize(("share", "status"), [("how['share']", "passed"), ("0.5", "wrong")])
 async def test_a_dimension_stays_as_drawn_and_what_lies_in_dicts_or_keywords_not(
-    workshop: Workshop, share: str, status: str
+    warm: Workshop, share: str, status: str
 ) -> None:
     given = problem("return x - x.mean(dim, keepdim=True) * how['share']", KEYED, "x, dim, how")
     forward = f"out = torch.empty_like(x); kernel.run(x, x, out, {share}, 0.0); return out"
-    found = await said(workshop, given, candidate(ROWS, forward, "x, dim, how"))
+    found = await said(warm, given, candidate(ROWS, forward, "x, dim, how"))
     assert found.status == status, found.log
     words = "input dim (1: it chooses a dimension or a size)" if status == "passed" else "input how['share'], which"
     assert words in found.notes + found.log
 
 
-async def test_memory_that_is_never_written_is_said_to_be_the_judge_s(workshop: Workshop) -> None:
+async def test_memory_that_is_never_written_is_said_to_be_the_judge_s(warm: Workshop) -> None:
     found = await said(
-        workshop, problem("return x * 2"), candidate("for (int64_t i = 0; i < n / 2; ++i) o[i] = x[i] * 2;", FORWARD)
+        warm, problem("return x * 2"), candidate("for (int64_t i = 0; i < n / 2; ++i) o[i] = x[i] * 2;", FORWARD)
     )
     assert (found.status, "100% of them are what the judge fills fresh memory with" in found.log) == ("wrong", True)
 
 
-async def test_a_reference_that_does_not_write_its_output_is_no_kernel_s_fault(workshop: Workshop) -> None:
+async def test_a_reference_that_does_not_write_its_output_is_no_kernel_s_fault(warm: Workshop) -> None:
     given = problem("out = torch.empty_like(x); out[:4] = x[:4]; return out")
-    found = await said(workshop, given, candidate(each("x[i]"), FORWARD))
+    found = await said(warm, given, candidate(each("x[i]"), FORWARD))
     assert (found.status, "memory which is never written" in found.log) == ("refused", True), found.log

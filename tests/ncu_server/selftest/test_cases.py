@@ -1,10 +1,6 @@
 """Every shipped case gets the verdict that a sound judge gives, with no forbidden effect."""
 
-import asyncio
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
 from ncu_server.judge.problems import Workshop
 from ncu_server.selftest.cases import HERE, SelftestCase, cases, catalogue
@@ -32,14 +28,6 @@ ALL = cases()
 NAMES = {case.name for case in ALL}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def workshop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Workshop]:
-    """One set of processes for all cases of this module."""
-    made = Workshop(tmp_path_factory.mktemp("cache"))
-    yield made
-    await asyncio.to_thread(made.close)
-
-
 def wanted() -> list[object]:
     found = []
     for case in ALL:
@@ -55,9 +43,9 @@ def wanted() -> list[object]:
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(("case", "rules"), wanted())
 async def test_the_judge_says_what_a_sound_one_would(
-    workshop: Workshop, case: SelftestCase, rules: evaluation.Rules
+    warm: Workshop, case: SelftestCase, rules: evaluation.Rules
 ) -> None:
-    outcome = await judged(workshop, case, rules)
+    outcome = await judged(warm, case, rules)
     assert outcome.fault is None, f"{outcome.row()}\n{outcome.log}"
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.support.measuring import HONEST, SCALE_ADD, Server
+from tests.support.measuring import QUICK, SCALE_ADD, Server
 
 torch = pytest.importorskip("torch")
 
@@ -103,5 +103,5 @@ async def test_a_complex_output_is_compared_within_the_rounding_of_its_parts(
         "return x * self.scale + y + self.bias",
         "out = x * self.scale + y + self.bias\n        return torch.complex(out, -out)",
     )
-    result = await server.evaluate(edit(HONEST, "return out", f"return {output}"), problem=problem)
+    result = await server.evaluate(edit(QUICK, "return out", f"return {output}"), problem=problem)
     assert result["status"] == status, result["log"]

@@ -24,7 +24,7 @@ RECORDED: dict[str, dict[str, dict[str, str]]] = json.loads((HERE / "private_par
 CASES = ROOT / "ncu_server" / "cases"
 SOURCES = {
     path: ast.parse(path.read_text())
-    for part in ("ncu_server", "kernel_agent", "rag", "benchmarks")
+    for part in ("ncu_server", "kernel_agent", "mcp_shell", "rag", "benchmarks")
     for path in sorted((ROOT / part).rglob("*.py"))
     if CASES not in path.parents and path.name != "private.py"
 }

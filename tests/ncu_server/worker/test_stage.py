@@ -1,4 +1,4 @@
-"""What stays in memory of a model that is set up for timing, and that frugal sides are given the same values."""
+"""What stays in memory of a model that is set up for timing, and that both sides are given the same values."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,6 @@ from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker.answers import Effects
 from ncu_server.worker.reference import Reference
 from ncu_server.worker.tensors import flatten, read, read_and_close, write
-from ncu_server.worker.timing import mutation
 
 PROBLEM = """
 import torch
@@ -36,11 +35,11 @@ def memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[int
         os.close(fd)
 
 
-def staged(memory: list[int], frugal: bool) -> tuple[Reference, Spec]:
+def staged(memory: list[int]) -> tuple[Reference, Spec]:
     one = Reference()
     one.open_reference(memory, PROBLEM, "cpu", 1, None)
     drawn = one.draw(memory, "get_inputs", 2)["inputs"]
-    one.stage(memory, drawn, NOTHING, frugal)
+    one.stage(memory, drawn, NOTHING)
     return one, drawn
 
 
@@ -50,7 +49,7 @@ def snapshot(memory: list[int], one: Reference, nonce: int) -> list[torch.Tensor
 
 
 def test_a_hollow_example_keeps_its_form_and_no_memory(memory: list[int]) -> None:
-    one, _ = staged(memory, False)
+    one, _ = staged(memory)
     before = [(t.shape, t.stride(), t.dtype) for t in flatten(one._stage.example)[1]]
     one.hollow([])
     after = flatten(one._stage.example)[1]
@@ -59,14 +58,13 @@ def test_a_hollow_example_keeps_its_form_and_no_memory(memory: list[int]) -> Non
     one.unstage([])
 
 
-def test_two_frugal_sides_are_given_the_same_new_values(memory: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ncu_server.worker.timing.stage.FRUGAL_BASE_BYTES", 1 << 10)
-    one, _ = staged(memory, True)
-    other, _ = staged(memory, True)
+def test_two_sides_are_given_the_same_new_values_of_giants(memory: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ncu_server.worker.timing.mutation.BASE_BYTES", 1 << 10)
+    one, _ = staged(memory)
+    other, _ = staged(memory)
     made = [snapshot(memory, side, nonce) for nonce in (11 << 20, 12 << 20) for side in (one, other)]
     assert torch.equal(made[0][0], made[1][0]) and torch.equal(made[2][0], made[3][0])
     assert not torch.equal(made[0][0], made[2][0])
-    assert mutation.FRUGAL_BASE_BYTES < mutation.BASE_BYTES
 
 
 def test_a_descriptor_is_closed_once_its_memory_is_mapped() -> None:

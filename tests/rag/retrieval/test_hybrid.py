@@ -59,11 +59,17 @@ def copy(built: tuple[Path, Path, list[str]], tmp_path: Path) -> tuple[Path, Pat
     return tmp_path / "cache", tmp_path / "corpus"
 
 
-@pytest.fixture
-def embedder() -> Iterator[Embedder]:
+@pytest.fixture(scope="module")
+def child() -> Iterator[Embedder]:
     child = Embedder(model())
     yield child
     child.close()
+
+
+@pytest.fixture
+def embedder(child: Embedder) -> Embedder:
+    child.count = 0
+    return child
 
 
 def test_hybrid_answers_without_a_network_and_without_torch_in_the_parent(

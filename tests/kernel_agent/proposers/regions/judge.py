@@ -16,6 +16,10 @@ import torch
 from tests.kernel_agent.proposers.templates.judge import fault, listed, loaded
 
 
+def _to(dtype: torch.dtype, x: torch.Tensor) -> torch.Tensor:
+    return x.to(dtype) if x.is_floating_point() else x
+
+
 @torch.no_grad()
 def verdict(case: dict[str, str], module: ModuleType) -> str | None:
     torch.manual_seed(0)
@@ -26,7 +30,10 @@ def verdict(case: dict[str, str], module: ModuleType) -> str | None:
     for number in range(2):
         inputs = problem.get_inputs()
         three = [
-            [*listed(model(*(x.to(dtype) for x in copy.deepcopy(inputs)))), *model.state_dict().values()]
+            [
+                *listed(model(*(_to(dtype, x) for x in copy.deepcopy(inputs)))),
+                *model.state_dict().values(),
+            ]
             for model, dtype in ((candidate, torch.float32), (plain, torch.float32), (exact, torch.float64))
         ]
         for n, (got, wanted, precise) in enumerate(zip(*three, strict=True)):

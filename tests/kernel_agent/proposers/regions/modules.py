@@ -68,7 +68,7 @@ MODULES = {
     "alike": (
         "self.conv = nn.Conv2d(3, 8, 3)\nself.bias = nn.Parameter(torch.randn(8, 1, 1))",
         "a = torch.relu(self.conv(x)) * 2 + self.bias\n"
-        "return F.avg_pool2d(a, 3, 1), torch.relu(self.conv(x + 1)) * 2 + self.bias",
+        "return F.pixel_shuffle(a, 2), torch.relu(self.conv(x + 1)) * 2 + self.bias",
         "torch.randn(2, 3, 12, 12)",
     ),
     "number_of_forward": (
@@ -80,7 +80,7 @@ MODULES = {
 
 BARE = (
     "self.conv = nn.Conv2d(3, 8, 3)",
-    "return F.max_pool2d(self.conv(x), 3, 1)",
+    "return F.pixel_shuffle(self.conv(x), 2)",
     "torch.randn(2, 3, 12, 12)",
 )
 """One that no kernel covers a part of."""

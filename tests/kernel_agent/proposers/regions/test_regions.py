@@ -95,11 +95,11 @@ def test_a_bias_moves_out_of_the_convolution_into_the_kernel_behind_it() -> None
 
 def test_a_bias_with_nothing_behind_it_stays_in_the_call() -> None:
     plan = cut(graph("bare"), bias=True, long_rows=True)
-    assert ops(plan) == [["conv2d"], ["max_pool2d"]] and not plan.rules
+    assert ops(plan) == [["conv2d"], ["pixel_shuffle"]] and not plan.rules
 
 
 def test_library_calls_alone_are_refused_with_the_reason_of_each() -> None:
-    with pytest.raises(NotCovered, match=r"conv2d: no template covers aten\.conv2d.*max_pool2d: no .*OPENAI_API_KEY"):
+    with pytest.raises(NotCovered, match=r"conv2d: no template covers aten\.conv2d.*pixel_shuffle: no .*_API_KEY"):
         work_of(GRAPHS["bare"], GPU)
 
 

@@ -12,13 +12,18 @@ from ncu_server.worker.tracing.graph import graph
 from tests.kernel_agent.proposers.regions.modules import MODULES, source
 
 
-def main() -> None:
+def write(sources: dict[str, str], file: Path) -> None:
+    """Write the graph of each module's source."""
     found = {}
-    for name in [*MODULES, "bare"]:
+    for name, text in sources.items():
         module = ModuleType("problem")
-        exec(compile(source(name), "problem", "exec"), module.__dict__)
+        exec(compile(text, "problem", "exec"), module.__dict__)
         found[name] = graph(module.Model(), (module.get_inputs(), {}))["graph"]
-    (Path(__file__).parent / "graphs.json").write_text(json.dumps(found, separators=(",", ":")) + "\n")
+    file.write_text(json.dumps(found, separators=(",", ":")) + "\n")
+
+
+def main() -> None:
+    write({name: source(name) for name in [*MODULES, "bare"]}, Path(__file__).parent / "graphs.json")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """What the SDK leaves out of the protocol: true answers to lines and requests that cannot be used.
 
 The SDK reads lines, parses and dispatches them; what does not parse it hands on as an exception, which it drops later.
-Here that exception is answered, as JSON-RPC has it, before it gets there. `ncu_server` and `rag`, which do not import
-one another, hold this file alike.
+Here that exception is answered, as JSON-RPC has it, before it gets there.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import anyio
@@ -111,9 +109,7 @@ class Answered:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 

@@ -1,0 +1,41 @@
+"""What rules that rewrite the graph are made of: one call becomes others, which a writer names after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_agent.proposers.templates.graph import Node, Ref, Spec
+
+LONG = 1 << 15  # elements of a row that the registers of one block hold
+CHUNK = 1 << 14  # elements of a piece of a longer row
+FEW = 512  # rows that leave a large device idle where each has one block
+
+
+@dataclass
+class Writer:
+    """New calls in place of one; their names begin with its name."""
+
+    node: Node
+    calls: list[Node] = field(default_factory=list)
+
+    def call(self, op: str, *args: Any, shape: Sequence[int], dtype: str = "float32", name: str = "") -> Ref:
+        """Write one call, and give a mention of it."""
+        name = name or f"{self.node.name}_p{len(self.calls) + 1}"
+        self.calls.append(Node(name, f"aten.{op}", args, {}, (Spec(tuple(shape), dtype),)))
+        return Ref(name)
+
+
+Rule = Callable[[Node, dict[str, Spec]], list[Node] | None]
+
+
+def viewed(w: Writer, of: Any, shape: Sequence[int]) -> Ref:
+    return w.call("view.default", of, list(shape), shape=shape)
+
+
+def pieces(length: int) -> int:
+    """Into how many pieces of one length a row is cut so that a block's registers hold each."""
+    if length <= LONG:
+        return 1
+    return next((p for p in range(-(-length // CHUNK), length // 512 + 1) if length % p == 0), 1)

@@ -1,0 +1,17 @@
+"""What is measured once in a while can still be measured."""
+
+import importlib
+
+import pytest
+
+from tests.support.paths import ROOT
+
+APART = {"kernelbench_one", "clients.legacy"}
+"""Children that run beside packages of others."""
+FILES = sorted((ROOT / "benchmarks").rglob("*.py"))
+NAMES = {".".join(path.relative_to(ROOT / "benchmarks").with_suffix("").parts) for path in FILES}
+
+
+@pytest.mark.parametrize("name", sorted(name for name in NAMES - APART if not name.startswith("prompt_problems")))
+def test_a_benchmark_can_be_imported(name: str) -> None:
+    importlib.import_module(f"benchmarks.{name}".removesuffix(".__init__"))
