@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from rag.corpus_path import CORPUS
@@ -37,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     search.add_argument("--bottleneck", help="prefer pages on this bottleneck, such as dram-bw")
     search.add_argument("--kind", action="append", choices=KINDS, help="pages, kernels, own documents (repeatable)")
     search.add_argument("--limit", type=int, default=5, help="passages at most (default: 5)")
+    search.add_argument("--json", action="store_true", help="the passages whole, as JSON")
     search.add_argument("--full", action="store_true", help=f"whole passages, not only {SHOWN} characters of each")
     add = commands.add_parser(
         "add", help="index documents of your own where they stand; again to bring them up to date"
@@ -65,6 +68,9 @@ def _search(library: Library, args: argparse.Namespace) -> None:
     kinds = tuple(args.kind) if args.kind else SEARCHED
     query = Query(args.text, args.arch, args.language, tuple(args.family), args.bottleneck, args.limit, kinds)
     answer = library.search(query)
+    if args.json:
+        print(json.dumps({**asdict(answer), "mode_reason": library.mode_reason}, indent=2))
+        return
     print(f"{len(answer.passages)} passages, {answer.mode} ({library.mode_reason})")
     for place, passage in enumerate(answer.passages, 1):
         print(f"\n{place}. {_head(passage)}\n")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import platform
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -172,6 +173,11 @@ def _experience() -> DoctorLine:
     except LibraryError as fault:
         return DoctorLine("experience", False, str(fault), "see the message, or turn it off: --no-experience")
     return DoctorLine("experience", True, f"{len(held.experiences)} results of earlier runs in {default_ledger()}")
+
+
+def as_json(check: DoctorLine) -> str:
+    """A check as one line for a script: its name, whether it holds, the detail, and what to do."""
+    return json.dumps(asdict(check))
 
 
 def lines(check: DoctorLine) -> Iterator[str]:

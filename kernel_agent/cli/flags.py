@@ -124,7 +124,8 @@ def add_completion(command: Parser) -> None:
 
 
 def add_doctor(command: Parser) -> None:
-    """`doctor` has no flags beside the settings."""
+    """The flags of `doctor` beside the settings."""
+    command.add_argument("--json", action="store_true", help="a line of JSON for each check")
 
 
 FILTERS = {

@@ -150,7 +150,7 @@ def _completion(arguments: argparse.Namespace, watched: Watched) -> int:
 
 
 def _doctor(arguments: argparse.Namespace, watched: Watched) -> int:
-    from kernel_agent.cli.doctor import examine, lines
+    from kernel_agent.cli.doctor import as_json, examine, lines
     from kernel_agent.settings import load_settings
 
     settings = load_settings(**chosen_settings(arguments))
@@ -159,7 +159,7 @@ def _doctor(arguments: argparse.Namespace, watched: Watched) -> int:
         able = False
         async for check in examine(settings):
             able = able or (check.name == "target cpu" and check.ok is True)
-            for row in lines(check):
+            for row in [as_json(check)] if arguments.json else lines(check):
                 print(row, flush=True)
         return able
 

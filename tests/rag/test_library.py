@@ -1,3 +1,4 @@
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -5,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rag import Library, LibraryError, Query
+from rag.__main__ import main
 
 Python = Callable[[str], list[str]]
 
@@ -140,3 +142,21 @@ def test_the_command_line_ends_with_one_sentence_where_it_cannot_go_on(tmp_path:
     result = subprocess.run(python(code), capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1].startswith("rag: unknown architecture 'y'")
+
+
+def test_a_search_gives_a_script_the_passages_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "--cache",
+        str(tmp_path),
+        "--mode",
+        "lexical",
+        "search",
+        "coalesced loads",
+        "--limit",
+        "2",
+        "--json",
+    ]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["mode"] == "lexical" and len(found["passages"]) == 2
+    assert all(passage["id"] and passage["source"] and passage["text"] for passage in found["passages"])

@@ -34,8 +34,10 @@ function beginCompare(runs) {
   const draw = (next) => { way = next; if (end) end(); held.replaceChildren(tabs("over", ways, way, draw)); end = overlay(runs, box, way); };
   const search = el("input", { type: "search", placeholder: "find a run ( / )", "aria-label": "find a run", oninput: () => { const words = search.value.toLowerCase(); table.set(rows.filter((row) => `${row.name} ${row.where} ${row.target} ${row.device} ${row.by} ${row.state} ${row.sure}`.toLowerCase().includes(words))); } });
   byId("top").replaceChildren(el("h1", null, fmt.many(runs.length, "run")), el("span", { class: "grow" }), themeButton());
-  byId("main").replaceChildren(...[sides(rows), card("Runs", { kind: "long", tools: search }, el("div", { class: "wide" }, table.box)), card("Speed over the run", { tools: held }, box), el("footer", null, runs[0].made_by)].filter(Boolean));
-  draw(way);
-  addEventListener("themed", () => draw(way));
+  const beside = el("div");
+  byId("main").replaceChildren(...[beside, card("Runs", { kind: "long", tools: search }, el("div", { class: "wide" }, table.box)), card("Speed over the run", { tools: held }, box), el("footer", null, runs[0].made_by)].filter(Boolean));
+  const paint = () => { const one = sides(rows); beside.replaceChildren(...(one ? [one] : [])); beside.hidden = !one; draw(way); };
+  paint();
+  addEventListener("themed", paint);
   searchKey();
 }

@@ -50,12 +50,24 @@ function ideaParts(state, trial, texts) {
     parts.map(([name, words]) => el("div", null, el("h3", null, name), el("p", null, words))),
     genes.length > 0 && el("div", null, el("h3", null, "Template's genes"), el("p", { class: "mono genes" }, genes.map(([name, value]) => el("span", null, `${name} = ${value}`)))));
 }
+// Prose that a page breaks at its own width, with a paragraph on one line; code, lists and tables stay as they are.
+function flowed(text) {
+  const rows = [];
+  let fenced = false, open = false;
+  for (const line of text.split("\n")) {
+    const fence = line.startsWith("```"), prose = !fenced && !fence && /^[^\s|#>]/.test(line) && !/^([-*]|\d+\.) /.test(line);
+    if (prose && open) rows[rows.length - 1] += ` ${line}`; else rows.push(line);
+    if (fence) fenced = !fenced;
+    open = !fenced && !fence && line.length > 60 && !/^[|#>]|^ {4}/.test(line);
+  }
+  return rows.join("\n");
+}
 // What the library gave for the idea, with where it stands.
 function passagesOf(trial, texts) {
   const idea = texts.ideas[trial.idea];
   if (!idea || !idea.passages.length) return null;
   const read = idea.passages.map((id) => texts.passages[id]).filter(Boolean), gone = idea.passages.length - read.length;
-  return el("section", { "aria-label": "Passages" }, el("h3", { style: { "margin-bottom": "6px" } }, "Read for it"), read.map((passage) => el("details", null, el("summary", null, passage.title, passage.heading && el("span", { class: "soft" }, ` \u00b7 ${passage.heading}`), el("span", { class: "faint mono" }, ` ${passage.source}`)), el("pre", null, passage.text))), gone > 0 && el("p", { class: "faint small" }, `${fmt.many(gone, "passage")} of pages that have changed since, or of another machine's library`));
+  return el("section", { "aria-label": "Passages" }, el("h3", { style: { "margin-bottom": "6px" } }, "Read for it"), read.map((passage) => el("details", null, el("summary", null, passage.title, passage.heading && el("span", { class: "soft" }, ` \u00b7 ${passage.heading}`), el("span", { class: "faint mono" }, ` ${passage.source}`)), el("pre", null, flowed(passage.text)))), gone > 0 && el("p", { class: "faint small" }, `${fmt.many(gone, "passage")} of pages that have changed since, or of another machine's library`));
 }
 function code(state, trial, texts) {
   const parent = state.byId.get(trial.parent), source = texts.sources[trial.source] ?? "", before = parent && texts.sources[parent.source];

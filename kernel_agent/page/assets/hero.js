@@ -8,9 +8,8 @@ function header(facts) {
     el("span", { class: "grow" }), el("span", { class: "small faint num hide-small", title: facts.directory }, fmt.date(facts.began)), themeButton());
 }
 function themeButton() {
-  const now = () => document.documentElement.dataset.theme, words = () => (now() === "dark" ? "light" : "dark");
-  const button = el("button", { class: "ghost", type: "button", id: "theme", onclick: () => { document.documentElement.dataset.theme = words(); button.textContent = words(); dispatchEvent(new Event("themed")); } }, words());
-  return button;
+  const root = document.documentElement;
+  return el("button", { class: "ghost", type: "button", id: "theme", "aria-label": "light or dark", onclick: () => { root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark"; dispatchEvent(new Event("themed")); } });
 }
 function verdictOf(facts) {
   const head = facts.headline, judged = head.again.find((one) => one.trial === head.trial), going = facts.state === "running";
@@ -21,7 +20,7 @@ function verdictOf(facts) {
     return ["no", "!", `By its first judgement${going ? "; the best is judged a second time at the end." : ": the run was stopped before the second one."}`];
   }
   const judgedAny = facts.trials.length > 1;
-  return ["", "\u2013", going ? "Nothing has passed faster than the original so far." : judgedAny ? "Nothing was faster than the original, which is delivered." : "Nothing was judged."];
+  return ["", "\u2013", going ? "Nothing has passed faster than the original so far." : judgedAny && facts.state === "stopped" ? "Nothing was faster than the original when the run was stopped." : judgedAny ? "Nothing was faster than the original, which is delivered." : "Nothing was judged."];
 }
 function hero(facts) {
   const head = facts.headline, [kind, sign, words] = verdictOf(facts), rival = rivals(facts)[0];

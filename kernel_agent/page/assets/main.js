@@ -24,7 +24,7 @@ function stateOf(facts, textsOf) {
 function picks(state) {
   const counts = new Map();
   for (const trial of state.facts.trials) counts.set(outcome(trial), (counts.get(outcome(trial)) || 0) + 1);
-  const buttons = Object.keys(STATUS).filter((kind) => kind !== "original" && counts.get(kind)).map((kind) => el("button", { class: `pick ${PASSED.has(kind) ? "round" : ""}`, type: "button", "data-kind": kind, "aria-pressed": String(!state.hidden.has(kind)), onclick: () => { if (state.hidden.has(kind)) state.hidden.delete(kind); else state.hidden.add(kind); state.filter(); } }, el("span", { class: `dot f-${kind}` }), STATUS[kind], el("span", { class: "faint num" }, counts.get(kind))));
+  const buttons = Object.keys(STATUS).filter((kind) => kind !== "original" && counts.get(kind)).map((kind) => el("button", { class: `pick ${PASSED.has(kind) || kind === "waiting" ? "round" : ""}`, type: "button", "data-kind": kind, "aria-pressed": String(!state.hidden.has(kind)), onclick: () => { if (state.hidden.has(kind)) state.hidden.delete(kind); else state.hidden.add(kind); state.filter(); } }, el("span", { class: `dot f-${kind}` }), STATUS[kind], el("span", { class: "faint num" }, counts.get(kind))));
   const search = el("input", { type: "search", placeholder: "find a trial ( / )", "aria-label": "find a trial", value: state.words, oninput: () => { state.words = search.value.toLowerCase(); state.filter(); } });
   const all = el("button", { class: "ghost", type: "button", onclick: () => { state.hidden.clear(); state.words = ""; search.value = ""; state.filter(); } }, "all");
   return el("div", { class: "tools", role: "group", "aria-label": "Filters" }, buttons, buttons.length > 1 && all, search);
@@ -89,6 +89,10 @@ async function begin() {
   const dark = matchMedia("(prefers-color-scheme: dark)"), root = document.documentElement;
   root.dataset.theme = dark.matches ? "dark" : "light";
   dark.addEventListener("change", () => { root.dataset.theme = dark.matches ? "dark" : "light"; dispatchEvent(new Event("themed")); });
+  // Paper is light.
+  let before = null;
+  addEventListener("beforeprint", () => { before = root.dataset.theme; if (before === "dark") { root.dataset.theme = "light"; dispatchEvent(new Event("themed")); } });
+  addEventListener("afterprint", () => { if (before === "dark") { root.dataset.theme = before; dispatchEvent(new Event("themed")); } before = null; });
   const mode = root.dataset.mode;
   try {
     if (mode === "live") await beginLive();

@@ -138,7 +138,8 @@ function names(plan, facts) {
   for (const point of passed) {
     const won = point.trial.id === facts.headline.trial && facts.headline.sure !== "none", column = plan.columns.get(point.trial.round);
     if (!won && (passed.length > 26 || point.trial.kind === "swept" || column.wide < 190)) continue;
-    const room = column.x + column.wide - point.x - point.r - 14, words = won ? fmt.times(point.trial.speedup) : "";
+    const labelled = plan.lines.some((line) => line.shown && Math.abs(plan.y(line.at) - 5 - point.y) < 15) && column.x + column.wide > plan.wide - 220;
+    const room = column.x + column.wide - point.x - point.r - 14 - (labelled ? 205 : 0), words = won ? fmt.times(point.trial.speedup) : "";
     const fits = Math.floor(room / 6.1) - words.length - 1;
     const beside = plan.many < 60 && fits > 12 ? (point.trial.title.length > fits ? `${point.trial.title.slice(0, fits - 1)}\u2026` : point.trial.title) : "";
     const blocked = (one) => Math.abs(one.y - point.y) < 13 && one.column === column;

@@ -462,6 +462,13 @@ async def test_the_doctor_says_line_by_line_what_this_machine_can_do(there: Path
         assert re.search(row, out, re.MULTILINE), row
 
 
+async def test_the_doctor_tells_a_script_a_line_of_json_for_each_check(there: Path) -> None:
+    code, out, err = await run("doctor", "--server", bench(there), "--retrieval", "lexical", "--json")
+    found = {row["name"]: row for row in map(json.loads, out.splitlines())}
+    assert (code, err, found["target cpu"]["ok"]) == (0, "", True)
+    assert (found["target cuda"]["ok"], found["target cuda"]["fix"]) == (None, "plug one in")
+
+
 async def test_the_doctor_finds_folders_that_cannot_be_written_before_a_run_does(
     there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,17 @@ def test_a_printed_page_leaves_out_what_one_clicks(opened: Open) -> None:
     assert page.locator(".plot canvas").count() == 2 and page.locator("#trials tbody tr").count() > 0
 
 
+def test_a_dark_page_is_printed_light_and_is_dark_again(opened: Open) -> None:
+    page = opened(width=794, theme="dark").page
+    theme = "document.documentElement.dataset.theme"
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.evaluate(theme) == "light"
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, "no column is cut off"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(theme) == "dark"
+
+
 def test_nothing_of_a_hostile_run_runs_wherever_it_is_shown(opened: Open, tmp_path: Path) -> None:
     seen = hostile_run(tmp_path / "run")
     passages = (Passage(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE),)
@@ -238,6 +249,12 @@ def test_a_point_of_a_crowd_is_found_filtered_and_walked_to(opened: Open, tmp_pa
     assert page.locator(".tree .points.dim").count() > 0
     page.get_by_role("button", name="all", exact=True).click()
     assert page.locator(".tree .points.dim").count() == 0
+
+
+def test_a_stopped_run_does_not_say_that_it_delivered(opened: Open, tmp_path: Path) -> None:
+    page = opened(written(write(tmp_path / "run", 1, seed=5, finished=False), nothing)).page
+    said = page.locator(".hero").inner_text()
+    assert "stopped" in said and "delivered" not in said
 
 
 def test_a_page_of_a_run_that_has_just_begun_says_so(opened: Open, tmp_path: Path) -> None:
