@@ -15,17 +15,7 @@ from kernel_agent.bench.profiles import ProfileAnswer
 from kernel_agent.errors import ServerError
 from kernel_agent.run.module_checks import ModuleCheck
 from kernel_agent.run.precision import ErrorUnit, Way
-from kernel_agent.run.types import (
-    JSON,
-    Baseline,
-    Description,
-    Device,
-    Diagnostic,
-    Evaluation,
-    Status,
-    Timing,
-    Versus,
-)
+from kernel_agent.run.types import JSON, Baseline, Description, Device, Diagnostic, Evaluation, Status, Timing, Versus
 
 T = TypeVar("T")
 BOUND = 64.0

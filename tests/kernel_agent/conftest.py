@@ -8,7 +8,7 @@ from kernel_agent.settings import rows
 from tests.support.scripted_run import MODEL, ROOT
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
