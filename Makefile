@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests start hundreds of processes: without bytecode each compiles what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test test-fast test-long selftest check docs clean
 

@@ -44,22 +44,22 @@ SAMPLE_S = 0.02
 STEM = "kernelbench-sizes"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Row:
-    """One problem: its status, seconds by stage, bytes."""
+    """One problem, as far as it came: its status, seconds by stage, bytes."""
 
     problem: str
-    status: str
-    why: str
-    input_bytes: int
-    idea_s: float
-    verdict_s: float
-    check_s: float
-    time_s: float
-    peak_bytes: int
-    working_bytes: int
-    eager_us: float
-    error: float
+    status: str = "judged"
+    why: str = ""
+    input_bytes: int = 0
+    idea_s: float = 0.0
+    verdict_s: float = 0.0
+    check_s: float = 0.0
+    time_s: float = 0.0
+    peak_bytes: int = 0
+    working_bytes: int = 0
+    eager_us: float = 0.0
+    error: float = 0.0
     plan: str = ""
 
     def cells(self) -> list[str]:
@@ -102,26 +102,11 @@ class Memory:
             self._thread.join()
 
 
-@dataclass(slots=True)
-class Judged:
-    """What is known of a problem so far."""
-
-    input_bytes: int = 0
-    working_bytes: int = 0
-    idea_s: float = 0.0
-    verdict_s: float = 0.0
-    check_s: float = 0.0
-    time_s: float = 0.0
-    eager_us: float = 0.0
-    error: float = 0.0
-    plan: str = ""
-
-
 async def _quiet(_: str, **more: object) -> None:
     pass
 
 
-async def judged(workshop: Workshop, target: str, text: str, found: Judged) -> None:
+async def judged(workshop: Workshop, target: str, text: str, found: Row) -> None:
     """Describe a problem, then check and time its own code in a candidate's place."""
     device = workshop.machine.device(target)
     began = time.monotonic()
@@ -148,21 +133,22 @@ async def judged(workshop: Workshop, target: str, text: str, found: Judged) -> N
 
 async def row(workshop: Workshop, target: str, path: Path, limit_s: float, memory: Memory) -> Row:
     """A problem's row, whatever comes of it."""
-    found, status, why = Judged(), "judged", ""
+    found = Row(_name(path))
     memory.begin()
     try:
         async with asyncio.timeout(limit_s):
             await judged(workshop, target, path.read_text(), found)
     except TimeoutError:
-        status, why = "time", f"not done within {limit_s:.0f} s"
+        found.status, found.why = "time", f"not done within {limit_s:.0f} s"
     except Objection as objection:
-        status, why = objection.status, objection.log
+        found.status, found.why = objection.status, objection.log
     except Refusal as refusal:
-        status, why = "refused", str(refusal)
+        found.status, found.why = "refused", str(refusal)
     except ChildError as error:
-        status, why = "error", str(error)
-    line = " ".join(why.split())[:200].replace("|", "/")
-    return Row(_name(path), status, line, peak_bytes=memory.peak, **asdict(found))
+        found.status, found.why = "error", str(error)
+    found.why = " ".join(found.why.split())[:200].replace("|", "/")
+    found.peak_bytes = memory.peak
+    return found
 
 
 def _name(path: Path) -> str:

@@ -17,10 +17,19 @@ from typing import Any, BinaryIO, Self
 import anyio
 from mcp.server import MCPServer
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.mcpserver import Context
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp.types import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError
+from mcp.types import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    ProgressNotification,
+    ProgressNotificationParams,
+)
 from pydantic import ValidationError
 
 MOST_BYTES = 4 << 20
@@ -156,6 +165,17 @@ async def named(ctx: ServerRequestContext[Any], call_next: CallNext) -> HandlerR
         if error.code == INVALID_PARAMS and error.data == "":  # the SDK's gate; all else there raises ValidationError
             raise MCPError(INVALID_PARAMS, f"{ctx.method}: send `initialize` before any other request", "") from error
         raise
+
+
+async def report(ctx: Context[Any, Any], count: int, message: str, meta: Mapping[str, Any]) -> None:
+    """Send one progress notification, where the client asks for them; the SDK's own call has no room for `_meta`."""
+    token = (ctx.request_context.meta or {}).get("progress_token")
+    if token is None:
+        return
+    about: Any = dict(meta)
+    params = ProgressNotificationParams(progress_token=token, progress=count, message=message, _meta=about)
+    session = ctx.request_context.session
+    await session.send_notification(ProgressNotification(params=params), related_request_id=ctx.request_id)
 
 
 def instead(given: str, known: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.trees import tree_of
 
 PARTS = ("kernel_agent", "ncu_server", "rag", "mcp_shell")
 # The cases of the judge are data: candidates and problems, as anybody might write them.
@@ -16,7 +17,6 @@ CASES = ROOT / "ncu_server" / "cases"
 # What delivered files carry is text of theirs: it runs there, beside names that are written for each.
 CARRIED = ROOT / "kernel_agent" / "delivery" / "carried"
 FILES = sorted(p for part in PARTS for p in (ROOT / part).rglob("*.py") if not {CASES, CARRIED} & {*p.parents})
-TREES = {p: ast.parse(p.read_text()) for p in FILES}
 # A file imports from its own wing and from wings below; a wing is a folder, or one of the files beside the folders.
 WINGS = {
     "kernel_agent": (
@@ -43,7 +43,7 @@ MODULES = {module(p): p for p in FILES}
 @cache
 def imports(path: Path) -> set[str]:
     """The modules of ours that a file imports, at any depth, type-checking imports left out."""
-    tree = TREES[path]
+    tree = tree_of(path)
     hidden = {
         id(n)
         for block in ast.walk(tree)
@@ -66,8 +66,8 @@ def imports(path: Path) -> set[str]:
 def functions() -> list[tuple[int, str]]:
     return [
         (n.end_lineno - n.lineno + 1, f"{module(p)}:{n.name}")
-        for p, tree in TREES.items()
-        for n in ast.walk(tree)
+        for p in FILES
+        for n in ast.walk(tree_of(p))
         if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.end_lineno
     ]
 
@@ -103,7 +103,7 @@ def test_imports_go_down_only() -> None:
 
 def test_every_wing_has_its_place_and_says_what_it_is() -> None:
     assert {name for m in MODULES if (name := wing(m)[1])} == {w for row in WINGS.values() for w in row.split()}
-    assert not [m for m, p in MODULES.items() if p.name == "__init__.py" and not ast.get_docstring(TREES[p])]
+    assert not [m for m, p in MODULES.items() if p.name == "__init__.py" and not ast.get_docstring(tree_of(p))]
 
 
 def test_no_module_imports_itself_through_others() -> None:
@@ -130,7 +130,8 @@ def test_functions_and_files_are_short() -> None:
 
 def test_torch_stays_in_the_workers() -> None:
     wrong = []
-    for path, tree in TREES.items():
+    for path in FILES:
+        tree = tree_of(path)
         names = [a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
         names += [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
         if any(n.split(".")[0] in ("torch", "sentence_transformers") for n in names):
@@ -140,8 +141,8 @@ def test_torch_stays_in_the_workers() -> None:
 
 def test_broad_excepts_stand_only_at_the_edges() -> None:
     wrong = []
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
+    for path in FILES:
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ExceptHandler):
                 name = ast.unparse(node.type) if node.type else "everything"
                 if name in ("everything", "Exception", "BaseException") and not _raises_again(node):
@@ -157,7 +158,7 @@ def _raises_again(handler: ast.ExceptHandler) -> bool:
 
 def test_names_say_what_a_thing_is() -> None:
     vague = ("Manager", "Handler", "Factory", "Service", "Util")
-    classes = [f"{module(p)}.{n.name}" for p, t in TREES.items() for n in ast.walk(t) if isinstance(n, ast.ClassDef)]
+    classes = [f"{module(p)}.{n.name}" for p in FILES for n in ast.walk(tree_of(p)) if isinstance(n, ast.ClassDef)]
     assert not [c for c in [*classes, *MODULES] if any(v.lower() in c.lower() for v in vague)]
 
 
@@ -178,7 +179,7 @@ def test_names_of_tests_are_short() -> None:
     names = [
         node.name
         for path in (ROOT / "tests").rglob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     ]
     assert len(names) > 1000 and not [name for name in names if len(name) > 75]
@@ -188,7 +189,7 @@ def test_tests_import_what_they_share_from_tests_support() -> None:
     found = [
         f"{path.name} imports {node.module}"
         for path in (ROOT / "tests").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom) and node.module and ".test_" in node.module
     ]
     assert not found

@@ -9,23 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
+from pydantic import AliasChoices, Field, ValidationError
 
 from kernel_agent.bench.profiles import ProfileAnswer
 from kernel_agent.errors import ServerError
 from kernel_agent.run.module_checks import ModuleCheck
 from kernel_agent.run.precision import ErrorUnit, Way
-from kernel_agent.run.types import (
-    JSON,
-    Baseline,
-    Description,
-    Device,
-    Diagnostic,
-    Evaluation,
-    Status,
-    Timing,
-    Versus,
-)
+from kernel_agent.run.rows import reader
+from kernel_agent.run.types import JSON, Baseline, Description, Device, Diagnostic, Evaluation, Status, Timing, Versus
 
 T = TypeVar("T")
 BOUND = 64.0
@@ -170,7 +161,7 @@ class ProfileKernelAnswer:
 def parse(kind: type[T], answer: Mapping[str, Any]) -> T:
     """An answer as a value of ours. Raises ServerError where it is none."""
     try:
-        return TypeAdapter(kind).validate_python(answer)
+        return reader(kind).validate_python(answer)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,16 +130,15 @@ def _show(arguments: argparse.Namespace, watched: Watched) -> int:
     return 0
 
 
-def _report(arguments: argparse.Namespace, watched: Watched) -> int:
-    for row in page.report(arguments):
-        print(row, flush=True)
-    return 0
+def _printed(rows: Callable[[argparse.Namespace], Iterable[str]]) -> Callable[[argparse.Namespace, Watched], int]:
+    """A command that prints these rows as they come."""
 
+    def run(arguments: argparse.Namespace, watched: Watched) -> int:
+        for row in rows(arguments):
+            print(row, flush=True)
+        return 0
 
-def _watch(arguments: argparse.Namespace, watched: Watched) -> int:
-    for row in page.watch(arguments):
-        print(row, flush=True)
-    return 0
+    return run
 
 
 def _completion(arguments: argparse.Namespace, watched: Watched) -> int:
@@ -286,19 +285,15 @@ def _display() -> Iterator[Observer]:
 
 
 def _account(watched: Watched) -> int:
+    from kernel_agent.cli.report import account
+    from kernel_agent.run.journal import read
+
     assert watched.directory is not None, "a run that ends has started"
-    _print_account(watched.directory, watched.retrieval)
+    _print(account(read(watched.directory), watched.directory, watched.retrieval))
     if watched.spent is None:
         return 0
     say(f"{watched.spent} What is above is the best so far.")
     return BudgetSpent.exit_code
-
-
-def _print_account(directory: Path, retrieval: str | None) -> None:
-    from kernel_agent.cli.report import account
-    from kernel_agent.run.journal import read
-
-    _print(account(read(directory), directory, retrieval))
 
 
 def _print(parts: Iterable[RenderableType]) -> None:
@@ -313,8 +308,8 @@ COMMANDS: Commands = {
     "run": Command("find a faster kernel for the module in FILE", flags.add_run, _run, takes_settings=True),
     "resume": Command("carry on a run that was stopped", flags.add_resume, _resume, takes_settings=True),
     "show": Command("the account of a run, finished or not", flags.add_show, _show),
-    "report": Command("a page of one run, or of several side by side", page.add_report, _report),
-    "watch": Command("a page that follows runs while they go on", page.add_watch, _watch),
+    "report": Command("a page of one run, or of several side by side", page.add_report, _printed(page.report)),
+    "watch": Command("a page that follows runs while they go on", page.add_watch, _printed(page.watch)),
     "suite": Command(
         "many problems under one budget: run, resume, table, compare, confirm, export, evaluate", suite.add, suite.run
     ),

@@ -37,14 +37,7 @@ from kernel_agent.run.events import (
     TrialStarted,
 )
 from kernel_agent.run.tree import Run
-from kernel_agent.run.types import (
-    Evaluation,
-    Idea,
-    Profile,
-    Status,
-    Trial,
-    baseline_title,
-)
+from kernel_agent.run.types import Evaluation, Idea, Profile, Status, Trial, baseline_title
 from kernel_agent.targets import target_of
 
 SHOWN, FINDINGS = 10, 3

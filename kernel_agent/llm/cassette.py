@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from kernel_agent.errors import UsageError
 from kernel_agent.llm.call_site import CallSite, load
 from kernel_agent.llm.model import NotRecorded, Question, Reply
 from kernel_agent.run.journal import Journal
+from kernel_agent.run.rows import reader
 from kernel_agent.run.types import JSON, Problem
 from rag import text_files
 from rag.experience.ledger import Experience
@@ -126,10 +127,10 @@ def read(path: Path) -> Cassette:
         about = head["problem"]
         if head["cassette"] == 1:  # it held the text itself
             about = about | {"sha256": fingerprint(about.pop("source"))}
-        subject = TypeAdapter(Subject).validate_python(about)
+        subject = reader(Subject).validate_python(about)
         held = (json.loads(row) for row in rest if row.strip())
-        rows = TypeAdapter(tuple[Call, ...]).validate_python([{**row, "place": load(row["place"])} for row in held])
-        told = TypeAdapter(tuple[Experience, ...]).validate_python(head.get("experiences", ()))
+        rows = reader(tuple[Call, ...]).validate_python([{**row, "place": load(row["place"])} for row in held])
+        told = reader(tuple[Experience, ...]).validate_python(head.get("experiences", ()))
         return Cassette(subject, BEFORE | dict(head["settings"]), rows, told)
     except OSError as error:
         raise UsageError(f"The cassette {path} cannot be read ({error.strerror}).") from None

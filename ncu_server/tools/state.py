@@ -11,15 +11,15 @@ from typing import Any
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ProgressNotification, ProgressNotificationParams
 
+from mcp_shell.protocol import report
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine import activity
 from ncu_server.machine.lease import Progress
 from ncu_server.machine.store import Store
 from ncu_server.profiler.reports import Reports
-from ncu_server.wire.meta import AHEAD, STAGE, Stage
+from ncu_server.wire.meta import about
 
 HEARTBEAT_S = 5.0
 
@@ -55,7 +55,7 @@ async def served(ctx: ToolContext, timeout_s: float | None) -> AsyncIterator[Pro
         count += 1
         latest = message, ahead
         at.changed.clear()
-        await report(ctx, count, message, ahead, at.stage)
+        await report(ctx, count, message, about(at.stage, ahead))
 
     async def beat() -> None:
         """Say again what goes on, now and then, and at once where the call comes to another stage."""
@@ -84,14 +84,3 @@ async def served(ctx: ToolContext, timeout_s: float | None) -> AsyncIterator[Pro
     finally:
         heart.cancel()
         stack.close()
-
-
-async def report(ctx: Context[Any, Any], count: int, message: str, ahead: int | None, stage: Stage) -> None:
-    """Send one progress notification; the SDK's own call has no room for `_meta`."""
-    token = (ctx.request_context.meta or {}).get("progress_token")
-    if token is None:
-        return
-    meta: Any = {STAGE: stage} | ({AHEAD: ahead} if ahead is not None else {})
-    params = ProgressNotificationParams(progress_token=token, progress=count, message=message, _meta=meta)
-    session = ctx.request_context.session
-    await session.send_notification(ProgressNotification(params=params), related_request_id=ctx.request_id)

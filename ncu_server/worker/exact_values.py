@@ -21,6 +21,10 @@ from ncu_server.worker.input_maker import UNFIT, InputMaker
 from ncu_server.worker.tensors import copied, flatten, placed, read, real, unflatten, wide
 
 T = TypeVar("T")
+Change = Callable[[torch.Tensor], torch.Tensor]
+"""What makes tensors exact."""
+Answers = Mapping[Any, Any]
+"""What calls of torch give instead; see precision.Recast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +55,7 @@ class ExactValues(InputMaker):
             kept.append(Run(got, truth(got, truths.pop(0).values)).stored())
         return structure, kept
 
-    def _in_double(
-        self, seen: Callable[[Callable[[torch.Tensor], torch.Tensor], Mapping[Any, Any]], T]
-    ) -> tuple[T, str | None]:
+    def _in_double(self, seen: Callable[[Change, Answers], T]) -> tuple[T, str | None]:
         """What is `seen` in float64 throughout, or as far as the model runs in it; a note where it does not."""
         note = None
         for answers in (SINGLE_TO_DOUBLE, {}):
@@ -87,13 +89,7 @@ class ExactValues(InputMaker):
         return found
 
     def _seen_in_slices(
-        self,
-        cut: Cut,
-        fd: int,
-        inputs: Spec,
-        outputs: list[torch.Tensor],
-        change: Callable[[torch.Tensor], torch.Tensor],
-        answers: Mapping[Any, Any],
+        self, cut: Cut, fd: int, inputs: Spec, outputs: list[torch.Tensor], change: Change, answers: Answers
     ) -> list[Truth]:
         """As `_seen`, of a call that changes nothing, beside what it gave."""
         whole = max(self._took["device_bytes"], sum(t.nbytes for t in outputs))
@@ -105,12 +101,7 @@ class ExactValues(InputMaker):
         return [Truth(real(got)) if one is None else Truth(one, apart=True) for one, got in pairs]
 
     def _kept_in_slices(
-        self,
-        cut: Cut,
-        fd: int,
-        inputs: Spec,
-        change: Callable[[torch.Tensor], torch.Tensor],
-        answers: Mapping[Any, Any],
+        self, cut: Cut, fd: int, inputs: Spec, change: Change, answers: Answers
     ) -> tuple[Any, list[torch.Tensor]]:
         """What is stored of a call that changes nothing, of which the reference's own values are computed in slices,
         too."""
@@ -129,13 +120,7 @@ class ExactValues(InputMaker):
         return structure, kept
 
     def _slices(
-        self,
-        cut: Cut,
-        fd: int,
-        inputs: Spec,
-        whole: int,
-        change: Callable[[torch.Tensor], torch.Tensor],
-        answers: Mapping[Any, Any],
+        self, cut: Cut, fd: int, inputs: Spec, whole: int, change: Change, answers: Answers
     ) -> Iterator[tuple[int, Call, Any]]:
         """Where each slice starts, its inputs, and what a changed model gives for them changed; a call takes `whole`
         bytes beside the inputs."""
@@ -153,14 +138,7 @@ class ExactValues(InputMaker):
             yield start, unflatten(inputs["structure"], some), out
             del out, given
 
-    def _seen(
-        self,
-        fd: int,
-        inputs: Spec,
-        effects: Effects,
-        change: Callable[[torch.Tensor], torch.Tensor],
-        answers: Mapping[Any, Any],
-    ) -> list[Truth]:
+    def _seen(self, fd: int, inputs: Spec, effects: Effects, change: Change, answers: Answers) -> list[Truth]:
         """What is seen of a call with all tensors changed and with the `answers` of precision.Recast, in float64."""
         model, given, device = self._changed_copy(change), read(fd, inputs), self._device.torch_device
         held = [*given, *self._model.parameters(), *self._model.buffers()]

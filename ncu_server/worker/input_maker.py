@@ -10,12 +10,7 @@ from typing import Any
 import torch
 
 from ncu_server.sandbox.shared_memory import Spec
-from ncu_server.worker.answers import (
-    Chosen,
-    Drawn,
-    How,
-    Sharpened,
-)
+from ncu_server.worker.answers import Chosen, Drawn, How, Sharpened
 from ncu_server.worker.calls import Call
 from ncu_server.worker.checking.holes import shows
 from ncu_server.worker.checking.tolerance import degenerate, finite, units
@@ -23,17 +18,7 @@ from ncu_server.worker.checking.varied import chosen
 from ncu_server.worker.dense import named
 from ncu_server.worker.problem import MISREAD
 from ncu_server.worker.problem_model import ProblemModel, trimmed
-from ncu_server.worker.tensors import (
-    copied,
-    flatten,
-    give,
-    placed,
-    put,
-    read,
-    real,
-    unflatten,
-    wide,
-)
+from ncu_server.worker.tensors import copied, flatten, give, placed, put, read, real, unflatten, wide
 from ncu_server.worker.timing.input_sets import far, holed, sharper, stretched
 from ncu_server.worker.timing.mutation import MIX, Draw
 

@@ -11,23 +11,13 @@ import torch
 
 from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker import contract
-from ncu_server.worker.answers import (
-    CallContract,
-    Memory,
-    Opened,
-    Room,
-    Traced,
-    Work,
-)
+from ncu_server.worker.answers import CallContract, Memory, Opened, Room, Traced, Work
 from ncu_server.worker.building.modules import Arguments, build, has_dropout, put_in_mode
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.dense import Unjudgeable, named, require_dense
 from ncu_server.worker.memory import MemoryWatch, together
 from ncu_server.worker.problem import LoadedProblem
-from ncu_server.worker.tensors import (
-    arrived,
-    write,
-)
+from ncu_server.worker.tensors import arrived, write
 from ncu_server.worker.timing.devices import DEVICES, Device
 from ncu_server.worker.timing.stage import Stage
 from ncu_server.worker.tracing import ahead, graph, inductor

@@ -11,16 +11,7 @@ import torch
 
 from ncu_server.rules.precision import Precision
 from ncu_server.sandbox.shared_memory import Spec
-from ncu_server.worker.answers import (
-    Difference,
-    Effects,
-    Expected,
-    Measured,
-    Seen,
-    Slices,
-    Staged,
-    Units,
-)
+from ncu_server.worker.answers import Difference, Effects, Expected, Measured, Seen, Slices, Staged, Units
 from ncu_server.worker.calls import Call
 from ncu_server.worker.checking.effects import changed, restore, same, state, visible
 from ncu_server.worker.checking.full_float32 import Watch, full_float32
@@ -32,14 +23,7 @@ from ncu_server.worker.exact_values import ExactValues, Truth
 from ncu_server.worker.generators import generators
 from ncu_server.worker.input_maker import UNFIT, all_finite
 from ncu_server.worker.problem_model import held_bytes, trimmed
-from ncu_server.worker.tensors import (
-    flatten,
-    give,
-    read,
-    real,
-    spec_of,
-    unflatten,
-)
+from ncu_server.worker.tensors import flatten, give, read, real, spec_of, unflatten
 from ncu_server.worker.timing.devices import GIANT
 from ncu_server.worker.timing.side import TimedSide
 from ncu_server.worker.timing.stage import Stage

@@ -52,9 +52,9 @@ async def test_a_run_says_of_each_device_how_busy_it_was_over_all_sessions(tmp_p
 
 
 @pytest.fixture(autouse=True)
-def keyless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def keyless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     for row in rows():
         monkeypatch.delenv(row.variable, raising=False)
 

@@ -20,9 +20,9 @@ from tests.support.scripted_run import LETTERS, MODEL, ROOT
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     for row in rows():
         monkeypatch.delenv(row.variable, raising=False)
 

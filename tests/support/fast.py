@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.trees import tree_of
 
 TESTS = ROOT / "tests"
 _STARTERS = """
 subprocess Popen fork start_server create_subprocess_exec StdioServerParameters stdout stderr pytest_asyncio
 server stdio_client opened open_report callers served in_process python _pdf inductor
-sync_playwright ScriptedOpenAI KernelAgent BenchClient Supervisor ForkServer Builds Canaries Embedder
+evaluate_here sync_playwright ScriptedOpenAI KernelAgent BenchClient Supervisor ForkServer Builds Canaries Embedder
 """
 STARTERS = frozenset(_STARTERS.split())
 # The audit events (PEP 578) of a new process and of a server that listens.
@@ -46,7 +47,7 @@ def _scope(path: Path) -> Mapping[str, set[str]]:
 @cache
 def _definitions(path: Path) -> Mapping[str, set[str]]:
     found = {}
-    for node in ast.parse(path.read_text()).body:
+    for node in tree_of(path).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found[node.name] = _words(node)
         elif isinstance(node, ast.Assign):

@@ -31,9 +31,9 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel
 
+from mcp_shell.protocol import report
 from ncu_server.machine.lease import Lease
-from ncu_server.tools.state import report
-from ncu_server.wire.meta import WHOLE
+from ncu_server.wire.meta import WHOLE, about
 
 EAGER_US, COMPILE_US, TIE = 100.0, 80.0, 0.06
 FAILURES = ("build_error", "run_error", "wrong", "timeout", "suspect")
@@ -255,7 +255,7 @@ def serve(args: argparse.Namespace) -> MCPServer:
 
         async def progress(message: str, *, ahead: int | None = None) -> None:
             at = "waiting" if ahead is not None else "device" if message == "timing" else "building"
-            await report(context, next(counted), message, ahead, at)  # type: ignore[arg-type]
+            await report(context, next(counted), message, about(at, ahead))  # type: ignore[arg-type]
 
         await progress("building")
         async with device.alone(progress):

@@ -296,9 +296,9 @@ async def test_a_pool_that_is_left_while_calls_are_under_way_ends_its_servers(tm
 
 
 async def test_a_run_goes_on_while_one_of_two_servers_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     with http_benches(tmp_path, ("--delay", "0.02"), ("--delay", "0.02")) as (a, b):
 
         def observe(event: Event) -> None:

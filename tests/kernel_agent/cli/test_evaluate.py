@@ -15,6 +15,7 @@ import pytest
 
 from kernel_agent.bench.answers import EvaluateAnswer, parse
 from kernel_agent.cli.evaluate import lines
+from kernel_agent.cli.main import main
 from kernel_agent.run.types import Problem
 from tests.support.edits import edit
 from tests.support.measuring import HONEST, ROOT, SCALE_ADD
@@ -49,6 +50,12 @@ def evaluate(arguments: str, *more: str, stdin: str = "") -> tuple[int, str, str
     command = [sys.executable, "-m", "kernel_agent", "evaluate", *arguments.split(), *more]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout, done.stderr
+
+
+def evaluate_here(capsys: pytest.CaptureFixture[str], arguments: str, *more: str) -> tuple[int, str, str]:
+    """The same in this process, which starts in no time."""
+    code = main(["evaluate", *arguments.split(), *more])
+    return code, *capsys.readouterr()
 
 
 def test_an_honest_kernel_from_stdin_passes_and_each_number_is_named(there: Path) -> None:
@@ -103,8 +110,10 @@ def test_a_kernel_that_is_no_python_is_a_verdict_too(there: Path) -> None:
         ("suspect.py", 6, "suspect      problem on cpu\n"),
     ],
 )
-def test_a_verdict_is_the_first_word_and_the_exit_code(there: Path, candidate: str, code: int, first: str) -> None:
-    found, out, err = evaluate(f"{candidate} --problem problem.py", "--server", scripted(there))
+def test_a_verdict_is_the_first_word_and_the_exit_code(
+    there: Path, candidate: str, code: int, first: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, out, err = evaluate_here(capsys, f"{candidate} --problem problem.py", "--server", scripted(there))
     assert (found, err) == (code, "")
     assert out.startswith(first)
 
@@ -127,8 +136,10 @@ BAD = [
 
 
 @pytest.mark.parametrize(("arguments", "code", "sentence"), BAD)
-def test_a_fault_of_ours_is_one_sentence_and_no_verdict(there: Path, arguments: str, code: int, sentence: str) -> None:
-    found, out, err = evaluate(arguments)
+def test_a_fault_of_ours_is_one_sentence_and_no_verdict(
+    there: Path, arguments: str, code: int, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, out, err = evaluate_here(capsys, arguments)
     assert (found, out) == (code, "")
     assert err.startswith("error: ") and err.count("\n") == 1
     assert sentence in err
@@ -142,8 +153,11 @@ def test_a_fault_of_ours_is_one_sentence_and_no_verdict(there: Path, arguments: 
         ("refused.py", "", "so it was ordered."),
     ],
 )
-def test_a_server_that_fails_is_no_verdict(there: Path, candidate: str, more: str, sentence: str) -> None:
-    code, out, err = evaluate(f"{candidate} --problem problem.py --json", "--server", scripted(there, more))
+def test_a_server_that_fails_is_no_verdict(
+    there: Path, candidate: str, more: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = f"{candidate} --problem problem.py --json"
+    code, out, err = evaluate_here(capsys, asked, "--server", scripted(there, more))
     assert (code, out) == (4, "")
     assert sentence in err
 

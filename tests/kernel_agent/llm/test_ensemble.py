@@ -20,19 +20,9 @@ from kernel_agent.providers import PROVIDERS
 from kernel_agent.run.journal import Journal
 from kernel_agent.run.tree import EvaluationRecord, Ideas, Run
 from kernel_agent.run.types import Idea, Trial, digest
-from kernel_agent.settings import rows
-from tests.support.endpoint_run import run
+from tests.support.endpoint_run import alone, run  # noqa: F401  alone: a fixture of every test
 from tests.support.scripted_openai import Refuse, Say, ScriptedOpenAI, Step
 from tests.support.scripted_run import DESCRIPTION, LETTERS, PROBLEM, evaluation_of, small_settings
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for row in rows():
-        monkeypatch.delenv(row.variable, raising=False)
-
 
 IDEA = Idea("i", 1, "p", "ideas of round 3, no. 1", "")
 """A title that looks like a place."""

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,9 +49,9 @@ told["built"] = built()
 with torch.no_grad():
     told["right"] = torch.equal(torch.compile(model, dynamic=False)(x), x * 2 + 1)
 told["built then"], told["calls then"], told["launches"] = built(), model.calls.item(), launches()
-print(json.dumps(told))
 """
 PARTLY = """
+torch._inductor.config.freezing = True  # or a CPU chooses among nothing
 model, printed = Breaking(), io.StringIO()
 with contextlib.redirect_stdout(printed):
     told["breaking"] = compile_ahead(model, "default", ([x], {}))
@@ -68,28 +67,26 @@ print(json.dumps(told))
 """
 
 
-def told(tmp_path: Path, steps: str, **more: str) -> dict[str, Any]:
-    around = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "TORCHINDUCTOR_COMPILE_THREADS": "1"} | more
-    done = subprocess.run(
-        [sys.executable, "-c", PARTS + steps], cwd=ROOT, env=around, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def test_a_model_is_compiled_without_being_called(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """All that is told by one process, whose compiler starts from nothing: that alone takes ten seconds."""
     pytest.importorskip("torch")
-    found = told(tmp_path, WHOLE)
+    around = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path_factory.mktemp("inductor")), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    command = [sys.executable, "-c", PARTS + WHOLE + PARTLY]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | around, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def test_a_model_is_compiled_without_being_called(found: dict[str, Any]) -> None:
     assert found["all"] and found["called"] == [0, 0] and found["built"]
     assert found["right"] and found["calls then"] == 1
     assert found["built then"] == found["built"], "the first call compiled again"
     assert found["launches"] and len(found["launches"]) == len(set(found["launches"]))
 
 
-def test_what_cannot_be_compiled_ahead_runs_nothing_and_measures_nothing(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    found = told(tmp_path, PARTLY, TORCHINDUCTOR_FREEZING="1")  # or a CPU chooses among nothing
+def test_what_cannot_be_compiled_ahead_runs_nothing_and_measures_nothing(found: dict[str, Any]) -> None:
     assert found["breaking"] is False and found["ran"] == ["", 0.0]
     assert found["lacking"] is False
     assert found["measuring"] is False and found["measured"] == 0 and found["left"] == []

@@ -31,7 +31,13 @@ def run(tmp_path: Path, code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_calls_after_the_first_pay_no_page_faults(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the library is built once."""
+    return tmp_path_factory.mktemp("allocator")
+
+
+def test_calls_after_the_first_pay_no_page_faults(folder: Path) -> None:
     code = """
 x = torch.randn(4 << 20)
 for _ in range(2):
@@ -41,10 +47,10 @@ for _ in range(5):
     (x * 2 + x).clone()
 print(said, faults() - before < 100)
 """
-    assert run(tmp_path, code) == "None True"
+    assert run(folder, code) == "None True"
 
 
-def test_memory_is_given_back_when_it_is_released(tmp_path: Path) -> None:
+def test_memory_is_given_back_when_it_is_released(folder: Path) -> None:
     code = """
 del_me = torch.ones(16 << 20)
 del del_me
@@ -52,10 +58,10 @@ held = resident()
 allocator.release()
 print(held - resident() >= 60)
 """
-    assert run(tmp_path, code) == "True"
+    assert run(folder, code) == "True"
 
 
-def test_memory_that_was_used_before_is_filled_too(tmp_path: Path) -> None:
+def test_memory_that_was_used_before_is_filled_too(folder: Path) -> None:
     code = """
 x = torch.ones(4 << 20)
 del x
@@ -65,10 +71,10 @@ small = torch.empty(1000)
 allocator.fill(False)
 print(bool((filled != 1).all()), bool((small != 1).all()), bool((torch.zeros(4 << 20) == 0).all()))
 """
-    assert run(tmp_path, code) == "True True True"
+    assert run(folder, code) == "True True True"
 
 
-def test_views_of_a_tensor_keep_its_memory_from_being_used_again(tmp_path: Path) -> None:
+def test_views_of_a_tensor_keep_its_memory_from_being_used_again(folder: Path) -> None:
     code = """
 x = torch.full((4 << 20,), 7.0)
 view = x[5:10]
@@ -76,10 +82,10 @@ del x
 other = torch.zeros(4 << 20)
 print(view.tolist())
 """
-    assert run(tmp_path, code) == str([7.0] * 5)
+    assert run(folder, code) == str([7.0] * 5)
 
 
-def test_libraries_that_allocate_without_a_tensor_work(tmp_path: Path) -> None:
+def test_libraries_that_allocate_without_a_tensor_work(folder: Path) -> None:
     code = """
 f = torch.nn.functional
 x = torch.ones(2, 16, 128, 128)
@@ -91,17 +97,17 @@ grown = torch.ones(4)
 grown.resize_(4 << 20).resize_(8 << 20)
 print(float(grown[0]), float(f.conv2d(x, torch.ones(16, 16, 3, 3))[0, 0, 1, 1]))
 """
-    assert run(tmp_path, code) == "1.0 144.0"
+    assert run(folder, code) == "1.0 144.0"
 
 
-def test_what_is_too_large_raises_and_leaves_the_rest_usable(tmp_path: Path) -> None:
+def test_what_is_too_large_raises_and_leaves_the_rest_usable(folder: Path) -> None:
     code = """
 try:
     torch.empty(1 << 60, dtype=torch.uint8)
 except RuntimeError as fault:
     print("not enough memory" in str(fault), float(torch.ones(4 << 20).sum()))
 """
-    assert run(tmp_path, code) == "True 4194304.0"
+    assert run(folder, code) == "True 4194304.0"
 
 
 def test_without_a_compiler_it_says_so_and_tensors_are_mallocs(tmp_path: Path) -> None:

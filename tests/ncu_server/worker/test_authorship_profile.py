@@ -11,25 +11,25 @@ CALL = "kernel.run(x, y, self.bias.detach(), out, self.scale)"
 TORCH = "return x * self.scale + y + self.bias"
 HALF = "return out + torch.sin(out) * 0.0"  # about as much work as the kernel
 BIG = edit(SCALE_ADD, "torch.randn(64, 256)", "torch.randn(4096, 256)", times=2)
-DECOY = edit(HONEST, CALL, f"kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)\n        {TORCH}")
+DECOY = edit(QUICK, CALL, f"kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)\n        {TORCH}")
 ONE_ROW = edit(
     edit(
-        HONEST,
+        QUICK,
         "return out",
         f"part = out[:1].clone()\n        out = {TORCH[7:]}\n        out[:1] = part\n        return out",
     ),
     CALL,
     "kernel.run(x[:1], y[:1], self.bias.detach(), out[:1], self.scale)",
 )
-FALLBACK = edit(HONEST, CALL, "try:\n            kernel.run(x)\n        except Exception:\n            " + TORCH)
-ABSENT = edit(HONEST, CALL, TORCH)
+FALLBACK = edit(QUICK, CALL, "try:\n            kernel.run(x)\n        except Exception:\n            " + TORCH)
+ABSENT = edit(QUICK, CALL, TORCH)
 NUMPY = edit(
-    edit(HONEST, CALL, "kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)"),
+    edit(QUICK, CALL, "kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)"),
     "return out",
     "return torch.from_numpy(x.numpy() * np.float32(self.scale) + y.numpy() + self.bias.detach().numpy())",
 )
 THREAD = edit(
-    HONEST,
+    QUICK,
     CALL,
     "kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)\n"
     "        import threading\n        made = []\n"
@@ -79,7 +79,7 @@ async def test_torch_that_works_in_the_first_model_alone_is_library(server: Serv
 
 async def test_a_copy_by_torch_with_a_kernel_beside_it_is_library(server: Server) -> None:
     problem = edit(BIG, "return x * self.scale + y + self.bias", "return x.t().contiguous()")
-    decoy = edit(HONEST, CALL, "kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)")
+    decoy = edit(QUICK, CALL, "kernel.run(x[0, :1], y[0, :1], self.bias.detach(), torch.empty(1), 1.0)")
     decoy = edit(decoy, "return out", "return x.t().clone(memory_format=torch.contiguous_format)")
     assert await judged(server, decoy, problem) == ("rejected", "library")
 
@@ -229,7 +229,7 @@ async def test_a_small_honest_hybrid_is_not_taken_for_a_decoy(server: Server) ->
     tiny = edit(SCALE_ADD, "torch.randn(64, 256)", "torch.randn(1, 256)", times=2)
     assert await judged(
         server,
-        edit(HONEST, "return out", "return out.relu().sub_(0.0)"),
+        edit(QUICK, "return out", "return out.relu().sub_(0.0)"),
         problem=edit(tiny, "x * self.scale + y + self.bias", "torch.relu(x * self.scale + y + self.bias)"),
     ) == ("passed", "hybrid")
 
@@ -252,5 +252,5 @@ async def test_a_patched_profiler_hides_nothing(server: Server) -> None:
 
 
 async def test_unknown_rules_are_refused(server: Server) -> None:
-    answer = await server.call("evaluate_kernel", candidate=HONEST, problem=SCALE_ADD, target="cpu", rules="lax")
+    answer = await server.call("evaluate_kernel", candidate=QUICK, problem=SCALE_ADD, target="cpu", rules="lax")
     assert answer.is_error

@@ -18,16 +18,17 @@ from ncu_server.targets import TARGETS, Probe
 from ncu_server.worker import private
 from tests.support.measuring import QUICK, ROOT, SCALE_ADD, opened, server_parameters
 from tests.support.needs import needs_triton
+from tests.support.trees import tree_of
 
 HERE = Path(__file__).parent
 RECORDED: dict[str, dict[str, dict[str, str]]] = json.loads((HERE / "private_parts.json").read_text())
 CASES = ROOT / "ncu_server" / "cases"
-SOURCES = {
-    path: ast.parse(path.read_text())
+SOURCES = [
+    path
     for part in ("ncu_server", "kernel_agent", "mcp_shell", "rag", "benchmarks")
     for path in sorted((ROOT / part).rglob("*.py"))
     if CASES not in path.parents and path.name != "private.py"
-}
+]
 PRIVATE = re.compile(r"(torch|triton)(\.\w+)*\._(?!_)\w+(\.\w+)*|triton\.\w+.*")
 
 
@@ -56,7 +57,7 @@ def taken(tree: ast.AST) -> set[str]:
 
 
 def test_nobody_reaches_a_private_part_but_through_the_list() -> None:
-    wrong = [f"{path.name}: {name}" for path, tree in SOURCES.items() for name in reached(tree) if PRIVATE.match(name)]
+    wrong = [f"{path.name}: {name}" for path in SOURCES for name in reached(tree_of(path)) if PRIVATE.match(name)]
     assert not wrong
     assert (
         PRIVATE.match("torch.autograd._enable_profiler") and PRIVATE.match("torch._C") and PRIVATE.match("triton.knobs")
@@ -65,7 +66,7 @@ def test_nobody_reaches_a_private_part_but_through_the_list() -> None:
 
 
 def test_all_that_is_listed_is_used_and_all_that_is_used_is_listed() -> None:
-    used = set().union(*(taken(tree) for tree in SOURCES.values()))
+    used = set().union(*(taken(tree_of(path)) for path in SOURCES))
     # For others to be what it is, or called by a name of its module's.
     beside = {
         "torch.ops.aten.add.Tensor._schema",

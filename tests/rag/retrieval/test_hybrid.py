@@ -170,15 +170,22 @@ def test_a_changed_page_costs_its_own_chunks_only(copy: tuple[Path, Path]) -> No
         assert library.search(Query("order register accesses")).passages[0].heading == "Fence"
 
 
+ROW, SAME, OTHER = "Keep the row in registers", "The row is kept in registers", "Sort keys with a radix pass"
+
+
 def test_a_dead_child_turns_auto_lexical_and_is_an_error_for_hybrid(
     copy: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     cache, corpus = copy
     with Library.open(cache, "auto", corpus=corpus) as library:
         assert (library.mode, library.mode_reason) == ("hybrid", f"the model {model().id} embeds")
+        near, far, itself = library.likeness(ROW, [SAME, OTHER, ROW])
+        assert far < 0.5 < 0.9 < near <= itself == pytest.approx(1.0, abs=1e-5), "texts are likened by meaning"
+        assert library.likeness(ROW, []) == []
         os.kill(_child_of(library), signal.SIGKILL)
         answer = library.search(Query("arrays of structs"))
         assert (answer.mode, answer.passages[0].page) == ("lexical", "coalescing")
+        assert library.likeness(ROW, ["something else"]) == [] and library.mode == "lexical"
         assert "the embedding process ended (exit code -9)" in library.mode_reason
         assert "goes on without vectors" in caplog.text
     with Library.open(cache, "hybrid", corpus=corpus) as library:
@@ -187,19 +194,10 @@ def test_a_dead_child_turns_auto_lexical_and_is_an_error_for_hybrid(
             library.search(Query("arrays of structs"))
 
 
-def test_texts_are_likened_by_meaning_with_vectors_and_not_at_all_without(
-    copy: tuple[Path, Path],
-) -> None:
+def test_texts_are_not_likened_without_vectors(copy: tuple[Path, Path]) -> None:
     cache, corpus = copy
-    row, same, other = "Keep the row in registers", "The row is kept in registers", "Sort keys with a radix pass"
-    with Library.open(cache, "auto", corpus=corpus) as library:
-        near, far, itself = library.likeness(row, [same, other, row])
-        assert far < 0.5 < 0.9 < near <= itself == pytest.approx(1.0, abs=1e-5)
-        assert library.likeness(row, []) == []
-        os.kill(_child_of(library), signal.SIGKILL)
-        assert library.likeness(row, ["something else"]) == [] and library.mode == "lexical"
     with Library.open(cache, "lexical", corpus=corpus) as library:
-        assert library.likeness(row, [same]) == []
+        assert library.likeness(ROW, [SAME]) == []
 
 
 def _child_of(library: Library) -> int:
