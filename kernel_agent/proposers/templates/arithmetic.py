@@ -13,7 +13,7 @@ from math import prod
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.families import build, covers
 from kernel_agent.proposers.templates.forms import is_product
-from kernel_agent.proposers.templates.graph import HELP, Graph, Spec
+from kernel_agent.proposers.templates.graph import Graph, Spec
 from kernel_agent.proposers.templates.lowering import names
 from kernel_agent.proposers.templates.product import TRIANGLES, Product, product_of
 from kernel_agent.proposers.templates.routine import Routine
@@ -100,7 +100,7 @@ class Offers:
         ours = {name: self._us(product, _padded(product) / rate) for name, rate in self.rates.items()}
         faster = tuple(name for name, us in ours.items() if theirs >= GAIN * us)
         if not faster:
-            raise NotCovered(f"the library's product is predicted to be as fast as one of ours here. {HELP}")
+            raise NotCovered("the library's product is predicted to be as fast as one of ours here.")
         spares = int((theirs - ours[faster[0]]) * self.copy_gbps * 1e3)
         return replace(product, arithmetics=faster, spares=spares)
 

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates.graph import HELP, Graph, Leaf, Node, Ref
+from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import DTYPES, lowered, names
 from kernel_agent.proposers.templates.program import Folded, Output, Placing, Read, Term, nameless
 from kernel_agent.proposers.templates.strides import Pattern, normal, split
@@ -116,15 +116,15 @@ def operand(graph: Graph, argument: Any, op: str, also: tuple[str, ...] = ()) ->
     Raises NotCovered where that is not covered.
     """
     if not isinstance(argument, Ref):
-        raise NotCovered(f"no template covers {op} of {argument!r}. {HELP}")
+        raise NotCovered(f"no template covers {op} of {argument!r}.")
     if argument.node in graph.leaves:
         leaf = graph.leaves[argument.node]
         if leaf.spec.dtype not in (*DTYPES, *also):
-            raise NotCovered(f"templates read {', '.join(DTYPES)}, and {op} reads {leaf.spec.dtype}. {HELP}")
+            raise NotCovered(f"templates read {', '.join(DTYPES)}, and {op} reads {leaf.spec.dtype}.")
         return Load(leaf, leaf.spec.shape)
     value = lowered(replace(graph, outputs=(argument.node,))).get(argument.node)
     if not isinstance(value, Value):
-        raise NotCovered(f"no template covers what {op} reads of {argument.node}. {HELP}")
+        raise NotCovered(f"no template covers what {op} reads of {argument.node}.")
     return value
 
 
@@ -136,9 +136,9 @@ def piece(values: Sequence[Value], rows: int, columns: int, given: str | None = 
     results = tuple(placing.place(value, (whole, 0)) for value in values)
     for term in placing.terms:
         if isinstance(term, Folded):
-            raise NotCovered(f"no template folds before or after this operator in the same kernel. {HELP}")
+            raise NotCovered("no template folds before or after this operator in the same kernel.")
         if isinstance(term, Read) and term.leaf.node == given and (term.pattern, term.offset) != (whole, 0):
-            raise NotCovered(f"no template rearranges what {given} gives. {HELP}")
+            raise NotCovered(f"no template rearranges what {given} gives.")
     return Piece(rows, columns, tuple(placing.terms), results, given)
 
 
@@ -155,13 +155,13 @@ def after(graph: Graph, core: Node, rows: int, columns: int) -> tuple[Piece, tup
     for name in graph.outputs:
         value = known.get(name)
         if not isinstance(value, Value) or prod(specs[name].shape) != prod(spec.shape):
-            raise NotCovered(f"no template gives {name} beside {core.name}: it is of another size. {HELP}")
+            raise NotCovered(f"no template gives {name} beside {core.name}: it is of another size.")
         values.append(fit(lift(value), specs[name].shape))
     work = piece(values, rows, columns, core.name)
     outputs = tuple(Output(i, specs[name], True) for i, name in zip(work.results, graph.outputs, strict=True))
     reads_core = _resting(work, core.name)
     if not all(output.term in reads_core for output in outputs):
-        raise NotCovered(f"no template gives what does not come of {names(core.op)[0]} beside it. {HELP}")
+        raise NotCovered(f"no template gives what does not come of {names(core.op)[0]} beside it.")
     return work, outputs
 
 

@@ -6,7 +6,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates import lowering, program
 from kernel_agent.proposers.templates.centred import Centred
 from kernel_agent.proposers.templates.family import Family, Kit
-from kernel_agent.proposers.templates.graph import HELP, Graph
+from kernel_agent.proposers.templates.graph import Graph
 from kernel_agent.proposers.templates.lookups import LOOKUPS
 from kernel_agent.proposers.templates.lowering import names
 from kernel_agent.proposers.templates.places import PLACES
@@ -30,7 +30,7 @@ def build(graph: Graph) -> Routine:
     if not centres:
         return program.build(graph)
     if len(centres) > 1:
-        raise NotCovered(f"one kernel computes one of {centres[0].op} and {centres[1].op}, not both. {HELP}")
+        raise NotCovered(f"one kernel computes one of {centres[0].op} and {centres[1].op}, not both.")
     return _FAMILY[names(centres[0].op)[0]].build(graph, centres[0])
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates.graph import HELP, Graph, Node, Ref, Spec
+from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import names
 
 Specs = Mapping[str, Spec]
@@ -35,7 +35,7 @@ def form_of(node: Node, graph: Graph) -> Form:
     specs = {name: leaf.spec for name, leaf in graph.leaves.items()}
     form = FORMS[names(node.op)[0]](node, specs | {n.name: n.outputs[0] for n in graph.nodes if n.outputs})
     if form is None or node.spec.dtype != "float32":
-        raise NotCovered(f"no template covers {node.op} with these arguments. {HELP}")
+        raise NotCovered(f"no template covers {node.op} with these arguments.")
     return form
 
 

@@ -14,7 +14,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.centred import Centred, after, operand, piece
 from kernel_agent.proposers.templates.family import Family, Kit
 from kernel_agent.proposers.templates.genes import Space, numbers, starting
-from kernel_agent.proposers.templates.graph import HELP, Graph, Node, Shape
+from kernel_agent.proposers.templates.graph import Graph, Node, Shape
 from kernel_agent.proposers.templates.lowering import names
 from kernel_agent.proposers.templates.scans import STORE
 from kernel_agent.proposers.templates.spaces import UNROLL
@@ -46,7 +46,7 @@ def _build(graph: Graph, core: Node) -> Centred:
     wanted = prod(indices.shape) if shared else indices.shape[dim]
     sizes = [(*shape[:dim], *shape[dim + 1 :]) for shape in (table.shape, indices.shape)]
     if not shared and sizes[0] != sizes[1]:
-        raise NotCovered(f"no template covers {core.op} by indices of another shape. {HELP}")
+        raise NotCovered(f"no template covers {core.op} by indices of another shape.")
     look = Lookup(outer, given, wanted, inner, shared)
     rows, columns = (outer * wanted, inner) if inner > 1 else (outer, wanted)
     source_rows, source_columns = (outer * given, inner) if inner > 1 else (outer, given)
@@ -58,7 +58,7 @@ def _build(graph: Graph, core: Node) -> Centred:
         ("out", behind),
     )
     if not pieces[1][1].plain:
-        raise NotCovered(f"no template computes the indices of {core.op}. {HELP}")
+        raise NotCovered(f"no template computes the indices of {core.op}.")
     return Centred("lookup", graph, core, look, pieces, outputs, (prod(core.spec.shape), 1))
 
 
@@ -77,7 +77,7 @@ def _operands(core: Node) -> tuple[Any, Any, int, bool]:
         return args[0], args[2], int(args[1]), True
     if base == "gather":
         return args[0], args[2], int(args[1]), False
-    raise NotCovered(f"no template covers {core.op}. {HELP}")
+    raise NotCovered(f"no template covers {core.op}.")
 
 
 def _shape(look: Lookup) -> list[str]:

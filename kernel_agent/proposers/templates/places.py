@@ -13,7 +13,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.centred import Centred, operand, piece
 from kernel_agent.proposers.templates.family import Family, Kit
 from kernel_agent.proposers.templates.genes import Space, numbers, starting
-from kernel_agent.proposers.templates.graph import HELP, Graph, Node
+from kernel_agent.proposers.templates.graph import Graph, Node
 from kernel_agent.proposers.templates.lowering import names
 from kernel_agent.proposers.templates.program import Output
 from kernel_agent.proposers.templates.spaces import UNROLL
@@ -39,9 +39,9 @@ def _build(graph: Graph, core: Node) -> Centred:
     given = dict(zip(("dim", "keepdim"), core.args[1:], strict=False)) | dict(core.kwargs)
     shape, dim = value.shape, given.get("dim")
     if graph.outputs != (core.name,):
-        raise NotCovered(f"no template computes with the places that {core.op} gives. {HELP}")
+        raise NotCovered(f"no template computes with the places that {core.op} gives.")
     if prod(shape) == 0 or prod(shape) // prod(core.spec.shape) >= 2**31:
-        raise NotCovered(f"no template covers {core.op} of {list(shape)}. {HELP}")
+        raise NotCovered(f"no template covers {core.op} of {list(shape)}.")
     if dim is None:
         parts = (1, prod(shape), 1)
     else:

@@ -11,7 +11,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.centred import Centred, after, operand, piece
 from kernel_agent.proposers.templates.family import Family, Kit
 from kernel_agent.proposers.templates.genes import Space, numbers, starting
-from kernel_agent.proposers.templates.graph import HELP, Graph, Node
+from kernel_agent.proposers.templates.graph import Graph, Node
 from kernel_agent.proposers.templates.lowering import names
 from kernel_agent.proposers.templates.spaces import UNROLL, WIDTH
 from kernel_agent.proposers.templates.spelled import macros, source
@@ -74,7 +74,7 @@ def _build(graph: Graph, core: Node) -> Centred:
     before = piece([value], prod(value.shape) // geometry.given[2], geometry.given[2])
     behind, outputs = after(graph, core, prod(core.spec.shape) // geometry.wanted[2], geometry.wanted[2])
     if core.spec.dtype not in ("float32", "float16", "bfloat16"):
-        raise NotCovered(f"no template covers {core.op} of {core.spec.dtype}. {HELP}")
+        raise NotCovered(f"no template covers {core.op} of {core.spec.dtype}.")
     pieces = (("in", before), ("out", behind))
     return Centred("pooling", graph, core, geometry, pieces, outputs, (prod(core.spec.shape), 1))
 
@@ -85,7 +85,7 @@ def _windows(graph: Graph, core: Node) -> Windows:
     given = dict(zip(SIGNATURES[kind], core.args[1:], strict=False)) | dict(core.kwargs)
     shape, wanted = operand(graph, core.args[0], core.op).shape, core.spec.shape
     if len(core.outputs) > 1:
-        raise NotCovered(f"no template gives the places that {core.op} finds. {HELP}")
+        raise NotCovered(f"no template gives the places that {core.op} finds.")
     planes, inside, out = prod(shape[:-dims]), _three(shape[-dims:], 1), _three(wanted[-dims:], 1)
     if kind.startswith("adaptive"):
         return _adaptive("max" in kind, planes, inside, out)
@@ -163,7 +163,7 @@ def _cuda_space(routine: Centred, device: Device) -> Space:
     downs = tuple(n for n in downs if all(_fits(w, t, 1, n) for t in sizes)) or (1,)
     alongs = tuple(n for n in alongs if all(_fits(w, t, n, max(downs)) for t in sizes)) or (1,)
     if not all(_fits(w, t, a, d) for t in sizes for a in alongs for d in downs):
-        raise NotCovered(f"no template covers windows of {w.window[2]} places in a row. {HELP}")
+        raise NotCovered(f"no template covers windows of {w.window[2]} places in a row.")
     several = "{0} rows of outputs a thread share the input rows in which their windows overlap."
     wide = "{0} outputs of a row a thread keep more loads in flight."
     genes = [

@@ -13,7 +13,7 @@ from math import prod
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.forms import Form, form_of, is_product
-from kernel_agent.proposers.templates.graph import HELP, Graph, Leaf, Node, Ref, Spec
+from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import lowered, mentions, names
 from kernel_agent.proposers.templates.program import Output, Program, Read, Term, build, nameless
 from kernel_agent.proposers.templates.strides import Pattern, compose_from, normal, split
@@ -102,7 +102,7 @@ def product_of(graph: Graph) -> Product:
     """The graph as one product with a tail. Raises NotCovered where it is more, or other, than that."""
     found = [node for node in graph.nodes if is_product(node)]
     if len(found) != 1:
-        raise NotCovered(f"one kernel computes one product, and here are {len(found)}. {HELP}")
+        raise NotCovered(f"one kernel computes one product, and here are {len(found)}.")
     node, form = found[0], form_of(found[0], graph)
     behind = _behind(graph, (form.a.node, form.b.node))
     operands = (form.a.node, form.b.node)
@@ -125,7 +125,7 @@ def product_of(graph: Graph) -> Product:
         graph=graph,
     )
     if min(product.rows, product.columns) < 2 or product.depth < 1:
-        raise NotCovered(f"a product with one row or column is a fold, which templates write without a product. {HELP}")
+        raise NotCovered("a product with one row or column is a fold, which templates write without a product.")
     _check(product)
     return product
 
@@ -156,19 +156,17 @@ class _Located:
         while isinstance(value, View):
             found = compose_from(pattern, offset, value.pattern)
             if found is None:
-                raise NotCovered(f"no template covers how an operand of shape {list(shape)} is rearranged here. {HELP}")
+                raise NotCovered(f"no template covers how an operand of shape {list(shape)} is rearranged here.")
             pattern, offset, value = found[0], found[1] + value.offset, value.base
         if not isinstance(value, Load):
-            raise NotCovered(
-                f"templates multiply tensors as they lie in memory, and here one is computed first. {HELP}"
-            )
+            raise NotCovered("templates multiply tensors as they lie in memory, and here one is computed first.")
         if value.leaf.spec.dtype != "float32" or value.leaf.made:
-            raise NotCovered(f"templates multiply float32, and {value.leaf.node} is {value.leaf.spec.dtype}. {HELP}")
+            raise NotCovered(f"templates multiply float32, and {value.leaf.node} is {value.leaf.spec.dtype}.")
         digits = dict[str, Pattern]()
         for label, size in reversed(list(zip(labels, shape, strict=True))):
             halves = split(pattern, size)
             if halves is None:
-                raise NotCovered(f"no template covers how {value.leaf.node} is rearranged here. {HELP}")
+                raise NotCovered(f"no template covers how {value.leaf.node} is rearranged here.")
             pattern, digits[label] = halves
         return _Located(value.leaf, offset + value.offset, digits, dict(zip(labels, shape, strict=True)))
 
@@ -187,7 +185,7 @@ class _Located:
     ) -> Operand:
         row, term = self.steps(rows, sizes), self.steps(depth, sizes)
         if row is None or term is None:
-            raise NotCovered(f"no template covers how {self.leaf.node} is rearranged for its product. {HELP}")
+            raise NotCovered(f"no template covers how {self.leaf.node} is rearranged for its product.")
         return Operand(self.leaf, self.offset, self.pattern(batch, sizes), row, term)
 
 
@@ -204,7 +202,7 @@ def _grouped(
     batch, columns = _ended(out, set(second) - set(first))
     batch, rows = _ended(batch, set(first) - set(second))
     if {*first, *second} != {*out, *depth} or not rows or not columns or not depth:
-        raise NotCovered(f"no template covers a product whose dimensions lie like these. {HELP}")
+        raise NotCovered("no template covers a product whose dimensions lie like these.")
     while len(rows) > 1 and a.steps(rows, sizes) is None:
         batch.append(rows.pop(0))
     return batch, rows, columns, depth
@@ -248,8 +246,8 @@ def _check(product: Product) -> None:
     reads = [term for term in tail.terms if isinstance(term, Read)]
     own = [term for term in reads if term.leaf.node == product.value]
     if tail.folds or tail.rows * tail.columns != points:
-        raise NotCovered(f"what follows a product is pointwise in one kernel with it, and of its size. {HELP}")
+        raise NotCovered("what follows a product is pointwise in one kernel with it, and of its size.")
     if not own or any(term.offset or term.pattern != normal([(points, 1)]) for term in own):
-        raise NotCovered(f"no template covers a product that is rearranged by what follows it. {HELP}")
+        raise NotCovered("no template covers a product that is rearranged by what follows it.")
     if any(split(term.pattern, product.columns) is None for term in reads):
-        raise NotCovered(f"no template covers how a tensor is broadcast behind this product. {HELP}")
+        raise NotCovered("no template covers how a tensor is broadcast behind this product.")

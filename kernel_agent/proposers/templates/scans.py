@@ -14,7 +14,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.centred import Centred, after, operand, piece
 from kernel_agent.proposers.templates.family import Family, Kit
 from kernel_agent.proposers.templates.genes import Gene, Space, numbers, starting, strategy
-from kernel_agent.proposers.templates.graph import HELP, Graph, Node
+from kernel_agent.proposers.templates.graph import Graph, Node
 from kernel_agent.proposers.templates.lowering import DTYPES, names
 from kernel_agent.proposers.templates.spaces import UNROLL
 from kernel_agent.proposers.templates.spelled import macros, source
@@ -46,7 +46,7 @@ def geometry(core: Node) -> Scan:
     base, overload = names(core.op)
     shape, rank = core.spec.shape, len(core.spec.shape)
     if core.spec.dtype not in DTYPES or core.spec.dtype == "bool" or not rank:
-        raise NotCovered(f"no template covers {core.op} that gives {core.spec.dtype}. {HELP}")
+        raise NotCovered(f"no template covers {core.op} that gives {core.spec.dtype}.")
     dim = int(core.args[1]) % rank
     parts = (prod(shape[:dim]), shape[dim], prod(shape[dim + 1 :]))
     return Scan(base == "cumprod", "reverse" in overload, "exclusive" in overload, *parts)
