@@ -14,7 +14,7 @@ LEAST = 99 << 10  # of all others from sm_86 on
 SHORTEST = 8  # tiles of terms that a part of a sum has at least
 MOST = 64  # parts of a sum
 FASTER = 0.45  # of the time that mma.sync takes, by wgmma (measured: corpus/docs/fixed-point-products.md)
-CUTTING = 200  # rows of products that take as long as cutting one row of operands: 8 bytes a term at a copy's rate
+CUTTING = 140  # rows whose products by mma.sync take as long as cutting one row: 8 bytes a term at 3.2 TB/s
 
 
 def product_space(product: Product, device: Device) -> Space:
@@ -27,7 +27,7 @@ def product_space(product: Product, device: Device) -> Space:
         strategy("tile", [(tile, _phrase(tile), _why(tile)) for tile in tiles]),
         strategy(
             "stages",
-            [(n, f"{n} stages", f"{n - 1} tiles are on their way while one is multiplied.") for n in stages],
+            [(n, f"up to {n} stages", f"{n - 1} tiles are on their way while one is multiplied.") for n in stages],
         ),
         strategy(
             "split",
@@ -69,8 +69,11 @@ def _tiles(product: Product, device: Device) -> list[str]:
         padded = -(-product.rows // rows) * rows * -(-product.columns // columns) * columns
         waste = padded / product.rows / product.columns
         idle = PROCESSORS / min(PROCESSORS, blocks(product, tile) * _parts(product, tile)[0])
-        beside = CUTTING * (1 / product.rows + 1 / product.columns) if tile == CUT else 16 / rows + 16 / columns
-        return round(waste * idle * (1 + beside) * (FASTER if tile == CUT else 1), 2), -rows * columns
+        if tile == CUT:
+            each = FASTER + CUTTING * (1 / product.rows + 1 / product.columns)
+        else:
+            each = 1 + 16 / rows + 16 / columns
+        return round(waste * idle * each, 2), -rows * columns
 
     cuts = device.arch == "sm_90" and device.build_arch == "9.0a" and "bf16x3" in product.arithmetics
     possible = [tile for tile in TILES if blocks(product, tile) < BLOCKS and (tile != CUT or (cuts and _deep(product)))]
