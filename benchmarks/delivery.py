@@ -1,0 +1,230 @@
+"""What a run delivers, by itself and before another judge, in both bindings.
+
+python -m benchmarks.delivery [--kernelbench CHECKOUT] [--out DIR] PROBLEM...
+
+Each PROBLEM is optimized by the templates in one round, as `python -m kernel_agent run` does it; then its kernel is
+bound by torch as well. A kernel whose instructions assemble for sm_90a alone is delivered too, where the GPU has them.
+Every file is tried by itself and judged here and, with --kernelbench, by KernelBench's own script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.serving import ROOT, keep, machine, table
+from benchmarks.versus_kernelbench import theirs
+from kernel_agent.bench.client import BenchClient
+from kernel_agent.delivery import BEST, delivered
+from kernel_agent.run import tree
+from kernel_agent.run.journal import read
+from kernel_agent.run.module_checks import ModuleCheck
+from kernel_agent.run.types import Description, Evaluation, Problem
+
+BINDINGS = ("tvm_ffi", "torch")
+BAR = 0.05
+"""How far the two bindings may be apart in one judge."""
+SCALE = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x * 2 + 1
+
+
+def get_inputs():
+    return [torch.randn(8192, 16384)]
+
+
+def get_init_inputs():
+    return []
+"""
+WGMMA = (
+    SCALE
+    + '''
+
+import tvm_ffi.cpp
+
+SOURCE = r"""
+#include <cuda_runtime.h>
+
+__global__ void __launch_bounds__(128) scale(const float4* __restrict__ x, float4* __restrict__ out) {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");  // assembles for sm_90a alone
+  const size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  const float4 v = x[i];
+  out[i] = make_float4(fmaf(v.x, 2, 1), fmaf(v.y, 2, 1), fmaf(v.z, 2, 1), fmaf(v.w, 2, 1));
+}
+
+void run(tvm::ffi::TensorView x, tvm::ffi::TensorView out) {
+  auto stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(kDLCUDA, x.device().device_id));
+  scale<<<x.numel() / 512, 128, 0, stream>>>(
+      static_cast<const float4*>(x.data_ptr()), static_cast<float4*>(out.data_ptr()));
+  TVM_FFI_ICHECK_EQ(cudaGetLastError(), cudaSuccess) << "scale was not launched";
+}
+"""
+
+kernel = tvm_ffi.cpp.load_inline("scale", cuda_sources=SOURCE, functions=["run"], extra_cuda_cflags=["-O3"])
+
+
+class ModelNew(Model):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        kernel.run(x, out)
+        return out
+'''
+)
+Row = dict[str, Any]
+
+
+def gpus() -> int:
+    """How many GPUs are here."""
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+    return len(listed.splitlines())
+
+
+async def optimized(problem: Path, target: str, place: Path, gpu: int) -> tuple[str, Problem, Description] | None:
+    """The winner of one round of templates on a GPU, or None where there is none; its run lies below `place`."""
+    run, path = place / problem.stem, os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH")) if p)
+    command = [sys.executable, "-m", "kernel_agent", "run", str(problem.resolve()), "--target", target, "--rounds", "1"]
+    command += [
+        "--ideas",
+        "2",
+        "--sweep-evaluations",
+        "0",
+        "--provider",
+        "templates",
+        "--retrieval",
+        "lexical",
+        "--run-directory",
+        str(run),
+    ]
+    environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": str(gpu)}
+    child = await asyncio.create_subprocess_exec(
+        *command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    said = (await child.communicate())[0].decode()
+    (place / f"{problem.stem}.log").write_text(said)
+    if child.returncode:
+        print(said[-2000:])
+        return None
+    found = read(run)
+    winner = tree.winner(found)
+    return (winner.source, found.problem, found.description) if winner.idea else None
+
+
+async def tried(
+    bench: BenchClient, source: str, problem: Problem, description: Description, arguments: Any
+) -> list[Row]:
+    """A row for each binding: what was tried of the file, and its time in each judge."""
+    rows = []
+    for bind in BINDINGS:
+        text = delivered(source, problem, description, bind)
+        (arguments.place / f"{problem.name}-{bind}-{BEST}").write_text(text)
+        checks = await bench.verify(problem, text)
+        evaluation = await bench.confirm(problem, text, ["eager"])
+        row: Row = {"problem": problem.name, "bind": bind, "checks": [_word(check) for check in checks]}
+        row |= _ours(evaluation)
+        if arguments.kernelbench:
+            gpu = arguments.gpus - 1  # where there are two, ours is another
+            async with arguments.turn:
+                row["kernelbench"] = await theirs(arguments.kernelbench, problem.source, text, "cuda", gpu)
+        print(row, flush=True)
+        rows.append(row)
+    return rows
+
+
+def _word(check: ModuleCheck) -> str:
+    said = {True: "yes", False: "NO", None: "untried"}[check.ok]
+    return f"{check.name} {said}" + (f" ({check.why})" if check.why else "")
+
+
+def _ours(evaluation: Evaluation) -> Row:
+    time = evaluation.timing
+    return {
+        "status": str(evaluation.status),
+        "log": evaluation.log[-600:],
+        "us": time.median_us if time else None,
+        "speedup": evaluation.speedup,
+        "label": evaluation.provenance.get("label"),
+    }
+
+
+async def everything(arguments: argparse.Namespace) -> list[Row]:
+    arguments.gpus, arguments.turn = gpus() if arguments.target == "cuda" else 1, asyncio.Lock()
+    given = enumerate(arguments.problems)
+    work = (optimized(p, arguments.target, arguments.place, n % arguments.gpus) for n, p in given)
+    found = await asyncio.gather(*work)
+    chosen = [one for one in found if one]
+    async with BenchClient("python -m ncu_server", arguments.place, 600.0, print) as bench:
+        if arguments.target == "cuda":
+            problem = Problem("wgmma_fence", SCALE, "cuda")
+            chosen.append((WGMMA, problem, await bench.describe(problem)))
+        rows = await asyncio.gather(*(tried(bench, *one, arguments) for one in chosen))
+        return [row for pair in rows for row in pair]
+
+
+def text_of(rows: list[Row]) -> str:
+    """The table, and how far the bindings are apart in each judge."""
+    head = ["problem", "bind", "ours", "time us", "speed-up", "KernelBench ms", "tried by itself"]
+    cells = [
+        [
+            row["problem"],
+            row["bind"],
+            f"{row['status']} {row['label']}",
+            f"{row['us']:.1f}" if row["us"] else "",
+            f"{row['speedup']:.2f}" if row["speedup"] else "",
+            _theirs(row),
+            ", ".join(row["checks"]),
+        ]
+        for row in rows
+    ]
+    lines = [f"- {line}" for line in _apart(rows)]
+    return f"{table(head, cells)}\n\nThe bindings beside each other (bar: {BAR:.0%} in each judge):\n\n" + "\n".join(
+        lines
+    )
+
+
+def _theirs(row: Row) -> str:
+    if "kernelbench" not in row:
+        return ""
+    other = row["kernelbench"]
+    return f"{other['runtime_ms']} of {other['reference_ms']}" if other["accepted"] else f"rejects: {other['why'][:80]}"
+
+
+def _apart(rows: list[Row]) -> list[str]:
+    lines = []
+    for one, other in zip(rows[::2], rows[1::2], strict=True):
+        words = []
+        if one["us"] and other["us"]:
+            words.append(f"ours {other['us'] / one['us']:.3f}")
+        both = [row.get("kernelbench", {}) for row in (one, other)]
+        if all(b.get("accepted") for b in both):
+            words.append(f"KernelBench's {both[1]['runtime_ms'] / both[0]['runtime_ms']:.3f}")
+            words += [f"KernelBench's over ours {both[0]['runtime_ms'] * 1e3 / one['us']:.3f}"] if one["us"] else []
+        lines.append(f"{one['problem']}: torch over tvm_ffi: {', '.join(words) or 'not both'}")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", nargs="*", type=Path)
+    parser.add_argument("--target", default="cuda")
+    parser.add_argument("--kernelbench", type=lambda p: Path(p).resolve())
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="delivery-") as place:
+        arguments.place = Path(place)
+        rows = asyncio.run(everything(arguments))
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        title = f"{machine(arguments.target)}; made by `python -m benchmarks.delivery`"
+        keep(arguments.out, f"delivery-{arguments.target}", title, text_of(rows), {"rows": rows})
+
+
+if __name__ == "__main__":
+    main()
