@@ -48,6 +48,9 @@ constexpr int64_t STRIPS = (INNER + BLOCK - 1) / BLOCK, ITEMS = OUTER * STRIPS;
 
 [[gnu::always_inline]] inline bool better(float x, float y) { return SMALLEST ? x < y : x > y; }
 
+// Whether x is the value that is looked for, which may be NaN.
+[[gnu::always_inline]] inline bool sought(float x, float top) { return x == top || (x != x && top != top); }
+
 // The first place of the best value of row r.
 inline void row(const Tensors& t, int64_t r, float* __restrict__ tile) {
   float best = WORST;
@@ -71,14 +74,17 @@ inline void row(const Tensors& t, int64_t r, float* __restrict__ tile) {
         nan |= tile[j] != tile[j];
       }
     }
-    if (nan) {
-      place = b + (std::find_if(tile, tile + n, [](float x) { return x != x; }) - tile);
-      break;
+    if (!nan && !better(top, best)) continue;
+    if (nan) top = NAN;
+    int32_t found = int32_t(n);
+    #pragma omp simd reduction(min : found)
+    for (int32_t j = 0; j < int32_t(n); ++j) {
+      const int32_t at = sought(tile[j], top) ? j : int32_t(n);
+      found = at < found ? at : found;
     }
-    if (better(top, best)) {
-      place = b + (std::find(tile, tile + n, top) - tile);
-      best = top;
-    }
+    place = b + found;
+    best = top;
+    if (nan) break;
   }
   t.out0[r] = place;
 }

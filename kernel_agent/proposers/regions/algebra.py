@@ -105,7 +105,7 @@ class _Summed:
 
     def calls(self, node: Node, specs: Mapping[str, Spec]) -> list[Node]:
         """The calls in place of the sum."""
-        w, shape = Writer(node), specs[self.x.node].shape
+        w, shape = Writer(node, specs), specs[self.x.node].shape
         sums = w.call("sum.dim_IntList", self.weights, [self.outs], False, shape=(shape[-1],))
         terms = w.call("mul.Tensor", self.x, sums, shape=shape)
         out = w.call("sum.dim_IntList", terms, [-1], False, shape=shape[:-1])

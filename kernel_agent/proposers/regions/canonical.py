@@ -26,7 +26,7 @@ def whole_pool(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     if base in POOLS and not _covers(node, shape[-dims:]):
         return None
     op = "amax.default" if "max" in base else "mean.dim"
-    w, spec = Writer(node), node.spec
+    w, spec = Writer(node, known), node.spec
     w.call(op, node.args[0], list(range(-dims, 0)), True, shape=spec.shape, dtype=spec.dtype, name=node.name)
     return w.calls
 
@@ -55,7 +55,7 @@ def cross_entropy(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     shape, spec = known[x.node].shape, known[target.node]
     if spec.dtype != "int64" or known[x.node].dtype != "float32" or len(shape) < 2:
         return None
-    w, some = Writer(node), spec.shape
+    w, some = Writer(node, known), spec.shape
     whole = w.call("logsumexp.default", x, [1], False, shape=some)
     index = w.call("unsqueeze.default", target, 1, shape=(some[0], 1, *some[1:]), dtype="int64")
     named = w.call("gather.default", x, 1, index, shape=(some[0], 1, *some[1:]))
@@ -83,7 +83,7 @@ def triplet(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     specs = [known[a.node] for a in node.args[:3] if isinstance(a, Ref)]
     if len(specs) != 3 or len({s.shape for s in specs}) > 1 or swap or order != 2 or specs[0].dtype != "float32":
         return None
-    w, shape = Writer(node), specs[0].shape
+    w, shape = Writer(node, known), specs[0].shape
     rows = shape[:-1]
 
     def distance(other: Ref) -> Ref:

@@ -130,7 +130,7 @@ def _bias(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     """cuDNN's convolutions add a bias in a pass of its own over the result: a kernel behind them adds it on its way."""
     if names(node.op)[0] not in CONVOLUTIONS or len(node.args) < 3 or not isinstance(node.args[2], Ref):
         return None
-    writer, shape = Writer(node), node.spec.shape
+    writer, shape = Writer(node, known), node.spec.shape
     if len(shape) != int(names(node.op)[0][-2]) + 2:
         return None  # without a batch
     bare = writer.call(
@@ -150,7 +150,7 @@ def _batch_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     spec, n = node.spec, prod(node.spec.shape) // node.spec.shape[1]
     if spec.dtype != "float32" or n < 2 or momentum is None:
         return None
-    w, channels, inner = Writer(node), spec.shape[1], prod(spec.shape[2:])
+    w, channels, inner = Writer(node, known), spec.shape[1], prod(spec.shape[2:])
     wide = [channels, *(1,) * (len(spec.shape) - 2)]
     mean, var = _moments(w, x, spec.shape, n) if inner == 1 else _moments_in_two(w, x, spec.shape)
     if isinstance(mean_, Ref) and isinstance(var_, Ref):
@@ -235,7 +235,7 @@ def _long_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     parts = pieces(length)
     if parts == 1:
         return None
-    w = Writer(node)
+    w = Writer(node, known)
     rows_of = w.call("view.default", args[0], [rows, parts, length // parts], shape=(rows, parts, length // parts))
     mean, var = _joined(w, rows_of, (rows, parts, length // parts), [1])
     flat = viewed(w, args[0], (rows, length))
@@ -264,7 +264,7 @@ def _loss(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     shape = known[x.node].shape
     if shape != known[y.node].shape or node.spec.dtype != "float32":
         return None
-    w = Writer(node)
+    w = Writer(node, known)
     each = w.call(node.op.removeprefix("aten."), x, y, 0, *node.args[3:], shape=shape)
     w.call("mean.dim" if reduction == 1 else "sum.dim_IntList", each, None, False, shape=(), name=node.name)
     return w.calls
@@ -283,7 +283,7 @@ def _vector(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     depth, turned = a.shape[-1], base == "linear"  # linear's second operand has the depth last
     if len(b.shape) > 2 or len(a.shape) < 2 or depth < 2:
         return None
-    w = Writer(node)
+    w = Writer(node, known)
     if prod(b.shape) == depth and prod(a.shape) >= WORTH:
         matrix, vector, shape, dim = node.args[0], viewed(w, node.args[1], (depth,)), a.shape, -1
     elif prod(a.shape) == depth and prod(b.shape) >= WORTH:
@@ -324,7 +324,7 @@ def _long_fold(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     rows, parts = prod(shape) // max(length, 1), pieces(length)
     if parts == 1 or rows >= FEW:
         return None
-    w = Writer(node)
+    w = Writer(node, known)
     rows_of = w.call("view.default", node.args[0], [rows, parts, length // parts], shape=(rows, parts, length // parts))
     part = w.call(FOLDS[base], rows_of, [-1], False, shape=(rows, parts))
     whole = w.call(FOLDS[base], part, [-1], False, shape=(rows,))

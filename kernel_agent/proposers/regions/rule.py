@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from kernel_agent.proposers.templates.graph import Node, Ref, Spec
@@ -15,14 +16,17 @@ FEW = 512  # rows that leave a large device idle where each has one block
 
 @dataclass
 class Writer:
-    """New calls in place of one; their names begin with its name."""
+    """New calls in place of one; their names begin with its name, and none of them is `taken`."""
 
     node: Node
+    taken: Container[str]
     calls: list[Node] = field(default_factory=list)
 
     def call(self, op: str, *args: Any, shape: Sequence[int], dtype: str = "float32", name: str = "") -> Ref:
         """Write one call, and give a mention of it."""
-        name = name or f"{self.node.name}_p{len(self.calls) + 1}"
+        used = {call.name for call in self.calls}
+        free = (n for i in count(1) if (n := f"{self.node.name}_p{i}") not in used and n not in self.taken)
+        name = name or next(free)
         self.calls.append(Node(name, f"aten.{op}", args, {}, (Spec(tuple(shape), dtype),)))
         return Ref(name)
 

@@ -104,7 +104,7 @@ def long_scan(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     parts = next((p for p in range(max(wanted, 1), most + 1) if scan.length % p == 0), 1)
     if chains >= FEW or length <= LONG or parts == 1:
         return None
-    w, shape = Writer(node), (scan.outer, parts, scan.length // parts, scan.inner)
+    w, shape = Writer(node, known), (scan.outer, parts, scan.length // parts, scan.inner)
     few = (scan.outer, parts, scan.inner)
     pieces = w.call("view.default", node.args[0], list(shape), shape=shape)
     sums = w.call("sum.dim_IntList", pieces, [2], False, shape=few)

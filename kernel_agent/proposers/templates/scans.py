@@ -79,22 +79,14 @@ def _cpu_space(routine: Centred, device: Device) -> Space:
         why = "The running values of {0} columns stay in the L1 cache."
         tiles = numbers("block", (256, 512, 128, 1024), "strips of {0}", why, "BLOCK")
         return starting([UNROLL, tiles], [{"block": 512}, {"unroll": "loops"}, {"block": 1024}])
-    side = "{0} rows side by side keep the adder busy while each waits for its own sum."
-    chains = [n for n in (8, 4, 16, 1) if n <= max(scan.outer // 2, 1)]
-    genes = [
-        numbers("chains", chains, "{0} rows at a time", side, None, "one row at a time"),
-        UNROLL,
-        numbers("block", (512, 1024, 256), "tiles of {0}", "A tile of {0} stays in the L1 cache.", "BLOCK"),
-    ]
-    return starting(genes, [{"chains": 4}, {"chains": 16, "block": 256}, {"block": 1024}])
+    why = "A tile of {0} stays in the L1 cache."
+    genes = [UNROLL, numbers("block", (512, 1024, 256, 2048), "tiles of {0}", why, "BLOCK")]
+    return starting(genes, [{"block": 1024}, {"unroll": "loops"}, {"block": 256}, {"block": 2048}])
 
 
 def _cpu_emit(routine: Centred, genes: Mapping[str, object]) -> str:
     scan: Scan = routine.geometry
-    shape = [*macros(genes, block="BLOCK"), *_shape(scan)]
-    if scan.inner == 1:
-        shape.append(f"constexpr int CHAINS = {genes['chains']};")
-    return source(routine, "cpu", _frame(scan, "cpp"), shape)
+    return source(routine, "cpu", _frame(scan, "cpp"), [*macros(genes, block="BLOCK"), *_shape(scan)])
 
 
 def _vector(routine: Centred) -> int:

@@ -125,7 +125,15 @@ LOSSES = {
         "torch.rand(30, 77), torch.rand(30, 77), torch.rand(30, 77)",
     ),
 }
-MODULES = POOLING | SCANS | PLACES | LOOKUPS | LOSSES
+LONG = {
+    "long_losses": (
+        "",
+        "a = F.smooth_l1_loss(x, y), F.kl_div(torch.log(x), y, reduction='sum') / 8\n"
+        "return *a, F.triplet_margin_loss(x, y, x + 1)",
+        "torch.rand(8, 65536), torch.rand(8, 65536)",
+    ),
+}
+MODULES = LONG | POOLING | SCANS | PLACES | LOOKUPS | LOSSES
 
 
 def source(name: str) -> str:

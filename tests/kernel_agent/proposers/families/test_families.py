@@ -15,6 +15,7 @@ import pytest
 
 from kernel_agent.proposers.regions.partition import cut
 from kernel_agent.proposers.regions.plan import Kernel
+from kernel_agent.proposers.regions.rewrite import rewritten
 from kernel_agent.proposers.regions.works import work_of
 from kernel_agent.proposers.templates.graph import parse
 from kernel_agent.run.types import Device
@@ -112,3 +113,13 @@ def test_a_place_takes_what_stands_before_it_into_its_kernel() -> None:
 
 def test_a_maximum_with_its_place_is_one_kernel_for_each() -> None:
     assert steps("places")[-2:] == ["amax", "argmax"]
+
+
+def test_rules_that_follow_each_other_name_no_two_calls_alike() -> None:
+    for name, graph in GRAPHS.items():
+        names = [node.name for node in rewritten(parse(graph), True, True).graph.nodes]
+        assert len(set(names)) == len(names), name
+
+
+def test_losses_of_long_rows_are_folded_piece_by_piece() -> None:
+    assert {"smooth_l1_loss+mean", "mean", "log+kl_div+sum", "sum+div"} <= set(steps("long_losses"))
