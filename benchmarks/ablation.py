@@ -77,7 +77,9 @@ MECHANISMS: dict[str, Mechanism] = {
     "model made anew": _one(AUTHOR, "judge/evaluate.py", "_seen_anew", "None"),
     "silenced run": _one(AUTHOR, "judge/evaluate.py", "_silenced", "authorship.settle(doubtful, 1.0)"),
     "what a call leaves on": _one(AUTHOR | CHECK | TIME, "worker/authorship/tamper.py", "Intact.check", "None"),
-    "no look at frames": _one(AUTHOR | CHECK | TIME, "worker/authorship/tamper.py", "IntrospectionGuard._heard", "None"),
+    "no look at frames": _one(
+        AUTHOR | CHECK | TIME, "worker/authorship/tamper.py", "IntrospectionGuard._heard", "None"
+    ),
     "ctypes audit": _one(AUTHOR, "worker/authorship/ctypes_audit.py", "Opened.listen", "None"),
     "unseen draws": _one(TIME, "judge/benchmark.py", "_unremembered", "None"),
     "audits of blocks": _one(CHECK | TIME, "judge/benchmark.py", "audits", "frozenset()"),

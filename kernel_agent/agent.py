@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.delivery import BEST, deliver, write
 from kernel_agent.delivery.best_kernel import Kernel
-from kernel_agent.errors import THEIRS, BudgetSpent, KernelAgentError, NotCovered, UsageError
+from kernel_agent.errors import THEIRS, BudgetSpent, KernelAgentError, UsageError
 from kernel_agent.problem.from_python import source_of
 from kernel_agent.problem.from_source import InitInputs, Shapes, load_problem
 from kernel_agent.prompts.advice import rules
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from kernel_agent.interfaces import Pool, Proposer, Stage
     from kernel_agent.knowledge.library import IndexedKnowledge
     from kernel_agent.llm.model import Model
+    from kernel_agent.proposers.templates.proposer import Templates
     from kernel_agent.run.budget import Budget, Charge
+    from kernel_agent.run.regions import Regions
+    from kernel_agent.run.tree import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,17 +197,18 @@ class KernelAgent:
     async def _run(self, journal: Journal, settings: Settings, parts: RunParts) -> tuple[str, dict[str, Any]]:
         from kernel_agent.interfaces import devices_of
         from kernel_agent.knowledge.lifecycle import remembered
-        from kernel_agent.search.loop import Search
 
-        if not journal.described:
+        run = journal.load() if journal.described else None
+        if run is None:
             self._notice("tracing the problem and timing it")
-            description = await _described(journal.problem, parts, ["eager"])
-            if parts.model is None:
-                _covered(description)
-            journal.describe(description)
-        run = journal.load()
+        description = run.description if run else await _described(journal.problem, parts, ["eager"])
+        seeds, regions = _cut(description, parts.model, settings)
+        if run is None:
+            journal.describe(replace(description, regions=regions))
+            run = journal.load()
         run.settings = settings
-        proposer = _proposer(run.description, parts.model, settings)
+        run.description = replace(run.description, regions=regions or run.description.regions)
+        proposer = _proposer(seeds, parts.model, settings)
         async with self._opened_library(settings) as library:
             provider = provider_of(settings)
             mode = library.mode
@@ -220,18 +224,15 @@ class KernelAgent:
                 parts.budget.limits,
             )
             self._observe(started)
-            seeded = isinstance(proposer, Seeded)
-            bench = parts.pool.like(run.description.device)
             log = DeviceLog(run, journal, partial(devices_of, parts.pool), self._observe, parts.before)
-            search = Search(run, journal, proposer, bench, library, self._observe, parts.budget, seeded, log.record)
             async with remembered(run, journal, settings, provider, library.library, self._notice):
                 try:
-                    await search.play()
+                    stopped = await self._searched(run, journal, proposer, parts, library, log.record)
                 finally:
                     log.record()
                 found = results(run, journal.directory) | {
                     "retrieval": library.mode,
-                    "stopped": search.stopped,
+                    "stopped": stopped,
                     "spent": spent(run, journal),
                 }
                 kernel = deliver(run, journal.directory, settings.bind)
@@ -239,6 +240,27 @@ class KernelAgent:
                 if settings.report:
                     self._report(journal.directory, library)
         return kernel, found | {"kernel": Kernel(journal.directory / BEST)}
+
+    async def _searched(
+        self,
+        run: Run,
+        journal: Journal,
+        proposer: Proposer | None,
+        parts: RunParts,
+        library: IndexedKnowledge,
+        on_round: Callable[[], None],
+    ) -> str | None:
+        """Play the search; why it ended before its last round. Without a proposer nothing is timed or tried."""
+        from kernel_agent.search.loop import Search
+
+        if proposer is None:
+            assert run.description.regions is not None, "templates alone have nothing to propose"
+            return run.description.regions.reason
+        seeded = isinstance(proposer, Seeded)
+        bench = parts.pool.like(run.description.device)
+        search = Search(run, journal, proposer, bench, library, self._observe, parts.budget, seeded, on_round)
+        await search.play()
+        return search.stopped
 
     @asynccontextmanager
     async def _opened_library(self, settings: Settings) -> AsyncIterator[IndexedKnowledge]:
@@ -269,19 +291,23 @@ async def found_target(pool: Pool) -> str:
     return next((name for name in USUAL if name in available), USUAL[-1])
 
 
-def _proposer(description: Description, model: Model | None, settings: Settings) -> Proposer:
-    """Templates where there is no model; with one, templates that cover the module only seed its search."""
-    from kernel_agent.proposers.templates.proposer import Templates
+def _cut(description: Description, model: Model | None, settings: Settings) -> tuple[Templates | None, Regions | None]:
+    """The templates of the problem where they are asked, and how they cut it; None where they have no kernel."""
+    if model is not None and not settings.seeds:
+        return None, None
+    from kernel_agent.proposers.templates.proposer import cut
 
+    return cut(description)
+
+
+def _proposer(templates: Templates | None, model: Model | None, settings: Settings) -> Proposer | None:
+    """Templates where there is no model; with one, templates only seed its search. None where there is neither."""
     if model is None:
-        return Templates(description)
+        return templates
     from kernel_agent.proposers.model_proposer import ModelProposer
 
     thinker = ModelProposer(model, settings.helper_model is not None, settings.escalation_model is not None)
-    try:
-        return Seeded(Templates(description), thinker) if settings.seeds else thinker
-    except NotCovered:
-        return thinker
+    return Seeded(templates, thinker) if templates else thinker
 
 
 async def _described(problem: Problem, parts: RunParts, baselines: Sequence[str] | None = None) -> Description:
@@ -302,17 +328,6 @@ async def _described(problem: Problem, parts: RunParts, baselines: Sequence[str]
                 f"being described ({at}). Raise --budget-minutes, or give FILE smaller sizes: a kernel found on those "
                 "is judged on the full ones by `python -m kernel_agent evaluate`."
             ) from None
-
-
-def _covered(description: Description) -> None:
-    """Raises NotCovered with what would help, before torch.compile is timed for a run that has nobody to write it."""
-    from kernel_agent.proposers.templates.nearest import nearest
-    from kernel_agent.proposers.templates.proposer import Templates
-
-    try:
-        Templates(description)
-    except NotCovered as fault:
-        raise NotCovered(f"{fault} {nearest(description.graph)}") from None
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 KernelAgentError
   UsageError                 what the user gave us cannot be used           exit 2
     ProblemError             the PyTorch source itself is at fault          exit 2
-  NotCovered                 no template covers the module                  exit 3
   Unavailable                something this machine or account lacks        exit 4
     ServerError              the measuring server failed or is missing      exit 4
     ProviderError            the model's endpoint refused or failed         exit 4
@@ -12,12 +11,13 @@ KernelAgentError
     Waiting                  nobody has answered yet (--no-wait)            exit 4
   BudgetSpent                a hard limit was reached                       exit 5
 
-`evaluate` ends with exit 6 where the kernel did not pass, which is no fault of ours.
+`evaluate` ends with exit 6 where the kernel did not pass, which is no fault of ours. Nor is `NotCovered`: whoever asks
+the templates for a kernel and gets it delivers the original.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import ClassVar
 
@@ -72,8 +72,12 @@ class ProblemError(UsageError):
     pass
 
 
-class NotCovered(KernelAgentError):  # noqa: N818
-    exit_code = 3
+class NotCovered(Exception):  # noqa: N818
+    """The templates have no kernel for what they were asked; `kept` says of each part of a module why."""
+
+    def __init__(self, reason: str, kept: Mapping[str, str] | None = None) -> None:
+        self.kept = dict(kept or {})
+        super().__init__(reason)
 
 
 class Unavailable(KernelAgentError):  # noqa: N818

@@ -41,7 +41,7 @@ PAGES = (".md", ".markdown", ".rst", ".txt", ".html")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    0 done, 2 usage, 3 not covered, 4 unavailable, 5 budget, 6 a kernel that did not pass, 130 stopped.
+    0 done, 2 usage, 4 unavailable, 5 budget, 6 a kernel that did not pass, 130 stopped.
     """
     watched = Watched()
     with _notices():

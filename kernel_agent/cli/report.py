@@ -36,6 +36,7 @@ from kernel_agent.run.events import (
     TrialJudged,
     TrialStarted,
 )
+from kernel_agent.run.regions import HELP
 from kernel_agent.run.tree import Run
 from kernel_agent.run.types import (
     Evaluation,
@@ -354,12 +355,21 @@ def _verdict(run: Run, directory: Path) -> Iterator[str]:
 
 
 def _nothing_stood(run: Run) -> Iterator[str]:
-    """Why the original is delivered."""
+    """Why the original is delivered; where templates had nothing to try, what of it stays PyTorch's and why."""
+    regions = run.description.regions
+    if regions and not regions.covers and not run.evaluations:
+        yield f"The original is delivered: {regions.reason}"
+        yield from (f"    {row}" for row in regions.told())
+        yield HELP
+        return
     again = [(trial, run.confirmations.get(trial.source_id)) for trial in tree.contenders(run)]
     failed = [(trial, word) for trial, word in again if word and word.status is not Status.PASSED]
     alone = [trial for trial, word in again if word and tree.accepted(run, word) and not tree.stands(run, trial)]
     if not failed and not alone:
         yield "Nothing was faster than the original beyond the noise, so the original is delivered."
+        if regions and regions.kept:
+            yield "What stays PyTorch's call:"
+            yield from (f"    {row}" for row in regions.told())
         return
     yield "Kernels were faster at first, but none held as the file to deliver, so the original is delivered:"
     for trial, word in failed:

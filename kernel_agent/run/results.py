@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ def results(run: tree.Run, directory: Path) -> dict[str, Any]:
             {"idea": run.ideas[one.idea].title, "attempt": one.attempt, "step": one.step, "reason": one.reason}
             for one in run.unwritten.values()
         ],
+        "regions": asdict(run.description.regions) if run.description.regions else None,
         "devices": [as_json(device) for device in used(run)],
         "lineage": _titles(run, winner),
         "ranking": [_row(run, place, trial) for place, trial in enumerate(tree.ranking(run), 1)],

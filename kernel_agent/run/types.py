@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from kernel_agent.run.precision import ErrorUnit, Way
+from kernel_agent.run.regions import Regions
 
 JSON = Mapping[str, Any]
 Comparison = Literal["faster", "slower", "inconclusive"]
@@ -325,6 +326,8 @@ class Description:
     precision: tuple[ErrorUnit, ...] = ()
     ways: tuple[Way, ...] = ()
     """How a GPU may compute the products, where there are some; none of either in runs of before."""
+    regions: Regions | None = None
+    """How the templates cut the module; None where they were not asked, and in runs of before."""
 
     def joined(self, baseline: Baseline) -> Description:
         """The same with what is known of one more mode."""

@@ -16,7 +16,6 @@ from kernel_agent.agent import KernelAgent, found_target
 from kernel_agent.errors import (
     BudgetSpent,
     KernelAgentError,
-    NotCovered,
     ProviderError,
     Unavailable,
     UsageError,
@@ -98,7 +97,7 @@ class Play:
         self._plan = suite.plan
         self._problems = {problem.id: problem for problem in suite.problems}
         for problem in suite.problems:
-            outcome, own = again(suite.outcome(problem), suite.plan), suite.granted(problem.id)
+            outcome, own = again(suite.outcome(problem)), suite.granted(problem.id)
             self._outcomes[problem.id] = outcome
             self._histories[problem.id] = history(problem.directory(self.store.directory), outcome, own)
         at_once = suite.plan.at_once or A_DEVICE * self.pool.width
@@ -348,13 +347,11 @@ async def _cancelled(tasks: dict[asyncio.Task[Found], str]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def again(outcome: Outcome, plan: Plan) -> Outcome:
+def again(outcome: Outcome) -> Outcome:
     """What a session begins with: what was stopped under way waits, and so does what failed for a reason that may have
     gone, such as a server or a model that did not answer."""
     fault = getattr(errors, outcome.fault or "", None)
-    stays = isinstance(fault, type) and issubclass(fault, UsageError | NotCovered)
-    if fault is NotCovered and provider_of(load_settings(**plan.settings)) != "templates":
-        stays = False
+    stays = isinstance(fault, type) and issubclass(fault, UsageError)
     if outcome.state is State.RUNNING or (outcome.state is State.FAILED and not stays):
         return Outcome(outcome.problem, State.WAITING)
     return outcome

@@ -11,7 +11,9 @@ from kernel_agent.delivery import BEST
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.run.budget import JUDGING
 from kernel_agent.run.history import read_whole
+from kernel_agent.run.regions import Regions
 from kernel_agent.run.results import reached, results
+from kernel_agent.run.rows import reader
 from kernel_agent.run.spending import spent_so_far
 from kernel_agent.run.types import Evaluation, Interval, Status, digest
 from kernel_agent.suite.store import Suite
@@ -22,8 +24,11 @@ RESULTS = "results.json"
 NEEDED = {"evaluations", "spent", "reached_interval", "authorship", "limit_us"}
 """What a row takes of it beside what every version has written."""
 
+ORIGINAL = "original_delivered"
+"""The status of a problem for which the templates have no kernel, where there is no model."""
+
 NOT_COVERED = "NotCovered"
-"""The fault of a problem that no template covers, where there is no model."""
+"""The fault of such a problem in suites of before."""
 
 Found = dict[str, Any]
 """What a run found; see kernel_agent.run.results."""
@@ -78,9 +83,11 @@ def found_row(row: Row, found: Found, ended: bool) -> Row:
     """With what a run delivered. Its speed-ups are those of the second judgement; those of an original are 1 over
     eager PyTorch, and the ratio of their times over torch.compile."""
     improved = found["status"] == "improved"
+    original = _no_kernel(found)
     return replace(
         _known(row, found),
-        status=found["status"] if ended else row.status,
+        status=(ORIGINAL if original else found["status"]) if ended else row.status,
+        reason=row.reason or original,
         authorship=found["authorship"],
         kernel_us=found["time_us"] if improved else None,
         speedup=_interval(found, "speedup"),
@@ -88,6 +95,14 @@ def found_row(row: Row, found: Found, ended: bool) -> Row:
         reached=_interval(found, "reached") if improved else None,
         correct=improved,
     )
+
+
+def _no_kernel(found: Found) -> str | None:
+    """Why the original was delivered without a search; None where kernels were judged."""
+    regions = found.get("regions")
+    if regions is None or regions["kernels"] or found["evaluations"]:
+        return None
+    return reader(Regions).validate_python(regions).account
 
 
 def _known(row: Row, found: Found) -> Row:

@@ -84,7 +84,8 @@ class Confirmed:
 class Row:
     """A problem's line of the table. Times are microseconds, speed-ups paired ratios with 95 % intervals.
 
-    `status` is `improved`, `no_improvement`, `failed`, `not_covered`, `running` or `waiting`; `speedup` is against
+    `status` is `improved`, `no_improvement`, `original_delivered` (the templates have no kernel for it), `failed`,
+    `running` or `waiting`, and in suites of before `not_covered`; `speedup` is against
     eager PyTorch, `versus_compile` against the fastest mode of torch.compile (`compile_mode`), which took `compile_us`;
     `held` is whether `suite confirm` found the kernel right and faster again, and `why_not_held` why it did not.
     `correct` is whether there is a kernel, and no original in its place, that the judge found right; `reached` is the

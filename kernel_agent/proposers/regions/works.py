@@ -14,13 +14,13 @@ from kernel_agent.proposers.regions.plan import Plan, size
 from kernel_agent.proposers.regions.rewrite import FEW, LONG
 from kernel_agent.proposers.templates import candidate
 from kernel_agent.proposers.templates.genes import Gene, GeneChoice, Genes, Space, starting, strategy
-from kernel_agent.proposers.templates.graph import HELP, Graph, parse
+from kernel_agent.proposers.templates.graph import Graph, parse
 from kernel_agent.proposers.templates.program import Program, build
 from kernel_agent.proposers.templates.targets import TARGETS, TemplateTarget
+from kernel_agent.run.regions import KeptRegion, Regions
 from kernel_agent.run.types import Device
 
 LARGE = 600  # calls of a module from which only one cut is tried: each takes seconds
-SHOWN = 6  # reasons that a refusal names
 
 
 class Work(Protocol):
@@ -39,8 +39,13 @@ class Work(Protocol):
         """What does the work, and how many bytes it moves at least."""
         ...
 
+    @property
+    def regions(self) -> Regions:
+        """How many kernels there are, and what stays PyTorch's."""
+        ...
 
-def work_of(graph: Mapping[str, Any] | None, device: Device) -> Work:
+
+def work_of(graph: Mapping[str, Any], device: Device) -> Work:
     """One kernel where it covers the whole module well, else kernels for regions of it.
 
     Raises NotCovered where no kernel of ours would cover anything, with what stands in the way of each region.
@@ -60,7 +65,7 @@ def _regional(graph: Graph, target: TemplateTarget, device: Device, fault: NotCo
         raise fault
     unknown = next((leaf.node for leaf in graph.leaves.values() if leaf.made and leaf.value is None), None)
     if unknown is not None:
-        raise NotCovered(f"the trace does not say what is in {unknown}, which forward makes of Python numbers. {HELP}")
+        raise NotCovered(f"the trace does not say what is in {unknown}, which forward makes of Python numbers.")
     work = Regional(graph, target, device)
     if not work.plan(work.space.starts[0]).kernels:
         raise _nothing(work.plan(work.space.starts[0]), fault)
@@ -68,13 +73,10 @@ def _regional(graph: Graph, target: TemplateTarget, device: Device, fault: NotCo
 
 
 def _nothing(plan: Plan, fault: NotCovered | None) -> NotCovered:
-    """Why the original stays as it is, region by region; one region's own sentence where there is only one."""
-    reasons = list(dict.fromkeys(plan.reasons.values()))
-    if fault is not None and len(reasons) < 2:
+    """Why the original stays as it is, region by region."""
+    if fault is not None and not plan.reasons:
         return fault
-    listed = " ".join(f"{name}: {why.removesuffix(HELP).strip()}" for name, why in list(plan.reasons.items())[:SHOWN])
-    more = f" And {len(plan.reasons) - SHOWN} more." if len(plan.reasons) > SHOWN else ""
-    return NotCovered(f"no kernel of the templates would cover a part of this module: {listed}{more} {HELP}")
+    return NotCovered("the templates have no kernel for any part of this module.", plan.reasons)
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,10 @@ class Whole:
     def outlook(self) -> tuple[str, int]:
         specs = [*(leaf.spec for leaf in self.program.leaves), *(output.spec for output in self.program.outputs)]
         return "One kernel for the whole module moves", sum(map(size, specs))
+
+    @property
+    def regions(self) -> Regions:
+        return Regions(1)
 
 
 BIAS = strategy(
@@ -190,6 +196,16 @@ class Regional:
             else f"{len(kernels)} kernels beside PyTorch's calls move"
         )
         return count, sum(kernel.moved for kernel in kernels)
+
+    @property
+    def regions(self) -> Regions:
+        plan = self.plan({})
+        return Regions(len(plan.kernels), kept(plan.reasons))
+
+
+def kept(reasons: Mapping[str, str]) -> tuple[KeptRegion, ...]:
+    """What stays PyTorch's, as a run records it."""
+    return tuple(KeptRegion(part, reason) for part, reason in reasons.items())
 
 
 def _family(program: Program) -> str:

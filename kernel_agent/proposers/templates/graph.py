@@ -73,7 +73,7 @@ class Node:
     def spec(self) -> Spec:
         """What the call returns. Raises NotCovered where that is no tensor."""
         if not self.outputs:
-            raise NotCovered(f"no template covers {self.op}, which returns no tensor. {HELP}")
+            raise NotCovered(f"no template covers {self.op}, which returns no tensor.")
         return self.outputs[0]
 
 
@@ -92,19 +92,10 @@ class Graph:
     keywords: tuple[str, ...] = ()
 
 
-HELP = (
-    "A model could write it: set an API key (OPENAI_API_KEY, GEMINI_API_KEY, ANTHROPIC_API_KEY or OPENROUTER_API_KEY) "
-    "in the environment or .env, or answer the prompts yourself with --provider manual; a kernel that you have already "
-    "is judged by `python -m kernel_agent evaluate`."
-)
-
-
-def parse(graph: Mapping[str, Any] | None) -> Graph:
-    """Read the server's JSON. Raises NotCovered where there is none (the module could not be traced)."""
-    if graph is None:
-        raise NotCovered(f"the module could not be traced into a graph, which the templates need. {HELP}")
+def parse(graph: Mapping[str, Any]) -> Graph:
+    """Read the server's JSON. Raises NotCovered where what goes in is no plain list of tensors and values."""
     if graph.get("input_structure") == "mixed":
-        raise NotCovered(f"templates take tensors and plain values, and this module takes containers of them. {HELP}")
+        raise NotCovered("templates take tensors and plain values, and this module takes containers of them.")
     arguments = tuple(_argument(entry) for entry in graph["inputs"])
     leaves = {argument.leaf.node: argument.leaf for argument in arguments if argument.leaf}
     for entry in graph["parameters"]:

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates.graph import HELP, Graph, Node, Ref, Spec
+from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
 from kernel_agent.proposers.templates.pointwise import POINTWISE, unary
 from kernel_agent.proposers.templates.rowwise import ROWWISE
 from kernel_agent.proposers.templates.values import Load, Number, Value, View, fit, lift, narrow, permute, reshape
@@ -37,7 +37,7 @@ def lower(graph: Graph) -> tuple[Value, ...]:
 
 def _returned(value: object) -> Value:
     if not isinstance(value, Value):
-        raise NotCovered(f"the module returns something that is not a tensor of floats. {HELP}")
+        raise NotCovered("the module returns something that is not a tensor of floats.")
     if isinstance(value, Load):
         raise NotCovered(f"the module returns its input {value.leaf.node} unchanged: nothing can be made faster.")
     return value
@@ -82,12 +82,12 @@ def _node(node: Node, known: dict[str, Any]) -> Any:
         return _in_place(node, args, kwargs, known)
     rule = _rule(base, overload)
     if rule is None:
-        raise NotCovered(f"no template covers {node.op}. {HELP}")
+        raise NotCovered(f"no template covers {node.op}.")
     value = rule(node, args, kwargs)
     if not isinstance(value, Value):
         return value
     if node.spec.dtype not in DTYPES:
-        raise NotCovered(f"templates compute in {', '.join(DTYPES)}, and {node.op} gives {node.spec.dtype}. {HELP}")
+        raise NotCovered(f"templates compute in {', '.join(DTYPES)}, and {node.op} gives {node.spec.dtype}.")
     return fit(value, node.spec.shape)
 
 
@@ -95,9 +95,9 @@ def _operand(argument: Any, known: dict[str, Any], op: str) -> Any:
     if isinstance(argument, Ref):
         value = known.get(argument.node)
         if value is None:
-            raise NotCovered(f"no template covers what {op} reads of {argument.node}. {HELP}")
+            raise NotCovered(f"no template covers what {op} reads of {argument.node}.")
         if isinstance(value, Load) and value.leaf.spec.dtype not in DTYPES:
-            raise NotCovered(f"templates read {', '.join(DTYPES)}, and {op} reads {value.leaf.spec.dtype}. {HELP}")
+            raise NotCovered(f"templates read {', '.join(DTYPES)}, and {op} reads {value.leaf.spec.dtype}.")
         return value
     return [_operand(a, known, op) for a in argument] if isinstance(argument, list) else argument
 
@@ -105,7 +105,7 @@ def _operand(argument: Any, known: dict[str, Any], op: str) -> Any:
 def _item(node: Node, known: dict[str, Any]) -> Any:
     of, index = known[node.args[0].node], node.args[1]
     if index >= len(of) or of[index] is None:
-        raise NotCovered(f"no template covers output {index} of {node.args[0].node} (the positions found). {HELP}")
+        raise NotCovered(f"no template covers output {index} of {node.args[0].node} (the positions found).")
     return of[index]
 
 
@@ -114,7 +114,7 @@ def _in_place(node: Node, args: list[Any], kwargs: dict[str, Any], known: dict[s
     old, base = args[0], IN_PLACE[names(node.op)[0]]
     views = any(isinstance(v, View) and v.base is old for v in known.values())
     if not isinstance(old, Value) or isinstance(old, Load | View) or views:
-        raise NotCovered(f"no template covers {node.op} on an input or a view. {HELP}")
+        raise NotCovered(f"no template covers {node.op} on an input or a view.")
     new = fit(POINTWISE[base](*args, **kwargs), node.spec.shape)
     for name in [name for name, value in known.items() if value is old]:
         known[name] = new
@@ -161,7 +161,7 @@ def _same(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _dropout(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if args[1] and args[2]:
-        raise NotCovered(f"no template covers {node.op} in training, which draws random numbers: call .eval(). {HELP}")
+        raise NotCovered(f"no template covers {node.op} in training, which draws random numbers: call .eval().")
     return args[0]
 
 
@@ -208,7 +208,7 @@ def _batch_norm(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
     x, weight, bias, mean, variance, training, _, eps = args[:8]
     assert isinstance(x, Value)
     if training:
-        raise NotCovered(f"no template covers {node.op} in training: call .eval(). {HELP}")
+        raise NotCovered(f"no template covers {node.op} in training: call .eval().")
     scaled = (x - channels(mean, x)) * POINTWISE["rsqrt"](channels(variance, x) + eps)
     scaled = scaled if weight is None else scaled * channels(weight, x)
     return scaled if bias is None else scaled + channels(bias, x)

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates.graph import HELP, Graph, Leaf, Spec, parse
+from kernel_agent.proposers.templates.graph import Graph, Leaf, Spec, parse
 from kernel_agent.proposers.templates.lowering import lower
 from kernel_agent.proposers.templates.strides import Pattern, broadcast, compose_from, normal, split
 from kernel_agent.proposers.templates.values import Apply, Fold, FoldKind, Load, Number, Value, View
@@ -101,7 +101,7 @@ class Program:
             if isinstance(term, Read):
                 halves = split(term.pattern, self.columns)
                 if halves is None:
-                    raise NotCovered(f"no template covers how {term.leaf.node} is broadcast here. {HELP}")
+                    raise NotCovered(f"no template covers how {term.leaf.node} is broadcast here.")
                 found[i] = halves
         return found
 
@@ -160,7 +160,7 @@ def build(graph: Graph) -> Program:
     if graph.structure not in STRUCTURES:
         raise NotCovered(
             f"templates return a tensor, or a tuple or list of nothing else, and this module's output is "
-            f"{graph.structure}. {HELP}"
+            f"{graph.structure}."
         )
     values = lower(graph)
     specs = {node.name: node.spec for node in graph.nodes if node.name in graph.outputs}
@@ -169,18 +169,16 @@ def build(graph: Graph) -> Program:
     if not points * columns:
         raise NotCovered("the module's tensors are empty for these inputs: there is nothing to make faster.")
     if split(order, columns) is None:
-        raise NotCovered(f"no template covers how the folded dimensions lie in memory here. {HELP}")
+        raise NotCovered("no template covers how the folded dimensions lie in memory here.")
     natural = order == normal([(points, 1)]) or _lies_apart(order, columns)
     if not natural and any(prod(value.shape) == points for value in values):
-        raise NotCovered(f"no template covers how the folded dimensions lie in memory here. {HELP}")
+        raise NotCovered("no template covers how the folded dimensions lie in memory here.")
     placing = _Placing(points, columns)
     outputs = []
     for name, value in zip(graph.outputs, values, strict=True):
         size = prod(value.shape)
         if size not in ((points, points // columns) if folds else (points,)):
-            raise NotCovered(
-                f"templates need outputs of one size, and {name} has {size} elements beside {points}. {HELP}"
-            )
+            raise NotCovered(f"templates need outputs of one size, and {name} has {size} elements beside {points}.")
         full = size == points
         pattern = order if full else normal([(points // columns, 1), (columns, 0)])
         outputs.append(Output(placing.place(value, (pattern, 0)), specs[name], full))
@@ -228,7 +226,7 @@ def _space(folds: list[Fold], values: tuple[Value, ...]) -> tuple[int, int, Patt
         (first, op), (second, other) = list(spaces.items())[:2]
         raise NotCovered(
             f"templates fold rows of one length, and {op} folds {first[1]} of {first[0]} elements "
-            f"while {other} folds {second[1]} of {second[0]}. {HELP}"
+            f"while {other} folds {second[1]} of {second[0]}."
         )
     if spaces:
         return next(iter(spaces))
@@ -278,7 +276,7 @@ class _Placing:
             return [(value.base, (pattern, offset + value.offset))]
         if isinstance(value, Fold):
             if where != (self._rows, 0):
-                raise NotCovered(f"no template covers how the result of {value.op} is broadcast here. {HELP}")
+                raise NotCovered(f"no template covers how the result of {value.op} is broadcast here.")
             return [(value.base, (self._whole, 0))]
         return []
 
@@ -288,7 +286,7 @@ class _Placing:
             return needs[0]
         if isinstance(value, Load):
             if value.leaf.made:
-                raise NotCovered(f"no template covers a tensor that forward makes of Python numbers. {HELP}")
+                raise NotCovered("no template covers a tensor that forward makes of Python numbers.")
             return self._intern(Read(value.leaf, value.offset + where[1], where[0]))
         if isinstance(value, Number):
             return self._intern(Constant(repr(value.value)))
@@ -307,5 +305,5 @@ class _Placing:
 def _composed(outer: Where, inner: Pattern, value: Value) -> Where:
     found = compose_from(*outer, inner)
     if found is None:
-        raise NotCovered(f"no template covers how a value of shape {list(value.shape)} is rearranged here. {HELP}")
+        raise NotCovered(f"no template covers how a value of shape {list(value.shape)} is rearranged here.")
     return found

@@ -10,28 +10,43 @@ from math import log, sqrt
 from statistics import fmean
 
 from kernel_agent.errors import NotCovered, Unusable
-from kernel_agent.proposers.regions.works import work_of
+from kernel_agent.proposers.regions.works import kept, work_of
 from kernel_agent.proposers.templates.genes import Genes, Space
-from kernel_agent.proposers.templates.graph import HELP
 from kernel_agent.proposers.templates.targets import TARGETS
 from kernel_agent.run.brief import Brief, Outcome
+from kernel_agent.run.regions import Regions
 from kernel_agent.run.types import Description, Evaluation, Idea, Trial, digest
+from kernel_agent.text import line
 
 CURIOSITY = 0.02  # what an untried first choice promises, as a logarithm of speed: 2 %; later choices promise less
 FAILED = log(0.5)  # what a failure counts for, as a logarithm of speed
 ATTEMPTS = 2  # of one idea that are taken as tried: what two implementations of each idea come to
 
 
+def cut(description: Description) -> tuple[Templates | None, Regions]:
+    """The templates of a problem, None where they have no kernel for it, and how they cut it."""
+    try:
+        found = Templates(description)
+    except NotCovered as fault:
+        return None, Regions(0, kept(fault.kept), str(fault))
+    return found, found.regions
+
+
 class Templates:
-    """Writes kernels for one problem. Construction raises NotCovered where no template covers its graph."""
+    """Writes kernels for one problem, whose `regions` say what of it they cover.
+
+    Construction raises NotCovered where no kernel would gain anything.
+    """
 
     def __init__(self, description: Description) -> None:
         self._device = description.device
         if description.device.target not in TARGETS:
             known = " and ".join(TARGETS)
-            raise NotCovered(f"templates are written for {known}, not for {description.device.target}. {HELP}")
+            raise NotCovered(f"templates are written for {known}, not for {description.device.target}.")
+        if description.graph is None:
+            raise NotCovered(f"torch.export does not trace this module: {line(description.graph_error or 'unknown')}")
         self._work = work_of(description.graph, description.device)
-        self._space = self._work.space
+        self._space, self.regions = self._work.space, self._work.regions
 
     async def ideas(self, brief: Brief, count: int) -> list[Idea]:
         """From the reference, the strategies that differ most; from a kernel, the untried changes that promise most."""
@@ -42,11 +57,17 @@ class Templates:
         return [self._idea(brief, genes, parent) for genes in islice(self._apart(chosen), count)]
 
     async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
-        """The idea's kernel; each attempt takes other numbers for its tunables. Raises Unusable for a model's idea."""
+        """The idea's kernel; each attempt takes other numbers for its tunables.
+
+        Raises Unusable for a model's idea, and where a call beside the kernels can't be written.
+        """
         if idea.change is None:
             raise Unusable("a model had this idea and templates write only their own")
         variants = self._space.variants(self._genes(idea))
-        return self._work.write(brief.problem.source, variants[attempt % len(variants)])
+        try:
+            return self._work.write(brief.problem.source, variants[attempt % len(variants)])
+        except NotCovered as fault:
+            raise Unusable(str(fault)) from None
 
     async def repair(self, brief: Brief, idea: Idea, trial: Trial, evaluation: Evaluation) -> str | None:
         """Nothing: what else a failed kernel could be is another idea's genes."""

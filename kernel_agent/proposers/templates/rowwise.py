@@ -7,7 +7,6 @@ from math import inf, prod
 from typing import Any
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates.graph import HELP
 from kernel_agent.proposers.templates.values import Fold, Value, apply, fold, reshape
 
 Dims = Sequence[int] | int | None
@@ -84,7 +83,7 @@ def vector_norm(
         return total(op, apply("abs", x), dims, keepdim)
     if order == inf:
         return largest(op, apply("abs", x), dims, keepdim)
-    raise NotCovered(f"templates know {op} of order 1, 2 and infinity only. {HELP}")
+    raise NotCovered(f"templates know {op} of order 1, 2 and infinity only.")
 
 
 def layer_norm(

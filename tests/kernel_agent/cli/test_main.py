@@ -204,21 +204,27 @@ BAD: list[tuple[str, int, str]] = [
 ]
 
 
-async def test_without_a_key_an_uncovered_module_ends_at_once_with_what_would_help(there: Path) -> None:
-    (there / "sorts.py").write_text(MODEL + "# uncovered\n")
-    code, _, err = await run("run", "sorts.py", "--target", "cpu", "--server", bench(there), "--run-directory", "new")
-    assert code == 3 and len(err.splitlines()) == 1
+async def test_without_a_key_an_uncovered_module_is_delivered_as_it_is_with_the_reason_by_region(there: Path) -> None:
+    problem = MODEL + "# uncovered\n"
+    (there / "sorts.py").write_text(problem)
+    code, out, err = await run("run", "sorts.py", "--target", "cpu", "--server", bench(there), "--run-directory", "new")
+    assert code == 0, err
     for part in (
-        "no template covers aten.sort.default",
+        "The original is delivered: the templates have no kernel for any part of this module.",
+        "    sort: no template covers aten.sort.default.",
         "OPENAI_API_KEY",
         "--provider manual",
         "`python -m kernel_agent evaluate`",
-        "They cover elementwise operators",
-        "the nearest example is examples/pointwise_chain.py",
     ):
-        assert part in err
+        assert part in out + err
+    assert (there / "new" / "best_kernel.py").read_text() == problem
+    results = json.loads((there / "new" / "results.json").read_text())
+    assert (results["status"], results["evaluations"], results["regions"]["kernels"]) == ("no_improvement", 0, 0)
+    kept = {"part": "sort", "reason": "no template covers aten.sort.default."}
+    assert results["regions"]["kept"] == [kept]
     assert (there / "bench.log.described").read_text() == "['eager']\n", "torch.compile was timed for nothing"
-    assert not (there / "new").exists()
+    code, again, err = await run("resume", "new", "--server", bench(there))
+    assert code == 0 and "sort: no template covers" in again, err
 
 
 @pytest.mark.parametrize(("command", "code", "sentence"), BAD)

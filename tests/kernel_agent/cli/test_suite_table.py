@@ -44,7 +44,7 @@ def test_a_table_is_a_page_where_nobody_watches_and_json_and_csv_where_asked(sui
     found = json.loads(said(capsys, "table", suite, "--json"))
     assert [row["problem"] for row in found["rows"]] == ["level1/19_ReLU", "level1/77_Sort", "level2/26_GELU"]
     assert found["total"]["correct"] == 2 and set(found["levels"]) == {"level1", "level2"}
-    assert said(capsys, "table", suite, "--csv").splitlines()[2].startswith("level1/77_Sort,not_covered,")
+    assert said(capsys, "table", suite, "--csv").splitlines()[2].startswith("level1/77_Sort,original_delivered,")
 
 
 def test_a_terminal_gets_the_same_cells_drawn(suite: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:

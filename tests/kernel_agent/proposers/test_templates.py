@@ -21,7 +21,7 @@ import pytest
 import tvm_ffi.libinfo
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates.proposer import Templates
+from kernel_agent.proposers.templates.proposer import Templates, cut
 from kernel_agent.proposers.templates.strides import broadcast, compose, normal, split
 from kernel_agent.run.brief import Brief, Outcome
 from kernel_agent.run.tree import own_title
@@ -99,8 +99,8 @@ async def test_cuda_kernels_compile_without_spills(tmp_path: Path, name: str) ->
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_template_covers_is_refused_by_its_operator(name: str) -> None:
-    with pytest.raises(NotCovered, match=rf"aten\.{name}\b.*OPENAI_API_KEY"):
-        Templates(described(REFUSED[name]["graph"], CPU))
+    templates, regions = cut(described(REFUSED[name]["graph"], CPU))
+    assert templates is None and re.search(rf"aten\.{name}\b", regions.account)
 
 
 async def test_keywords_keep_their_names_and_come_last() -> None:
@@ -115,26 +115,28 @@ async def test_keywords_keep_their_names_and_come_last() -> None:
 
 def test_containers_among_the_inputs_are_refused() -> None:
     graph = COVERED["gates"]["graph"] | {"input_structure": "mixed"}
-    with pytest.raises(NotCovered, match=r"this module takes containers of them\..*OPENAI_API_KEY"):
+    with pytest.raises(NotCovered, match=r"this module takes containers of them\."):
         Templates(described(graph, CPU))
 
 
 @pytest.mark.parametrize("structure", ["mixed", "dict", "namedtuple"])
 def test_outputs_that_are_not_tensors_alone_are_refused(structure: str) -> None:
     graph = COVERED["softmaxes"]["graph"] | {"output_structure": structure}
-    with pytest.raises(NotCovered, match=f"output is {structure}. .*ANTHROPIC_API_KEY"):
+    with pytest.raises(NotCovered, match=f"output is {structure}"):
         Templates(described(graph, CPU))
 
 
-def test_a_module_without_a_graph_is_refused() -> None:
-    with pytest.raises(NotCovered, match="traced"):
-        Templates(described(None, CPU))
+def test_a_module_without_a_graph_is_refused_in_one_sentence_that_says_why() -> None:
+    untraced = replace(described(None, CPU), graph_error="Data-dependent\nbranching")
+    templates, regions = cut(untraced)
+    assert templates is None and not regions.covers
+    assert regions.account == "torch.export does not trace this module: Data-dependent branching"
 
 
 def test_a_target_that_no_template_is_written_for_is_not_covered() -> None:
     case = next(iter(COVERED.values()))
     device = Device("triton", "a GPU", "sm_90", 0, 2600.0)
-    with pytest.raises(NotCovered, match=r"templates are written for cpu and cuda, not for triton\..*OPENAI_API_KEY"):
+    with pytest.raises(NotCovered, match=r"templates are written for cpu and cuda, not for triton\."):
         Templates(described(case["graph"], device))
 
 

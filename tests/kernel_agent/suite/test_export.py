@@ -47,7 +47,7 @@ def test_kernels_lie_where_the_script_looks_for_them_and_originals_do_not(kept: 
     assert (first.level, first.numbers, second.level, second.numbers) == (1, (19,), 2, (26,))
     text = (tmp_path / "kb" / "level1" / "level_1_problem_19_sample_0_kernel.py").read_text()
     assert "class ModelNew" in text and "_ka_load_inline" in text
-    assert found.left_out == {SORT.id: f"{SORT.id} has no kernel (not covered)"} and not found.as_it_lay
+    assert found.left_out == {SORT.id: f"{SORT.id} has no kernel (original delivered)"} and not found.as_it_lay
     assert first.command is None, "KernelBench has no backend for the CPU"
     with pytest.raises(UsageError, match="level1 is not empty"):
         export(read(kept), tmp_path / "kb")

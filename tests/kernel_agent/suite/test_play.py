@@ -9,18 +9,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernel_agent.cli.report import line
-from kernel_agent.errors import BudgetSpent, NotCovered, ProblemError, ServerError
+from kernel_agent.errors import BudgetSpent, ProblemError, ServerError
 from kernel_agent.interfaces import OnProgress, ignore
 from kernel_agent.run.budget import Limits
 from kernel_agent.run.journal import read as run_in
 from kernel_agent.run.types import Description, Evaluation, Problem, digest
+from kernel_agent.suite.rows import rows_of
 from kernel_agent.suite.store import Store, Suite, read
-from kernel_agent.suite.types import State
+from kernel_agent.suite.sums import sums
+from kernel_agent.suite.types import Outcome, State
 from tests.support.paths import ROOT
 from tests.support.scripted_run import standings
 from tests.support.scripted_suite import NAMES, ScriptedPool, plan, play, problems
@@ -110,15 +113,28 @@ async def test_a_problem_that_hangs_ends_with_its_own_minutes(tmp_path: Path) ->
     assert suite.outcomes["hangs"].fault == BudgetSpent.__name__
 
 
-async def test_what_templates_do_not_cover_is_a_failure_of_that_name(tmp_path: Path) -> None:
-    class Uncovered(ScriptedPool):
-        async def describe(self, *given: object, **more: object) -> Description:
-            raise NotCovered("No template covers aten.sort.")
+async def test_where_templates_have_no_kernel_the_original_is_delivered_with_the_reason(tmp_path: Path) -> None:
+    class Untraced(ScriptedPool):
+        async def describe(
+            self, problem: Problem, on_progress: OnProgress = ignore, baselines: Iterable[str] | None = None
+        ) -> Description:
+            known = await super().describe(problem, on_progress, baselines)
+            return replace(known, graph=None, graph_error="It branches on data.")
 
-    with Store.create(tmp_path / "suite", plan(), problems("sorts")) as store:
-        await play(store, Uncovered())
-        await play(store, ScriptedPool())  # which does not ask again
-    assert read(tmp_path / "suite").outcomes["sorts"].fault == NotCovered.__name__
+    with Store.create(tmp_path / "suite", plan(), problems("branches")) as store:
+        await play(store, Untraced())
+    suite = read(tmp_path / "suite")
+    [row] = rows_of(suite)
+    assert (states(suite), row.status, row.evaluations, row.correct) == (["done"], "original_delivered", 0, False)
+    assert row.reason == "torch.export does not trace this module: It branches on data."
+    assert not sums([row]).covered
+
+
+async def test_what_an_earlier_version_refused_is_played_on_resume(tmp_path: Path) -> None:
+    with Store.create(tmp_path / "suite", plan(), problems("good")) as store:
+        store.append(Outcome("good", State.FAILED, "No template covers aten.sort.", "NotCovered"))
+        await play(store, ScriptedPool())
+        assert states(store.load()) == ["done"]
 
 
 async def test_a_pool_that_is_lost_stops_the_suite_and_fails_no_problem(tmp_path: Path) -> None:

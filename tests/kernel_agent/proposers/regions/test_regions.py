@@ -99,8 +99,12 @@ def test_a_bias_with_nothing_behind_it_stays_in_the_call() -> None:
 
 
 def test_library_calls_alone_are_refused_with_the_reason_of_each() -> None:
-    with pytest.raises(NotCovered, match=r"conv2d: no template covers aten\.conv2d.*max_pool2d: no .*OPENAI_API_KEY"):
+    with pytest.raises(NotCovered) as refused:
         work_of(GRAPHS["bare"], GPU)
+    assert refused.value.kept == {
+        "conv2d": "no template covers aten.conv2d.default.",
+        "max_pool2d": "no template covers aten.max_pool2d.default.",
+    }
 
 
 @pytest.mark.parametrize("device", [CPU, GPU], ids=["cpu", "cuda"])
