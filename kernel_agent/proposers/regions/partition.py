@@ -19,36 +19,52 @@ TERMS = 400  # of a program at most: what is longer takes a compiler minutes
 KERNELS = 24  # different programs of a module at most: each takes a compiler a second or more
 
 
-def cut(graph: Graph, *, bias: bool, long_rows: bool, lone: bool = True) -> Plan:
+def cut(graph: Graph, *, bias: bool, on_gpu: bool, lone: bool = True) -> Plan:
     """The plan of a module.
 
-    `bias` and `long_rows` are those of `rewrite.rewritten`; without `lone` a region that saves no memory traffic is
+    `bias` and `on_gpu` are those of `rewrite.rewritten`; without `lone` a region that saves no memory traffic is
     left to PyTorch. What a rule wrote and no kernel covers is PyTorch's call again as it was.
     """
     spared = frozenset[str]()
     while True:
-        after = rewritten(graph, bias, long_rows, spared)
+        after = rewritten(graph, bias, on_gpu, spared)
         regions = _Regions(after.graph)
         regions.grow()
         regions.choose(lone)
         plan = regions.plan(after.rules)
-        broken = frozenset(_left(plan, after)) - spared
+        broken = frozenset(_left(plan, after, graph)) - spared
         if not broken:
             return plan
         spared |= broken
 
 
-def _left(plan: Plan, after: Rewritten) -> Iterator[str]:
-    """The module's calls that a rule rewrote in vain: PyTorch computes what came of them, or a kernel nothing else."""
+def _left(plan: Plan, after: Rewritten, before: Graph) -> Iterator[str]:
+    """The module's calls that a rule rewrote in vain: PyTorch computes what came of them, or a kernel nothing else.
+
+    A convolution stays PyTorch's in other words; they are in vain where no kernel reads what came of it, or not well.
+    """
+    convolutions = {node.name for node in before.nodes if names(node.op)[0] in CONVOLUTIONS}
     moved = {
         node.name for node in plan.graph.nodes if node.name in after.origin and after.origin[node.name] == node.name
     }
     for step in plan.steps:
         if isinstance(step, Kernel):
+            yield from (
+                after.origin[name] for name in step.reads if name in after.origin and not reads_well(step, name)
+            )
             if set(step.nodes) <= moved and all(plan.node(name).op == "aten.add.Tensor" for name in step.nodes):
                 yield from (after.origin[name] for name in step.nodes)
-        elif step.name in plan.reasons and step.name in after.origin and names(step.op)[0] not in CONVOLUTIONS:
+        elif step.name in after.origin and (
+            step.name in convolutions or (step.name in plan.reasons and after.origin[step.name] not in convolutions)
+        ):
             yield after.origin[step.name]
+
+
+def reads_well(kernel: Kernel, name: str) -> bool:
+    """Whether a kernel reads a tensor in its own order, or tile by tile: one that folds would read here and there."""
+    program = kernel.program
+    reads = [i for i, term in enumerate(program.terms) if isinstance(term, Read) and term.leaf.node == name]
+    return not program.folds or all(program.places[i][1] == ((program.columns, 1),) for i in reads)
 
 
 class _Regions:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from kernel_agent.proposers.regions.on_cpu import pooling, transposed_2d, transposed_3d
+from kernel_agent.proposers.regions.rule import Rule, Writer
 from kernel_agent.proposers.regions.views import is_in_place, renamed, storages, users
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import IN_PLACE, mentions, names
@@ -16,23 +18,6 @@ CONVOLUTIONS = {f"{kind}{d}d" for kind in ("conv", "conv_transpose") for d in (1
 LONG = 1 << 15  # elements of a row that the registers of one block hold
 CHUNK = 1 << 14  # elements of a piece of a longer row
 FEW = 512  # rows that leave a large device idle where each has one block
-
-
-@dataclass
-class Writer:
-    """New calls in place of one; their names begin with its name."""
-
-    node: Node
-    calls: list[Node] = field(default_factory=list)
-
-    def call(self, op: str, *args: Any, shape: Sequence[int], dtype: str = "float32", name: str = "") -> Ref:
-        """Write one call, and give a mention of it."""
-        name = name or f"{self.node.name}_p{len(self.calls) + 1}"
-        self.calls.append(Node(name, f"aten.{op}", args, {}, (Spec(tuple(shape), dtype),)))
-        return Ref(name)
-
-
-Rule = Callable[[Node, dict[str, Spec]], list[Node] | None]
 
 
 def functional(graph: Graph) -> Graph:
@@ -81,14 +66,17 @@ class Rewritten:
     origin: dict[str, str]
 
 
-def rewritten(graph: Graph, bias: bool, long_rows: bool, spared: frozenset[str] = frozenset()) -> Rewritten:
+def rewritten(graph: Graph, bias: bool, on_gpu: bool, spared: frozenset[str] = frozenset()) -> Rewritten:
     """The graph after the rules. No rule is applied to those that are `spared`.
 
-    `bias` takes the bias of a convolution out of the call; `long_rows` folds rows that no block holds piece by piece.
+    `bias` takes the bias of a convolution out of the call; some rules hold `on_gpu` alone, such as those that fold rows
+    piece by piece that no block holds, and some off it, such as those for what libraries of a processor do badly.
     """
     graph, used, origin = _expanded(_largest(functional(graph))), list[str](), dict[str, str]()
     rules = [
-        (title, rule) for title, rule, wanted in RULES if wanted is None or {"bias": bias, "long": long_rows}[wanted]
+        (title, rule)
+        for title, rule, wanted in RULES
+        if {"": True, "bias": bias, "gpu": on_gpu, "cpu": not on_gpu}[wanted]
     ]
     for title, rule in rules:
         after = _applied(graph, rule, spared, origin)
@@ -320,14 +308,17 @@ def _long_fold(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     return w.calls
 
 
-RULES: tuple[tuple[str, Rule, str | None], ...] = (
+RULES: tuple[tuple[str, Rule, str], ...] = (
     (BIAS, _bias, "bias"),
-    ("a batch norm in training is its statistics and a product", _batch_norm, None),
-    ("an instance norm is a group norm of single channels", _instance_norm, None),
-    ("a loss is a pointwise chain and a mean", _loss, None),
-    ("the maximum of a tensor is that over its dimensions", _max_by_name, None),
-    ("a norm of long rows takes its moments piece by piece", _long_norm, "long"),
-    ("a few long rows are folded piece by piece", _long_fold, "long"),
+    ("a batch norm in training is its statistics and a product", _batch_norm, ""),
+    ("an instance norm is a group norm of single channels", _instance_norm, ""),
+    ("a loss is a pointwise chain and a mean", _loss, ""),
+    ("the maximum of a tensor is that over its dimensions", _max_by_name, ""),
+    ("a norm of long rows takes its moments piece by piece", _long_norm, "gpu"),
+    ("a few long rows are folded piece by piece", _long_fold, "gpu"),
+    ("a pooling by windows side by side is a fold of their elements", pooling, "cpu"),
+    ("a transposed convolution writes channels last, as the kernel behind it reads", transposed_2d, "cpu"),
+    ("a transposed convolution in space is one convolution for each phase of its stride", transposed_3d, "cpu"),
 )
 
 

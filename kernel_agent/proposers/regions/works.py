@@ -143,7 +143,7 @@ class Regional:
         bias = str(genes.get("bias", "kernel" if self._on_gpu else "call"))
         key = bias, str(genes.get("lone", "kernel"))
         if key not in self._plans:
-            self._plans[key] = cut(self.graph, bias=key[0] == "kernel", long_rows=self._on_gpu, lone=key[1] == "kernel")
+            self._plans[key] = cut(self.graph, bias=key[0] == "kernel", on_gpu=self._on_gpu, lone=key[1] == "kernel")
         return self._plans[key]
 
     @property

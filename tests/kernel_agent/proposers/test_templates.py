@@ -184,11 +184,11 @@ def later_brief(device: Device) -> tuple[Brief, Templates]:
 async def test_what_made_siblings_faster_is_tried_first() -> None:
     brief, templates = later_brief(CPU)
     assert brief.parent_idea is not None
-    better = {**(brief.parent_idea.change or {}), "store": "plain"}
+    better = {**(brief.parent_idea.change or {}), "store": "stream"}
     title = templates._space.title(better)
     promising = replace(brief, siblings=(Outcome(title, Status.PASSED, 9.0),))
     ideas = await templates.ideas(promising, 4)
-    assert all(idea.change is not None and idea.change["store"] == "plain" for idea in ideas)
+    assert all(idea.change is not None and idea.change["store"] == "stream" for idea in ideas)
 
 
 async def test_a_candidate_is_the_problem_with_one_more_class() -> None:
