@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from kernel_agent.proposers.regions import rungs
 from kernel_agent.proposers.regions.calls import written
 from kernel_agent.proposers.regions.partition import likeness
 from kernel_agent.proposers.regions.plan import Kernel, Plan
 from kernel_agent.proposers.templates.candidate import argument_names, attribute_path, guards, returned, unused
-from kernel_agent.proposers.templates.graph import Leaf, Node, Ref
+from kernel_agent.proposers.templates.graph import Leaf, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import mentions, names
 from kernel_agent.proposers.templates.program import Program
 from kernel_agent.proposers.templates.targets import TemplateTarget
@@ -21,13 +22,15 @@ Emit = Callable[[Program], str]
 
 @dataclass
 class Kernels:
-    """The kernels of a plan by name, those alike written once; `sources` are the texts of C++ or CUDA C++."""
+    """The kernels of a plan by name, those alike written once; `sources` are the texts of C++ or CUDA C++, `functions`
+    those of the Python functions that call them."""
 
     plan: Plan
     emit: Emit
     taken: str
+    prefix: str
     sources: dict[str, str] = field(default_factory=dict)
-    programs: dict[str, Program] = field(default_factory=dict)
+    functions: dict[str, str] = field(default_factory=dict)
     _names: dict[object, str] = field(default_factory=dict)
 
     def name(self, kernel: Kernel) -> str:
@@ -37,7 +40,19 @@ class Kernels:
             title = unused(f"k{len(self._names) + 1}_{self._title(kernel)}", self.taken)
             self._names[key] = title
             self.sources[title] = self.emit(kernel.program)
-            self.programs[title] = kernel.program
+            leaves, outputs = ([one.spec for one in some] for some in (kernel.program.leaves, kernel.program.outputs))
+            self.functions[title] = _function(title, leaves, outputs, self.prefix)
+        return self._names[key]
+
+    def rung(self, node: Node) -> str:
+        """The name of the function that stands for a call as it is."""
+        specs = [self.plan.specs[name] for name in rungs.reads(node)]
+        key = node.op, tuple(specs), node.spec, len(node.args[2:]) and node.args[3]
+        if key not in self._names:
+            title = unused(f"k{len(self._names) + 1}_{names(node.op)[0]}", self.taken)
+            self._names[key] = title
+            self.sources[title] = rungs.source(node, self.plan.specs)
+            self.functions[title] = _function(title, specs, [node.spec], self.prefix)
         return self._names[key]
 
     def _title(self, kernel: Kernel) -> str:
@@ -86,8 +101,8 @@ def assemble(problem: str, title: str, plan: Plan, emit: Emit, flags: Sequence[s
 
     Raises NotCovered where a call of PyTorch can't be written.
     """
-    kernels = Kernels(plan, emit, problem)
     prefix = unused("kernels", problem)
+    kernels = Kernels(plan, emit, problem, prefix)
     forward = Forward(plan, kernels, prefix).text()
     listed = ", ".join(f'"{flag}"' for flag in flags)
     functions = ", ".join(f'"{name}"' for name in kernels.sources)
@@ -98,7 +113,7 @@ def assemble(problem: str, title: str, plan: Plan, emit: Emit, flags: Sequence[s
     ]
     build = "\n    ".join(f"{argument}," for argument in arguments)
     rules = "".join(f"# {line}\n" for line in (_told(plan)))
-    functions_text = "\n\n".join(_function(name, program, prefix) for name, program in kernels.programs.items())
+    functions_text = "\n\n".join(kernels.functions.values())
     return f'''{problem.rstrip()}
 
 
@@ -143,19 +158,17 @@ def _told(plan: Plan) -> list[str]:
     return [*lines, f"PyTorch computes {', '.join(kept)}." if kept else "No call of PyTorch computes."]
 
 
-def _function(name: str, program: Program, prefix: str) -> str:
+def _function(name: str, leaves: Sequence[Spec], outputs: Sequence[Spec], prefix: str) -> str:
     """The Python function of a kernel: it checks its tensors, makes room for its outputs and launches."""
-    ins = [f"in{n}" for n in range(len(program.leaves))]
-    outs = [f"out{n}" for n in range(len(program.outputs))]
+    ins = [f"in{n}" for n in range(len(leaves))]
+    outs = [f"out{n}" for n in range(len(outputs))]
     lines = [f"def _{name}({', '.join(ins)}):"]
-    device = next((n for n, leaf in enumerate(program.leaves) if leaf.spec.shape), 0)
-    for n, leaf in enumerate(program.leaves):
-        where = f"in{n}" if leaf.spec.shape or n == device else f"in{n}.to(in{device}.device)"
-        lines.append(
-            f'    in{n} = _{prefix}_ready("in{n} of {name}", {where}, {leaf.spec.shape}, torch.{leaf.spec.dtype})'
-        )
-    for n, output in enumerate(program.outputs):
-        made = f"torch.empty({output.spec.shape}, dtype=torch.{output.spec.dtype}, device=in{device}.device)"
+    device = next((n for n, leaf in enumerate(leaves) if leaf.shape), 0)
+    for n, leaf in enumerate(leaves):
+        where = f"in{n}" if leaf.shape or n == device else f"in{n}.to(in{device}.device)"
+        lines.append(f'    in{n} = _{prefix}_ready("in{n} of {name}", {where}, {leaf.shape}, torch.{leaf.dtype})')
+    for n, output in enumerate(outputs):
+        made = f"torch.empty({output.shape}, dtype=torch.{output.dtype}, device=in{device}.device)"
         lines.append(f"    out{n} = {made}")
     lines.append(f"    _{prefix}.{name}({', '.join([*ins, *outs])})")
     lines.append(f"    return {', '.join(outs)}")
@@ -204,6 +217,9 @@ class Forward:
             reads = [self._said[name] for name in step.reads]
             outs = ", ".join(self._said[name] for name in step.writes)
             return f"{outs} = _{self._kernels.name(step)}({', '.join(reads)})"
+        if rungs.is_rung(step):
+            reads = [self._said[name] for name in rungs.reads(step)]
+            return f"{self._said[step.name]} = _{self._kernels.rung(step)}({', '.join(reads)})"
         expression = written(step, lambda ref: self._mention(ref), self._device)
         return f"{self._said[step.name]} = {expression}"
 

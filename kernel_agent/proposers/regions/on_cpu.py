@@ -12,10 +12,12 @@ from math import prod
 from typing import Any
 
 from kernel_agent.proposers.regions.rule import Writer
+from kernel_agent.proposers.regions.rungs import WINOGRAD
 from kernel_agent.proposers.templates.graph import Node, Ref, Shape, Spec
 from kernel_agent.proposers.templates.lowering import names
 
 POOLS = {f"{kind}_pool{d}d": (kind, d) for kind in ("max", "avg") for d in (1, 2, 3)}
+FEWEST, MOST = 8, 512  # channels between which the transforms pay and a block of tiles stays in the L2 cache
 WIDEST = 27
 """Elements of a window at most: each is a load of its own."""
 
@@ -33,6 +35,19 @@ def pooling(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     if _each(dilation or 1, rank) != [1] * rank or not 1 < prod(window) <= WIDEST:
         return None
     return [Node(node.name, f"aten.windows_{kind}.default", (node.args[0], window), {}, node.outputs)]
+
+
+def winograd(node: Node, known: dict[str, Spec]) -> list[Node] | None:
+    """Of a convolution by windows of 3 x 3 four neighbouring results come of 16 products instead of 36."""
+    if node.op != "aten.conv2d.default" or node.spec.dtype != "float32" or len(node.spec.shape) != 4:
+        return None
+    x, weight, bias, stride, padding, dilation, groups = [*node.args, *[None] * 5][:7]
+    pad = _each(padding or 0, 2)
+    plain = _each(stride or 1, 2) == _each(dilation or 1, 2) == [1, 1] and (groups or 1) == 1 and pad[0] == pad[1]
+    out, channels, *window = known[weight.node].shape
+    if not plain or window != [3, 3] or not FEWEST <= channels <= MOST or out < FEWEST or min(node.spec.shape[2:]) < 8:
+        return None
+    return [Node(node.name, f"aten.{WINOGRAD}.default", (x, weight, bias, pad[0]), {}, node.outputs)]
 
 
 def transposed_2d(node: Node, known: dict[str, Spec]) -> list[Node] | None:

@@ -10,6 +10,7 @@ from functools import cached_property
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.plan import Kernel, Plan, Step, specs
 from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, rewritten
+from kernel_agent.proposers.regions.rungs import is_rung
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import covers, mentions, names
@@ -19,15 +20,15 @@ TERMS = 400  # of a program at most: what is longer takes a compiler minutes
 KERNELS = 24  # different programs of a module at most: each takes a compiler a second or more
 
 
-def cut(graph: Graph, *, bias: bool, on_gpu: bool, lone: bool = True) -> Plan:
+def cut(graph: Graph, *, bias: bool, long_rows: bool, lone: bool = True, kinds: frozenset[str] = frozenset()) -> Plan:
     """The plan of a module.
 
-    `bias` and `on_gpu` are those of `rewrite.rewritten`; without `lone` a region that saves no memory traffic is
+    `bias`, `long_rows`, `kinds` are those of `rewrite.rewritten`; without `lone` a region that saves no traffic is
     left to PyTorch. What a rule wrote and no kernel covers is PyTorch's call again as it was.
     """
     spared = frozenset[str]()
     while True:
-        after = rewritten(graph, bias, on_gpu, spared)
+        after = rewritten(graph, bias, long_rows, spared, kinds)
         regions = _Regions(after.graph)
         regions.grow()
         regions.choose(lone)
@@ -54,8 +55,12 @@ def _left(plan: Plan, after: Rewritten, before: Graph) -> Iterator[str]:
             )
             if set(step.nodes) <= moved and all(plan.node(name).op == "aten.add.Tensor" for name in step.nodes):
                 yield from (after.origin[name] for name in step.nodes)
-        elif step.name in after.origin and (
-            step.name in convolutions or (step.name in plan.reasons and after.origin[step.name] not in convolutions)
+        elif (
+            step.name in after.origin
+            and not is_rung(step)
+            and (
+                step.name in convolutions or (step.name in plan.reasons and after.origin[step.name] not in convolutions)
+            )
         ):
             yield after.origin[step.name]
 
@@ -151,7 +156,7 @@ class _Regions:
         """Each call in order joins the regions of what it reads, all of them where one kernel can, or begins one."""
         changing = {node.name for node, _ in effects(self.graph)}
         for number, node in enumerate(self.real):
-            if node.name not in self.live or node.name in changing or node.op == "_operator.getitem":
+            if node.name not in self.live or node.name in changing or node.op == "_operator.getitem" or is_rung(node):
                 continue
             try:
                 alone = self._program({node.name})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from kernel_agent.proposers.regions.on_cpu import pooling, transposed_2d, transposed_3d
+from kernel_agent.proposers.regions.on_cpu import pooling, transposed_2d, transposed_3d, winograd
 from kernel_agent.proposers.regions.rule import Rule, Writer
 from kernel_agent.proposers.regions.views import is_in_place, renamed, storages, users
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
@@ -66,19 +66,17 @@ class Rewritten:
     origin: dict[str, str]
 
 
-def rewritten(graph: Graph, bias: bool, on_gpu: bool, spared: frozenset[str] = frozenset()) -> Rewritten:
+def rewritten(
+    graph: Graph, bias: bool, long_rows: bool, spared: frozenset[str] = frozenset(), kinds: frozenset[str] = frozenset()
+) -> Rewritten:
     """The graph after the rules. No rule is applied to those that are `spared`.
 
-    `bias` takes the bias of a convolution out of the call; some rules hold `on_gpu` alone, such as those that fold rows
-    piece by piece that no block holds, and some off it, such as those for what libraries of a processor do badly.
+    `bias` takes the bias of a convolution out of the call; `long_rows` folds rows that no block holds piece by piece.
+    `kinds` names other rules that are wanted, such as those for a processor.
     """
     graph, used, origin = _expanded(_largest(functional(graph))), list[str](), dict[str, str]()
-    rules = [
-        (title, rule)
-        for title, rule, wanted in RULES
-        if {"": True, "bias": bias, "gpu": on_gpu, "cpu": not on_gpu}[wanted]
-    ]
-    for title, rule in rules:
+    wanted = kinds | {kind for kind, holds in {"": True, "bias": bias, "long": long_rows}.items() if holds}
+    for title, rule in ((title, rule) for title, rule, kind in RULES if kind in wanted):
         after = _applied(graph, rule, spared, origin)
         if after is not graph:
             used.append(title)
@@ -314,10 +312,11 @@ RULES: tuple[tuple[str, Rule, str], ...] = (
     ("an instance norm is a group norm of single channels", _instance_norm, ""),
     ("a loss is a pointwise chain and a mean", _loss, ""),
     ("the maximum of a tensor is that over its dimensions", _max_by_name, ""),
-    ("a norm of long rows takes its moments piece by piece", _long_norm, "gpu"),
-    ("a few long rows are folded piece by piece", _long_fold, "gpu"),
+    ("a norm of long rows takes its moments piece by piece", _long_norm, "long"),
+    ("a few long rows are folded piece by piece", _long_fold, "long"),
     ("a pooling by windows side by side is a fold of their elements", pooling, "cpu"),
     ("a transposed convolution writes channels last, as the kernel behind it reads", transposed_2d, "cpu"),
+    ("a convolution by windows of 3 x 3 has fewer products after transforms (Winograd)", winograd, "winograd"),
     ("a transposed convolution in space is one convolution for each phase of its stride", transposed_3d, "cpu"),
 )
 

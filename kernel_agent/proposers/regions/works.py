@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions import module
 from kernel_agent.proposers.regions.partition import cut
-from kernel_agent.proposers.regions.plan import Plan, size
+from kernel_agent.proposers.regions.plan import Plan, size, traffic
 from kernel_agent.proposers.regions.rewrite import FEW, LONG
 from kernel_agent.proposers.templates import candidate
 from kernel_agent.proposers.templates.genes import Gene, GeneChoice, Genes, Space, starting, strategy
@@ -67,7 +67,7 @@ def _regional(graph: Graph, target: TemplateTarget, device: Device, fault: NotCo
     if unknown is not None:
         raise NotCovered(f"the trace does not say what is in {unknown}, which forward makes of Python numbers.")
     work = Regional(graph, target, device)
-    if not work.plan(work.space.starts[0]).kernels:
+    if not work.plan(work.space.starts[0]).written:
         raise _nothing(work.plan(work.space.starts[0]), fault)
     return work
 
@@ -113,6 +113,13 @@ BIAS = strategy(
         ("call", "biases in the convolutions", "A convolution that adds its bias itself may have it for nothing."),
     ],
 )
+CONVOLUTION = strategy(
+    "convolution",
+    [
+        ("kernel", "", "Winograd's transforms leave four products of nine to a convolution by windows of 3 x 3."),
+        ("library", "convolutions of the library", "The library's convolution spares the transforms."),
+    ],
+)
 LONE = strategy(
     "lone",
     [
@@ -135,15 +142,17 @@ class Regional:
     device: Device
 
     @cached_property
-    def _plans(self) -> dict[tuple[str, str], Plan]:
+    def _plans(self) -> dict[tuple[str, str, str], Plan]:
         return {}
 
     def plan(self, genes: Mapping[str, int | str]) -> Plan:
         """The cut that the genes ask for."""
         bias = str(genes.get("bias", "kernel" if self._on_gpu else "call"))
-        key = bias, str(genes.get("lone", "kernel"))
+        key = bias, str(genes.get("lone", "kernel")), str(genes.get("convolution", "kernel"))
         if key not in self._plans:
-            self._plans[key] = cut(self.graph, bias=key[0] == "kernel", on_gpu=self._on_gpu, lone=key[1] == "kernel")
+            kinds = frozenset() if self._on_gpu else frozenset({"cpu", *(["winograd"] if key[2] == "kernel" else [])})
+            lone = key[1] == "kernel"
+            self._plans[key] = cut(self.graph, bias=bias == "kernel", long_rows=self._on_gpu, lone=lone, kinds=kinds)
         return self._plans[key]
 
     @property
@@ -159,12 +168,20 @@ class Regional:
             genes.append(BIAS)
         if small and 0 < len(self.plan({"lone": "pytorch"}).kernels) < len(first.kernels):
             genes.append(LONE)
+        if small and first.rungs:
+            genes.append(CONVOLUTION)
         largest: dict[str, Program] = {}
         for kernel in sorted(first.kernels, key=lambda kernel: -kernel.moved):
             largest.setdefault(_family(kernel.program), kernel.program)
         genes += [self._variants(family, program) for family, program in largest.items()]
         departures: list[Genes] = [{g.name: n for g in genes if g.name in largest} for n in range(1, 6)]
-        chosen: list[Genes] = [{"lone": "pytorch"}, *departures[:2], {"bias": "call"}, *departures[2:]]
+        chosen: list[Genes] = [
+            {"convolution": "library"},
+            {"lone": "pytorch"},
+            *departures[:2],
+            {"bias": "call"},
+            *departures[2:],
+        ]
         return starting(genes, chosen)
 
     def _variants(self, family: str, program: Program) -> Gene:
@@ -178,29 +195,29 @@ class Regional:
 
     def write(self, problem: str, genes: Mapping[str, int | str]) -> str:
         plan = self.plan(genes)
-        most = max(plan.kernels, key=lambda kernel: kernel.moved)
 
         def start(program: Program) -> Genes:
             starts = self.target.space(program, self.device).starts
             return starts[int(genes.get(_family(program), 0)) % len(starts)]
 
-        flags = self.target.flags(start(most.program))
+        most = max(plan.kernels, key=lambda kernel: kernel.moved, default=None)
+        flags = self.target.flags(start(most.program) if most else {})
         title = self.space.title(genes)
         return module.assemble(problem, title, plan, lambda p: self.target.emit(p, start(p)), flags, self.target)
 
     def outlook(self) -> tuple[str, int]:
-        kernels = self.plan({}).kernels
+        plan = self.plan({})
+        many = plan.written
         count = (
-            "One kernel beside PyTorch's calls moves"
-            if len(kernels) == 1
-            else f"{len(kernels)} kernels beside PyTorch's calls move"
+            "One kernel beside PyTorch's calls moves" if many == 1 else f"{many} kernels beside PyTorch's calls move"
         )
-        return count, sum(kernel.moved for kernel in kernels)
+        moved = sum(kernel.moved for kernel in plan.kernels)
+        return count, moved + sum(traffic(node, plan.specs) for node in plan.rungs)
 
     @property
     def regions(self) -> Regions:
         plan = self.plan({})
-        return Regions(len(plan.kernels), kept(plan.reasons))
+        return Regions(plan.written, kept(plan.reasons))
 
 
 def kept(reasons: Mapping[str, str]) -> tuple[KeptRegion, ...]:

@@ -86,7 +86,7 @@ def test_kernels_of_one_module_compile_together(tmp_path: Path, name: str, arch:
 
 
 def test_a_bias_moves_out_of_the_convolution_into_the_kernel_behind_it() -> None:
-    moved, kept = (cut(graph("conv_tail"), bias=bias, on_gpu=False) for bias in (True, False))
+    moved, kept = (cut(graph("conv_tail"), bias=bias, long_rows=False) for bias in (True, False))
     assert ops(moved) == [["conv2d"], ["add", "relu", "mul", "add"]]
     assert ops(kept) == [["conv2d"], ["relu", "mul", "add"]]
     [call] = [step for step in moved.steps if not isinstance(step, Kernel)]
@@ -94,7 +94,7 @@ def test_a_bias_moves_out_of_the_convolution_into_the_kernel_behind_it() -> None
 
 
 def test_a_bias_with_nothing_behind_it_stays_in_the_call() -> None:
-    plan = cut(graph("bare"), bias=True, on_gpu=True)
+    plan = cut(graph("bare"), bias=True, long_rows=True)
     assert ops(plan) == [["conv2d"], ["max_pool2d"]] and not plan.rules
 
 
@@ -130,7 +130,7 @@ def test_kernels_that_are_alike_are_written_once() -> None:
 
 
 def test_what_an_effect_orders_stays_in_order() -> None:
-    plan = cut(graph("counts_its_calls"), bias=False, on_gpu=False)
+    plan = cut(graph("counts_its_calls"), bias=False, long_rows=False)
     steps = [name for step in plan.steps for name in (step.nodes if isinstance(step, Kernel) else (step.name,))]
     assert steps.index("mul") < steps.index("add_") < steps.index(plan.graph.outputs[0])
 
