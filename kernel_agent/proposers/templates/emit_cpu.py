@@ -30,6 +30,7 @@ APART = 8  # elements from which on a row's are far apart
 ACROSS = 128  # columns at most of a tile that is turned round
 TOGETHER = 64  # rows at most of such a tile: it fits the L2 cache, and a block of rows the L1 cache
 SHORT = 256  # columns of a row so short that its last vector counts
+LEVEL = 64  # columns from which on a tile ends where what is read by channel changes
 LANES = 16  # floats of a vector
 
 
@@ -139,8 +140,10 @@ class _CpuWriter(Writer):
                 f"double f{i} = 0.0;" if self.folded(i).kind == "sum" else f"float f{i} = {START[self.folded(i).kind]};"
                 for i in plan.folds
             ]
-            block = ["const int64_t n = std::min<int64_t>(BLOCK, COLUMNS - b);", *self._block(plan)]
-            lines += ["for (int64_t b = 0; b < COLUMNS; b += BLOCK) {", indent("\n".join(block), "  "), "}"]
+            level = self.level
+            end = f"{level} - b % {level}" if level else "COLUMNS - b"
+            block = [f"n = std::min<int64_t>(BLOCK, {end});", *self._block(plan)]
+            lines += ["for (int64_t b = 0, n; b < COLUMNS; b += n) {", indent("\n".join(block), "  "), "}"]
             lines += [f"const float v{i} = f{i};" for i in plan.folds]
         for n, output in enumerate(self.program.outputs):
             if not output.full:
@@ -166,12 +169,15 @@ class _CpuWriter(Writer):
             if isinstance(term, Read):
                 lines.append(f"const auto* __restrict__ p{i} = {self._pointer(i)};")
         lines += self._count(plan)
+        flat = [i for i in plan.loop if self._is_level(i)]
+        lines += [f"const float v{i} = {self._load(i, f'p{i}', index(p.places[i][1], 'b'))};" for i in flat]
         clauses, body = list[str](), [f"const float v{i} = k{i}[b + j];" for i in plan.recalled]
         body += [
             f"const float v{i} = {self._element(i)};"
             if i not in plan.kept
             else f"const float v{i} = k{i}[b + j] = {self._element(i)};"
             for i in plan.loop
+            if i not in flat
         ]
         for i in plan.folds:
             term = self.folded(i)
@@ -218,6 +224,25 @@ class _CpuWriter(Writer):
         ]
         up = f"const int64_t up = (n + {LANES - 1}) / {LANES} * {LANES};"
         return [up, f"const int64_t m = {' && '.join(ends)} ? up : n;" if ends else "const int64_t m = up;"]
+
+    @cached_property
+    def level(self) -> int:
+        """Columns in which what is read by channel does not change, where there is such: tiles end where they do."""
+        sizes = [
+            self.program.places[i][1][-1][0]
+            for i, term in enumerate(self.program.terms)
+            if isinstance(term, Read) and self._is_stepped(i)
+        ]
+        common = gcd(*sizes) if sizes and not self.tiled else 0
+        return common if common >= LEVEL else 0
+
+    def _is_stepped(self, i: int) -> bool:
+        columns = self.program.places[i][1]
+        return len(columns) > 1 and columns[-1][1] == 0
+
+    def _is_level(self, i: int) -> bool:
+        """Whether a read is one number throughout a tile."""
+        return self.level > 0 and isinstance(self.program.terms[i], Read) and self._is_stepped(i)
 
     def _element(self, i: int) -> str:
         p, term = self.program, self.program.terms[i]

@@ -76,6 +76,21 @@ MODULES = {
         "return torch.min(F.silu(self.fc(x)), torch.tensor(0.25))",
         "torch.randn(4, 8)",
     ),
+    "windows_of_three": (
+        "self.a = nn.Conv2d(10, 13, 3, padding=1, bias=False)\nself.b = nn.Conv2d(13, 8, 3)",
+        "return torch.tanh(self.b(F.relu(self.a(x))))",
+        "torch.randn(3, 10, 17, 21)",
+    ),
+    "windows_of_three_alone": (
+        "self.conv = nn.Conv2d(8, 9, 3, padding=2)",
+        "return self.conv(x)",
+        "torch.randn(1, 8, 10, 60)",
+    ),
+    "scaled_by_channel": (
+        "self.fc = nn.Linear(32, 32)\nself.scale = nn.Parameter(torch.randn(8, 1, 1))\nself.norm = nn.GroupNorm(2, 8)",
+        "return self.norm(torch.sigmoid(self.fc(x) * self.scale))",
+        "torch.randn(2, 8, 11, 32)",
+    ),
     "pools": (
         "self.conv = nn.Conv2d(3, 8, 3)",
         "x = F.max_pool2d(torch.tanh(self.conv(x)), 2)\nreturn F.avg_pool2d(x, (1, 2)), F.avg_pool1d(x[:, 0], 3)",
