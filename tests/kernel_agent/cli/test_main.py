@@ -204,7 +204,7 @@ BAD: list[tuple[str, int, str]] = [
 ]
 
 
-async def test_without_a_key_an_uncovered_module_is_delivered_as_it_is_with_the_reason_by_region(there: Path) -> None:
+async def test_an_uncovered_module_is_delivered_as_it_is_with_the_reason_by_region(there: Path) -> None:
     problem = MODEL + "# uncovered\n"
     (there / "sorts.py").write_text(problem)
     code, out, err = await run("run", "sorts.py", "--target", "cpu", "--server", bench(there), "--run-directory", "new")

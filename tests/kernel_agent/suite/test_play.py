@@ -113,7 +113,7 @@ async def test_a_problem_that_hangs_ends_with_its_own_minutes(tmp_path: Path) ->
     assert suite.outcomes["hangs"].fault == BudgetSpent.__name__
 
 
-async def test_where_templates_have_no_kernel_the_original_is_delivered_with_the_reason(tmp_path: Path) -> None:
+async def test_where_templates_have_no_kernel_the_original_is_delivered_and_why(tmp_path: Path) -> None:
     class Untraced(ScriptedPool):
         async def describe(
             self, problem: Problem, on_progress: OnProgress = ignore, baselines: Iterable[str] | None = None

@@ -81,9 +81,9 @@ MODULES = {
         "return torch.tanh(self.b(F.relu(self.a(x))))",
         "torch.randn(3, 10, 17, 21)",
     ),
-    "windows_of_three_alone": (
+    "windows_of_three_beside": (
         "self.conv = nn.Conv2d(8, 9, 3, padding=2)",
-        "return self.conv(x)",
+        "return self.conv(x), torch.tanh(x * 2)",
         "torch.randn(1, 8, 10, 60)",
     ),
     "scaled_by_channel": (
