@@ -16,6 +16,7 @@ from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import covers, mentions, names
 from kernel_agent.proposers.templates.program import Program, Read, Term, build
 
+WINDOWS = ("windows_max", "windows_avg")
 TERMS = 400  # of a program at most: what is longer takes a compiler minutes
 KERNELS = 24  # different programs of a module at most: each takes a compiler a second or more
 
@@ -225,6 +226,8 @@ class _Regions:
         for node in inside:
             if not covers(names(node.op)[0]):
                 raise NotCovered(f"no template covers {node.op}.")
+        if sum(names(node.op)[0] in WINDOWS for node in inside) > 1:
+            raise NotCovered("windows of windows are many loads for each result.")
         if not outputs:
             raise NotCovered("nobody reads what it gives.")
         order = sorted(leaves, key=lambda name: (self.position.get(name, -1), name))

@@ -95,7 +95,7 @@ def test_a_bias_moves_out_of_the_convolution_into_the_kernel_behind_it() -> None
     assert call.args[2] is None
 
 
-def test_a_convolution_by_windows_of_three_is_a_kernel_unless_the_library_is_asked() -> None:
+def test_a_convolution_by_windows_of_three_is_a_kernel_or_the_library_s() -> None:
     work = work_of(GRAPHS["windows_of_three_beside"], CPU)
     assert isinstance(work, Regional) and work.regions == Regions(2)
     starts = work.space.starts
