@@ -127,10 +127,10 @@ def test_outputs_that_are_not_tensors_alone_are_refused(structure: str) -> None:
 
 
 def test_a_module_without_a_graph_is_refused_in_one_sentence_that_says_why() -> None:
-    untraced = replace(described(None, CPU), graph_error="Data-dependent\nbranching")
+    untraced = replace(described(None, CPU), graph_error="torch.export cannot trace it: data-dependent\nbranching")
     templates, regions = cut(untraced)
     assert templates is None and not regions.covers
-    assert regions.account == "torch.export does not trace this module: Data-dependent branching"
+    assert regions.account == "torch.export cannot trace it: data-dependent branching"
 
 
 def test_a_target_that_no_template_is_written_for_is_not_covered() -> None:
