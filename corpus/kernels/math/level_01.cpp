@@ -96,8 +96,9 @@ namespace {
 [[gnu::always_inline]] inline float k_log1p(float x) {
   const float u = 1.0f + x;
   const float lost = x - (u - 1.0f);
-  const float y = k_log(u) + lost / u;
-  return u == INFINITY || u == 0.0f ? k_log(u) : y;
+  const float whole = k_log(u);
+  const float y = u == INFINITY ? whole : whole + lost / u;
+  return u == 0.0f ? whole : y;
 }
 //@end k_log1p
 
@@ -142,11 +143,17 @@ namespace {
 [[gnu::always_inline]] inline float k_rsqrt(float x) { return 1.0f / std::sqrt(x); }
 //@end k_rsqrt
 //@begin k_max
-// The larger one, and NaN where either is NaN.
-[[gnu::always_inline]] inline float k_max(float x, float y) { return x > y || x != x ? x : y; }
+// The larger one, and NaN where either is NaN. One condition at a time: with `||` a chain of them stays scalar code.
+[[gnu::always_inline]] inline float k_max(float x, float y) {
+  const float m = x > y ? x : y;
+  return x != x ? x : m;
+}
 //@end k_max
 //@begin k_min
-[[gnu::always_inline]] inline float k_min(float x, float y) { return x < y || x != x ? x : y; }
+[[gnu::always_inline]] inline float k_min(float x, float y) {
+  const float m = x < y ? x : y;
+  return x != x ? x : m;
+}
 //@end k_min
 //@begin k_sign
 [[gnu::always_inline]] inline float k_sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x != x ? x : 0.0f; }
@@ -157,6 +164,15 @@ namespace {
   return m != 0.0f && (m < 0.0f) != (y < 0.0f) ? m + y : m;
 }
 //@end k_remainder
+
+//@begin k_turn
+// G neighbours of each of n places, `stride` apart, become G rows of n, W apart.
+template <int64_t G, int64_t W>
+inline void k_turn(const float* __restrict__ from, int64_t stride, float* __restrict__ to, int64_t n) {
+  for (int64_t j = 0; j < n; ++j)
+    for (int64_t g = 0; g < G; ++g) to[g * W + j] = from[j * stride + g];
+}
+//@end k_turn
 
 //@begin k_bfloat16
 struct k_bfloat16 { uint16_t bits; };

@@ -54,7 +54,7 @@ TORCH = {
         "roll",
     ),
     *("gather", "index_select", "outer", "diag", "norm", "erf", "sin", "cos", "square", "var", "std", "prod", "sort"),
-    *("topk", "masked_fill", "reciprocal", "unbind", "repeat_interleave", "meshgrid", "rsub"),
+    *("constant_pad_nd", "topk", "masked_fill", "reciprocal", "unbind", "repeat_interleave", "meshgrid", "rsub"),
 }
 METHODS = {
     *(
@@ -171,6 +171,12 @@ def _batch_norm(node: Node, text: Writer) -> str:
     return f"torch.nn.functional.batch_norm({x}, {mean}, {var}, {weight}, {bias}, {training}, {momentum}, {eps})"
 
 
+def _channels_last(node: Node, text: Writer) -> str:
+    args = [text.of(a) for a in node.args]
+    args[0] += ".contiguous(memory_format=torch.channels_last)"
+    return f"torch.nn.functional.conv_transpose2d({', '.join(args)}).permute(0, 2, 3, 1)"
+
+
 def _slice(node: Node, text: Writer) -> str | None:
     dim, start, end, step = [*node.args[1:], *[None] * 4][:4]
     if not isinstance(dim, int | None) or node.kwargs or (dim or 0) < 0:
@@ -217,5 +223,6 @@ SPECIAL: dict[str, Callable[[Node, Writer], str | None]] = {
     "einsum": _einsum,
     "embedding": _embedding,
     "slice": _slice,
+    "conv_transpose2d_last": _channels_last,
     "to": _to,
 }

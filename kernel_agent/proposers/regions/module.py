@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from kernel_agent.proposers.regions import rungs
 from kernel_agent.proposers.regions.calls import written
 from kernel_agent.proposers.regions.plan import Kernel, Plan
 from kernel_agent.proposers.templates.candidate import argument_names, attribute_path, guards, returned, unused
-from kernel_agent.proposers.templates.graph import Leaf, Node, Ref
+from kernel_agent.proposers.templates.graph import Leaf, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import mentions, names
 from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.targets import Source, TemplateTarget
@@ -39,7 +40,19 @@ class Kernels:
             self._names[key] = title
             source = self.emit(kernel.program)
             self.sources[title] = source.text
-            self.functions[title] = _function(title, kernel.program, self.prefix, source.scratch)
+            leaves, outputs = ([one.spec for one in some] for some in (kernel.program.leaves, kernel.program.outputs))
+            self.functions[title] = _function(title, leaves, outputs, self.prefix, source.scratch)
+        return self._names[key]
+
+    def rung(self, node: Node) -> str:
+        """The name of the function that stands for a call as it is."""
+        specs = [self.plan.specs[name] for name in rungs.reads(node)]
+        key = node.op, tuple(specs), node.spec, len(node.args[2:]) and node.args[3]
+        if key not in self._names:
+            title = unused(f"k{len(self._names) + 1}_{names(node.op)[0]}", self.taken)
+            self._names[key] = title
+            self.sources[title] = rungs.source(node, self.plan.specs)
+            self.functions[title] = _function(title, specs, [node.spec], self.prefix)
         return self._names[key]
 
     def _title(self, kernel: Kernel) -> str:
@@ -145,22 +158,20 @@ def _told(plan: Plan) -> list[str]:
     return [*lines, f"PyTorch computes {', '.join(kept)}." if kept else "No call of PyTorch computes."]
 
 
-def _function(name: str, program: Routine, prefix: str, scratch: int) -> str:
+def _function(name: str, leaves: Sequence[Spec], outputs: Sequence[Spec], prefix: str, scratch: int = 0) -> str:
     """The Python function of a kernel: it checks its tensors, makes room for its outputs and launches.
 
     `scratch` is how many floats of memory the kernel works in.
     """
-    ins = [f"in{n}" for n in range(len(program.leaves))]
-    outs = [f"out{n}" for n in range(len(program.outputs))]
+    ins = [f"in{n}" for n in range(len(leaves))]
+    outs = [f"out{n}" for n in range(len(outputs))]
     lines = [f"def _{name}({', '.join(ins)}):"]
-    device = next((n for n, leaf in enumerate(program.leaves) if leaf.spec.shape), 0)
-    for n, leaf in enumerate(program.leaves):
-        where = f"in{n}" if leaf.spec.shape or n == device else f"in{n}.to(in{device}.device)"
-        lines.append(
-            f'    in{n} = _{prefix}_ready("in{n} of {name}", {where}, {leaf.spec.shape}, torch.{leaf.spec.dtype})'
-        )
-    for n, output in enumerate(program.outputs):
-        made = f"torch.empty({output.spec.shape}, dtype=torch.{output.spec.dtype}, device=in{device}.device)"
+    device = next((n for n, leaf in enumerate(leaves) if leaf.shape), 0)
+    for n, leaf in enumerate(leaves):
+        where = f"in{n}" if leaf.shape or n == device else f"in{n}.to(in{device}.device)"
+        lines.append(f'    in{n} = _{prefix}_ready("in{n} of {name}", {where}, {leaf.shape}, torch.{leaf.dtype})')
+    for n, output in enumerate(outputs):
+        made = f"torch.empty({output.shape}, dtype=torch.{output.dtype}, device=in{device}.device)"
         lines.append(f"    out{n} = {made}")
     if scratch:
         lines.append(f"    scratch = torch.empty({scratch}, device=in{device}.device)")
@@ -211,6 +222,9 @@ class Forward:
             reads = [self._said[name] for name in step.reads]
             outs = ", ".join(self._said[name] for name in step.writes)
             return f"{outs} = _{self._kernels.name(step)}({', '.join(reads)})"
+        if rungs.is_rung(step):
+            reads = [self._said[name] for name in rungs.reads(step)]
+            return f"{self._said[step.name]} = _{self._kernels.rung(step)}({', '.join(reads)})"
         expression = written(step, lambda ref: self._mention(ref), self._device)
         return f"{self._said[step.name]} = {expression}"
 

@@ -10,6 +10,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.algebra import reassociated
 from kernel_agent.proposers.regions.plan import Kernel, Plan, Step, specs
 from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, functional, rewritten
+from kernel_agent.proposers.regions.rungs import is_rung
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
 from kernel_agent.proposers.templates.arithmetic import covered
 from kernel_agent.proposers.templates.families import covers
@@ -17,45 +18,77 @@ from kernel_agent.proposers.templates.forms import is_product
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import mentions, names
 from kernel_agent.proposers.templates.product import TRIANGLES
+from kernel_agent.proposers.templates.program import Program, Read
 from kernel_agent.proposers.templates.routine import Routine
 
+WINDOWS = ("windows_max", "windows_avg")
 TERMS = 400  # of a program at most: what is longer takes a compiler minutes
 KERNELS = 24  # different programs of a module at most: each takes a compiler a second or more
 Build = Callable[[Graph], Routine]
 
 
-def cut(graph: Graph, *, bias: bool, long_rows: bool, lone: bool = True, build: Build = covered) -> Plan:
+def cut(
+    graph: Graph,
+    *,
+    bias: bool,
+    long_rows: bool,
+    lone: bool = True,
+    kinds: frozenset[str] = frozenset(),
+    build: Build = covered,
+) -> Plan:
     """The plan of a module.
 
-    `bias` and `long_rows` are those of `rewrite.rewritten`; without `lone` a region that saves no memory traffic is
+    `bias`, `long_rows`, `kinds` are those of `rewrite.rewritten`; without `lone` a region that saves no traffic is
     left to PyTorch. `build` makes one kernel's program of a region's graph or raises NotCovered. What a rule wrote and
     no kernel covers is PyTorch's call again as it was.
     """
     spared = frozenset[str]()
     graph, algebra = reassociated(functional(graph))
     while True:
-        after = rewritten(graph, bias, long_rows, spared)
+        after = rewritten(graph, bias, long_rows, spared, kinds)
         regions = _Regions(after.graph, build)
         regions.grow()
         regions.choose(lone)
         plan = regions.plan((*algebra, *after.rules))
-        broken = frozenset(_left(plan, after)) - spared
+        broken = frozenset(_left(plan, after, graph)) - spared
         if not broken:
             return plan
         spared |= broken
 
 
-def _left(plan: Plan, after: Rewritten) -> Iterator[str]:
-    """The module's calls that a rule rewrote in vain: PyTorch computes what came of them, or a kernel nothing else."""
+def _left(plan: Plan, after: Rewritten, before: Graph) -> Iterator[str]:
+    """The module's calls that a rule rewrote in vain: PyTorch computes what came of them, or a kernel nothing else.
+
+    A convolution stays PyTorch's in other words; they are in vain where no kernel reads what came of it, or not well.
+    """
+    convolutions = {node.name for node in before.nodes if names(node.op)[0] in CONVOLUTIONS}
     moved = {
         node.name for node in plan.graph.nodes if node.name in after.origin and after.origin[node.name] == node.name
     }
     for step in plan.steps:
         if isinstance(step, Kernel):
+            yield from (
+                after.origin[name] for name in step.reads if name in after.origin and not reads_well(step, name)
+            )
             if set(step.nodes) <= moved and all(plan.node(name).op == "aten.add.Tensor" for name in step.nodes):
                 yield from (after.origin[name] for name in step.nodes)
-        elif step.name in plan.reasons and step.name in after.origin and names(step.op)[0] not in CONVOLUTIONS:
+        elif (
+            step.name in after.origin
+            and not is_rung(step)
+            and (
+                step.name in convolutions or (step.name in plan.reasons and after.origin[step.name] not in convolutions)
+            )
+        ):
             yield after.origin[step.name]
+
+
+def reads_well(kernel: Kernel, name: str) -> bool:
+    """Whether a kernel reads a tensor in its own order, or tile by tile: one that folds would read here and there."""
+    program = kernel.program
+    if not isinstance(program, Program):
+        return False
+    reads = [i for i, term in enumerate(program.terms) if isinstance(term, Read) and term.leaf.node == name]
+    return not program.folds or all(program.places[i][1] == ((program.columns, 1),) for i in reads)
 
 
 class _Regions:
@@ -142,7 +175,7 @@ class _Regions:
         """Each call in order joins the regions of what it reads, all of them where one kernel can, or begins one."""
         changing = {node.name for node, _ in effects(self.graph)}
         for number, node in enumerate(self.real):
-            if node.name not in self.live or node.name in changing or node.op == "_operator.getitem":
+            if node.name not in self.live or node.name in changing or node.op == "_operator.getitem" or is_rung(node):
                 continue
             self.members[number], self.region[node.name] = {node.name}, number
             try:
@@ -225,6 +258,8 @@ class _Regions:
                 leaves[name] = self._leaf(name)
         inside = [self.nodes[name] for name in sorted(needed, key=self.position.__getitem__)]
         outputs = tuple(n for n in sorted(some, key=self.position.__getitem__) if self.wanted[n] - some)
+        if sum(names(node.op)[0] in WINDOWS for node in inside) > 1:
+            raise NotCovered("windows of windows are many loads for each result.")
         if not outputs:
             raise NotCovered("nobody reads what it gives.")
         order = sorted(leaves, key=lambda name: (self.position.get(name, -1), name))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from kernel_agent.proposers.regions.rungs import is_rung
 from kernel_agent.proposers.templates.graph import Graph, Node, Spec
 from kernel_agent.proposers.templates.lowering import mentions
 from kernel_agent.proposers.templates.routine import Routine
@@ -59,6 +60,16 @@ class Plan:
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
         return tuple(step for step in self.steps if isinstance(step, Kernel))
+
+    @cached_property
+    def rungs(self) -> tuple[Node, ...]:
+        """The calls that a kernel of the corpus stands for as they are."""
+        return tuple(step for step in self.steps if isinstance(step, Node) and is_rung(step))
+
+    @property
+    def written(self) -> int:
+        """How many kernels of ours it launches."""
+        return len(self.kernels) + len(self.rungs)
 
     @cached_property
     def specs(self) -> dict[str, Spec]:

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from kernel_agent.proposers.regions.canonical import cross_entropy, triplet, whole_pool
+from kernel_agent.proposers.regions.on_cpu import pooling, transposed_2d, transposed_3d, winograd
 from kernel_agent.proposers.regions.rule import FEW, Rule, Writer, pieces, viewed
 from kernel_agent.proposers.regions.scans import long_scan, spelled
 from kernel_agent.proposers.regions.views import is_in_place, renamed, storages, users
@@ -64,16 +65,17 @@ class Rewritten:
     origin: dict[str, str]
 
 
-def rewritten(graph: Graph, bias: bool, long_rows: bool, spared: frozenset[str] = frozenset()) -> Rewritten:
+def rewritten(
+    graph: Graph, bias: bool, long_rows: bool, spared: frozenset[str] = frozenset(), kinds: frozenset[str] = frozenset()
+) -> Rewritten:
     """The graph after the rules. No rule is applied to those that are `spared`.
 
     `bias` takes the bias of a convolution out of the call; `long_rows` folds rows that no block holds piece by piece.
+    `kinds` names other rules that are wanted, such as those for a processor.
     """
     graph, used, origin = _expanded(spelled(_largest(functional(graph)))), list[str](), dict[str, str]()
-    rules = [
-        (title, rule) for title, rule, wanted in RULES if wanted is None or {"bias": bias, "long": long_rows}[wanted]
-    ]
-    for title, rule in rules:
+    wanted = kinds | {kind for kind, holds in {"": True, "bias": bias, "long": long_rows}.items() if holds}
+    for title, rule in ((title, rule) for title, rule, kind in RULES if kind in wanted):
         after = _applied(graph, rule, spared, origin)
         if after is not graph:
             used.append(title)
@@ -332,19 +334,23 @@ def _long_fold(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     return w.calls
 
 
-RULES: tuple[tuple[str, Rule, str | None], ...] = (
+RULES: tuple[tuple[str, Rule, str], ...] = (
     (BIAS, _bias, "bias"),
-    ("a batch norm in training is its statistics and a product", _batch_norm, None),
-    ("an instance norm is a group norm of single channels", _instance_norm, None),
-    ("a loss is a pointwise chain and a mean", _loss, None),
-    ("a cross entropy is a logsumexp less a lookup, and a mean", cross_entropy, None),
-    ("a triplet loss is two distances and a mean", triplet, None),
-    ("a pooling with one window is a mean or a maximum", whole_pool, None),
-    ("a product with a vector is a fold", _vector, None),
-    ("the maximum of a tensor is that over its dimensions", _max_by_name, None),
+    ("a batch norm in training is its statistics and a product", _batch_norm, ""),
+    ("an instance norm is a group norm of single channels", _instance_norm, ""),
+    ("a loss is a pointwise chain and a mean", _loss, ""),
+    ("a cross entropy is a logsumexp less a lookup, and a mean", cross_entropy, ""),
+    ("a triplet loss is two distances and a mean", triplet, ""),
+    ("a pooling with one window is a mean or a maximum", whole_pool, ""),
+    ("a product with a vector is a fold", _vector, ""),
+    ("the maximum of a tensor is that over its dimensions", _max_by_name, ""),
     ("a norm of long rows takes its moments piece by piece", _long_norm, "long"),
     ("a few long running sums are made piece by piece", long_scan, "long"),
     ("a few long rows are folded piece by piece", _long_fold, "long"),
+    ("a pooling by windows side by side is a fold of their elements", pooling, "cpu"),
+    ("a transposed convolution writes channels last, as the kernel behind it reads", transposed_2d, "cpu"),
+    ("a convolution by windows of 3 x 3 has fewer products after transforms (Winograd)", winograd, "winograd"),
+    ("a transposed convolution in space is one convolution for each phase of its stride", transposed_3d, "cpu"),
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions import module
 from kernel_agent.proposers.regions.partition import cut
-from kernel_agent.proposers.regions.plan import Plan, size
+from kernel_agent.proposers.regions.plan import Plan, size, traffic
 from kernel_agent.proposers.regions.rule import FEW, LONG
 from kernel_agent.proposers.templates import candidate
 from kernel_agent.proposers.templates.arithmetic import Offers, covered
@@ -76,7 +76,7 @@ def _regional(
     if unknown is not None:
         raise NotCovered(f"the trace does not say what is in {unknown}, which forward makes of Python numbers.")
     work = Regional(graph, target, device, offers if target.products else None)
-    if not work.plan(work.space.starts[0]).kernels:
+    if not work.plan(work.space.starts[0]).written:
         raise _nothing(work.plan(work.space.starts[0]), None if offers else fault)
     return work
 
@@ -122,6 +122,13 @@ BIAS = strategy(
         ("call", "biases in the convolutions", "A convolution that adds its bias itself may have it for nothing."),
     ],
 )
+CONVOLUTION = strategy(
+    "convolution",
+    [
+        ("kernel", "", "Winograd's transforms leave four products of nine to a convolution by windows of 3 x 3."),
+        ("library", "convolutions of the library", "The library's convolution spares the transforms."),
+    ],
+)
 LONE = strategy(
     "lone",
     [
@@ -155,17 +162,23 @@ class Regional:
     offers: Offers | None = None
 
     @cached_property
-    def _plans(self) -> dict[tuple[str, str, str], Plan]:
+    def _plans(self) -> dict[tuple[str, str, str, str], Plan]:
         return {}
 
     def plan(self, genes: Mapping[str, int | str]) -> Plan:
         """The cut that the genes ask for."""
         bias, lone = str(genes.get("bias", "kernel" if self._on_gpu else "call")), str(genes.get("lone", "kernel"))
-        key = bias, lone, str(genes.get("products", "kernel"))
+        key = bias, lone, str(genes.get("products", "kernel")), str(genes.get("convolution", "kernel"))
         if key not in self._plans:
             make = self.offers.build if self.offers and key[2] == "kernel" else covered
+            kinds = frozenset() if self._on_gpu else frozenset({"cpu", *(["winograd"] if key[3] == "kernel" else [])})
             self._plans[key] = cut(
-                self.graph, bias=bias == "kernel", long_rows=self._on_gpu, lone=lone == "kernel", build=make
+                self.graph,
+                bias=bias == "kernel",
+                long_rows=self._on_gpu,
+                lone=lone == "kernel",
+                kinds=kinds,
+                build=make,
             )
         return self._plans[key]
 
@@ -182,9 +195,11 @@ class Regional:
             genes.append(BIAS)
         if small and 0 < len(self.plan({"lone": "pytorch"}).kernels) < len(first.kernels):
             genes.append(LONE)
+        if small and first.rungs:
+            genes.append(CONVOLUTION)
         if small and self._largest.get("product") and self.plan({"products": "library"}).kernels:
             genes.append(PRODUCTS)
-        starts: list[Genes] = [{"lone": "pytorch"}, {"products": "library"}]
+        library: list[Genes] = [{"lone": "pytorch"}, {"products": "library"}]
         variants = {family: self._variants(family, program) for family, program in self._largest.items()}
         numbered: list[Genes] = [dict.fromkeys(variants, n) for n in range(1, 6)]
         others = [*genes, *(gene for family, gene in variants.items() if family != "product")]
@@ -192,8 +207,8 @@ class Regional:
             del variants["product"]
             variants |= {g.name: replace(g, name=f"product_{g.name}") for g in self._product.genes}
             numbered = [{**numbers, **self._prefixed(n)} for n, numbers in enumerate(numbered, 1)]
-        departures: list[Genes] = [*numbered[:1], *starts, *numbered[1:2], {"bias": "call"}, *numbered[2:]]
-        return starting([*genes, *variants.values()], departures)
+        soon: list[Genes] = [{"convolution": "library"}, *numbered[:1], *library, *numbered[1:2]]
+        return starting([*genes, *variants.values()], [*soon, {"bias": "call"}, *numbered[2:]])
 
     @cached_property
     def _largest(self) -> dict[str, Routine]:
@@ -236,8 +251,8 @@ class Regional:
 
     def write(self, problem: str, genes: Mapping[str, int | str]) -> str:
         plan = self.plan(genes)
-        most = max(plan.kernels, key=lambda kernel: kernel.moved)
-        flags = self.target.flags(self._chosen(most.program, genes))
+        most = max(plan.kernels, key=lambda kernel: kernel.moved, default=None)
+        flags = self.target.flags(self._chosen(most.program, genes) if most else {})
         title = self.space.title(genes)
 
         def emit(program: Routine) -> Source:
@@ -246,18 +261,18 @@ class Regional:
         return module.assemble(problem, title, plan, emit, flags, self.target)
 
     def outlook(self) -> tuple[str, int]:
-        kernels = self.plan({}).kernels
+        plan = self.plan({})
+        many = plan.written
         count = (
-            "One kernel beside PyTorch's calls moves"
-            if len(kernels) == 1
-            else f"{len(kernels)} kernels beside PyTorch's calls move"
+            "One kernel beside PyTorch's calls moves" if many == 1 else f"{many} kernels beside PyTorch's calls move"
         )
-        return count, sum(kernel.moved for kernel in kernels)
+        moved = sum(kernel.moved for kernel in plan.kernels)
+        return count, moved + sum(traffic(node, plan.specs) for node in plan.rungs)
 
     @property
     def regions(self) -> Regions:
         plan = self.plan({})
-        return Regions(len(plan.kernels), kept(plan.reasons))
+        return Regions(plan.written, kept(plan.reasons))
 
 
 def kept(reasons: Mapping[str, str]) -> tuple[KeptRegion, ...]:

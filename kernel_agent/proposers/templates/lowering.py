@@ -237,6 +237,19 @@ def _batch_norm(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
     return scaled if bias is None else scaled + channels(bias, x)
 
 
+def _windows(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    """What windows side by side fold, over the last dimensions: their largest element, or the mean."""
+    value, window = lift(args[0]), args[1]
+    taps, first = [value], len(node.spec.shape) - len(window)
+    for dim, size in enumerate(window, first):
+        taps = [narrow(tap, dim, at, node.spec.shape[dim], size) for tap in taps for at in range(size)]
+    join = POINTWISE["maximum" if names(node.op)[0] == "windows_max" else "add"]
+    folded = taps[0]
+    for tap in taps[1:]:
+        folded = join(folded, tap)
+    return folded if names(node.op)[0] == "windows_max" else folded / len(taps)
+
+
 def channels(weight: Value, x: Value) -> Value:
     """A vector of one number a channel (dimension 1 of x), shaped to broadcast against x."""
     return reshape(weight, (prod(weight.shape), *(1,) * (len(x.shape) - 2)))
@@ -259,4 +272,6 @@ RULES: dict[str, LoweringRule] = {
     "broadcast_tensors": lambda node, args, kwargs: tuple(fit(v, node.spec.shape) for v in args[0]),
     "prelu": lambda node, args, kwargs: POINTWISE["leaky_relu"](args[0], channels(args[1], args[0])),
     "batch_norm": _batch_norm,
+    "windows_max": _windows,
+    "windows_avg": _windows,
 }

@@ -48,6 +48,13 @@ def softplus(x: Value, beta: float = 1, threshold: float = 20) -> Value:
     return where(gt(scaled, threshold), x, apply("log1p", exp(scaled)) / beta)
 
 
+def mish(x: Value) -> Value:
+    """x * tanh(log(1 + e)) with e = exp(x): the tanh is n / (n + 2) with n = e * (e + 2), one in float32 from 20 on."""
+    e = exp(minimum(x, 20))
+    n = e * (e + 2)
+    return x * (n / (n + 2))
+
+
 def div(x: Operand, y: Operand, rounding_mode: str | None = None) -> Value:
     quotient = lift(x) / y
     return apply(rounding_mode, quotient) if rounding_mode else quotient
@@ -145,7 +152,7 @@ POINTWISE: dict[str, Callable[..., Value]] = {
     "selu": lambda x: elu(x, SELU_ALPHA, SELU_SCALE),
     "silu": lambda x: x / (1 + exp(-x)),
     "gelu": gelu,
-    "mish": lambda x: x * tanh(softplus(x)),
+    "mish": mish,
     "hardswish": lambda x: x * clamp(x + 3, 0, 6) / 6,
     "hardsigmoid": lambda x: clamp(x + 3, 0, 6) / 6,
     "softplus": softplus,

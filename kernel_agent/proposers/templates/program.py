@@ -7,7 +7,7 @@ pass over the row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -19,6 +19,7 @@ from kernel_agent.proposers.templates.strides import Pattern, broadcast, compose
 from kernel_agent.proposers.templates.values import Apply, Fold, FoldKind, Load, Number, Value, View
 
 STRUCTURES = ("tensor", "tuple", "list")
+FEWER_COLUMNS = 4  # of a row whose elements lie at one stride
 FEWEST_COLUMNS = 16  # a pointwise row shorter than this costs more than finding broadcast elements by division
 
 
@@ -77,11 +78,24 @@ class Program:
     @property
     def strided(self) -> bool:
         """Whether a row's elements lie apart from each other in memory, so that neighbouring rows are read together."""
+        beside = self.full or not self._lies_along
         return (
             bool(self.folds)
+            and beside
             and self.order != normal([(self.rows * self.columns, 1)])
             and _lies_apart(self.order, self.columns)
         )
+
+    @property
+    def full(self) -> bool:
+        """Whether some output has one element a point."""
+        return any(output.full for output in self.outputs)
+
+    @property
+    def _lies_along(self) -> bool:
+        """Whether the elements of a row follow each other in all that is read by column."""
+        along = ((self.columns, 1),)
+        return all(columns in (along, ((self.columns, 0),), ()) for _, columns in self.places.values())
 
     @property
     def stores(self) -> tuple[Pattern, Pattern]:
@@ -168,7 +182,7 @@ class Program:
         kinds = {term.kind for term in self.terms if isinstance(term, Folded)}
         if not kinds:
             return "pointwise"
-        if not any(output.full for output in self.outputs):
+        if not self.full:
             return "reduction"
         return "softmax" if "max" in kinds else "norm"
 
@@ -260,13 +274,32 @@ def _space(folds: list[Fold], values: tuple[Value, ...]) -> tuple[int, int, Patt
 
 def _pointwise_columns(terms: tuple[Term, ...], points: int) -> int:
     """The longest row in which every leaf is either contiguous or constant."""
+    for columns, halves in _rows(terms, points):
+        if all(found in ((), ((columns, 0),), ((columns, 1),)) for found in halves):
+            return columns if columns >= FEWEST_COLUMNS else points
+    return points
+
+
+def strided_rows(program: Program) -> Program:
+    """A pointwise program in the longest rows in which every leaf has one stride; else in those in which it has two."""
+    if program.folds:
+        return program
+    points = program.rows * program.columns
+    for digits, least in ((1, FEWEST_COLUMNS), (1, FEWER_COLUMNS), (2, FEWEST_COLUMNS)):
+        for columns, halves in _rows(program.terms, points):
+            if columns >= least and all(len(found) <= digits for found in halves):
+                return replace(program, rows=points // columns, columns=columns)
+    return program
+
+
+def _rows(terms: tuple[Term, ...], points: int) -> Iterator[tuple[int, list[Pattern]]]:
+    """The rows in which all that is read goes by row and column, the longest first, and how its elements follow."""
     patterns = {term.pattern for term in terms if isinstance(term, Read)}
     sizes = {points} | {prod(n for n, _ in p[i:]) for p in patterns for i in range(len(p))}
     for columns in sorted(sizes, reverse=True):
-        halves = [split(pattern, columns) for pattern in patterns]
-        if all(h is not None and h[1] in ((), ((columns, 0),), ((columns, 1),)) for h in halves):
-            return columns if columns >= FEWEST_COLUMNS else points
-    return points
+        halves = [found for pattern in patterns if (found := split(pattern, columns)) is not None]
+        if len(halves) == len(patterns):
+            yield columns, [columns_ for _, columns_ in halves]
 
 
 class Placing:

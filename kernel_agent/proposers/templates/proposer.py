@@ -45,7 +45,7 @@ class Templates:
             known = " and ".join(TARGETS)
             raise NotCovered(f"templates are written for {known}, not for {description.device.target}.")
         if description.graph is None:
-            raise NotCovered(f"torch.export does not trace this module: {line(description.graph_error or 'unknown')}")
+            raise NotCovered(line(description.graph_error or "The module was not traced."))
         self._work = work_of(description.graph, description.device, offered(description))
         self._space, self.regions = self._work.space, self._work.regions
 

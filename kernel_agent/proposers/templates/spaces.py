@@ -28,13 +28,9 @@ DIVIDE = strategy(
         ("exact", "exact divisions", "Dividing every element keeps the last bit and hides behind memory traffic."),
     ],
 )
-CPU_STORE = strategy(
-    "store",
-    [
-        ("stream", "streaming stores", "Stores past the cache skip reading a line before overwriting it."),
-        ("plain", "plain stores", "Plain stores copy no tile and leave the output in the cache."),
-    ],
-)
+STREAM = ("stream", "streaming stores", "Stores past the cache skip reading a line before overwriting it.")
+PLAIN = ("plain", "plain stores", "Plain stores copy no tile and leave the output in the cache.")
+CACHED = 1 << 23  # bytes of an output that the last cache may still hold when it is read
 NEXT_ROW = strategy(
     "prefetch",
     [
@@ -79,7 +75,11 @@ def cpu_space(program: Program, device: Device) -> Space:
     why = "Tiles of {0} elements stay in the L1 cache while a loop of vector code runs over them."
     genes = [
         *([strategy("keep", [AGAIN, BUFFER] if program.columns * 4 > L2 else [BUFFER, AGAIN])] if keeps else []),
-        *([CPU_STORE] if full else []),
+        *(
+            [strategy("store", [PLAIN, STREAM] if program.rows * program.columns * 4 < CACHED else [STREAM, PLAIN])]
+            if full
+            else []
+        ),
         UNROLL,
         NEXT_ROW if program.folds else NEXT_TILE,
         *([DIVIDE] if divides(program) else []),
@@ -90,6 +90,7 @@ def cpu_space(program: Program, device: Device) -> Space:
         genes,
         [
             {"store": "plain", "unroll": "loops", "block": 512},
+            {"store": "stream"},
             {"keep": "reread", "width": 256, "block": 256},
             {"keep": "reread", "store": "plain", "divide": "exact", "block": 4096},
             {"width": 256, "store": "plain", "prefetch": "next", "block": 512},

@@ -127,10 +127,10 @@ def test_outputs_that_are_not_tensors_alone_are_refused(structure: str) -> None:
 
 
 def test_a_module_without_a_graph_is_refused_in_one_sentence_that_says_why() -> None:
-    untraced = replace(described(None, CPU), graph_error="Data-dependent\nbranching")
+    untraced = replace(described(None, CPU), graph_error="torch.export cannot trace it: data-dependent\nbranching")
     templates, regions = cut(untraced)
     assert templates is None and not regions.covers
-    assert regions.account == "torch.export does not trace this module: Data-dependent branching"
+    assert regions.account == "torch.export cannot trace it: data-dependent branching"
 
 
 def test_a_target_that_no_template_is_written_for_is_not_covered() -> None:
@@ -184,11 +184,11 @@ def later_brief(device: Device) -> tuple[Brief, Templates]:
 async def test_what_made_siblings_faster_is_tried_first() -> None:
     brief, templates = later_brief(CPU)
     assert brief.parent_idea is not None
-    better = {**(brief.parent_idea.change or {}), "store": "plain"}
+    better = {**(brief.parent_idea.change or {}), "store": "stream"}
     title = templates._space.title(better)
     promising = replace(brief, siblings=(Outcome(title, Status.PASSED, 9.0),))
     ideas = await templates.ideas(promising, 4)
-    assert all(idea.change is not None and idea.change["store"] == "plain" for idea in ideas)
+    assert all(idea.change is not None and idea.change["store"] == "stream" for idea in ideas)
 
 
 async def test_a_candidate_is_the_problem_with_one_more_class() -> None:

@@ -119,14 +119,14 @@ async def test_where_templates_have_no_kernel_the_original_is_delivered_and_why(
             self, problem: Problem, on_progress: OnProgress = ignore, baselines: Iterable[str] | None = None
         ) -> Description:
             known = await super().describe(problem, on_progress, baselines)
-            return replace(known, graph=None, graph_error="It branches on data.")
+            return replace(known, graph=None, graph_error="torch.export cannot trace it: it branches.")
 
     with Store.create(tmp_path / "suite", plan(), problems("branches")) as store:
         await play(store, Untraced())
     suite = read(tmp_path / "suite")
     [row] = rows_of(suite)
     assert (states(suite), row.status, row.evaluations, row.correct) == (["done"], "original_delivered", 0, False)
-    assert row.reason == "torch.export does not trace this module: It branches on data."
+    assert row.reason == "torch.export cannot trace it: it branches."
     assert not sums([row]).covered
 
 

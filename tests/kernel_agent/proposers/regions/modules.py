@@ -76,6 +76,63 @@ MODULES = {
         "return torch.min(F.silu(self.fc(x)), torch.tensor(0.25))",
         "torch.randn(4, 8)",
     ),
+    "windows_of_three": (
+        "self.a = nn.Conv2d(10, 13, 3, padding=1, bias=False)\nself.b = nn.Conv2d(13, 8, 3)",
+        "return torch.tanh(self.b(F.relu(self.a(x))))",
+        "torch.randn(3, 10, 17, 21)",
+    ),
+    "windows_of_three_beside": (
+        "self.conv = nn.Conv2d(8, 9, 3, padding=2)",
+        "return self.conv(x), torch.tanh(x * 2)",
+        "torch.randn(1, 8, 10, 60)",
+    ),
+    "scaled_by_channel": (
+        "self.fc = nn.Linear(32, 32)\nself.scale = nn.Parameter(torch.randn(8, 1, 1))\nself.norm = nn.GroupNorm(2, 8)",
+        "return self.norm(torch.sigmoid(self.fc(x) * self.scale))",
+        "torch.randn(2, 8, 11, 32)",
+    ),
+    "pools": (
+        "self.conv = nn.Conv2d(3, 8, 3)",
+        "x = F.max_pool2d(torch.tanh(self.conv(x)), 2)\nreturn F.avg_pool2d(x, (1, 2)), F.avg_pool1d(x[:, 0], 3)",
+        "torch.randn(2, 3, 39, 37) * torch.where(torch.rand(2, 3, 39, 37) < 1e-3, torch.nan, 1.0)",
+    ),
+    "pools_in_space": (
+        "self.conv = nn.Conv3d(2, 4, 3)",
+        "return F.max_pool3d(F.max_pool3d(torch.softmax(self.conv(x), dim=1), 2), 2)",
+        "torch.randn(2, 2, 16, 16, 19)",
+    ),
+    "other_pools": (
+        "self.conv = nn.Conv2d(3, 8, 3)",
+        "x = F.relu(self.conv(x)) * 2\n"
+        "a = F.max_pool2d(x, 2, padding=1), F.max_pool2d(x, 2, ceil_mode=True), F.max_pool2d(x, 3, 2)\n"
+        "return (*a, F.avg_pool2d(x, 2, divisor_override=3), F.max_pool2d(x, 2, dilation=2), F.avg_pool2d(x, 5, 1))",
+        "torch.randn(2, 3, 13, 13)",
+    ),
+    "transposed": (
+        "self.conv = nn.ConvTranspose2d(3, 24, 3, stride=2, padding=1, output_padding=1)",
+        "x = self.conv(x)\nreturn F.mish(x) * 2, x.amin(1, keepdim=True).sum(2)",
+        "torch.randn(2, 3, 19, 37) * 8",
+    ),
+    "transposed_and_pooled": (
+        "self.conv = nn.ConvTranspose2d(3, 32, (3, 4), stride=(1, 2))\nself.b = nn.Parameter(torch.randn(32, 1, 1))",
+        "return F.max_pool2d(F.silu(self.conv(x) + self.b), 2)",
+        "torch.randn(2, 3, 9, 40)",
+    ),
+    "transposed_and_normed": (
+        "self.conv = nn.ConvTranspose2d(3, 16, 3, stride=2)\nself.norm = nn.GroupNorm(4, 16)",
+        "return torch.tanh(self.norm(self.conv(x)))",
+        "torch.randn(2, 3, 9, 11)",
+    ),
+    "transposed_in_space": (
+        "self.conv = nn.ConvTranspose3d(3, 6, (3, 4, 5), (2, 1, 3), padding=(1, 2, 0), output_padding=(1, 0, 1))",
+        "return F.hardswish(self.conv(x)) + 1",
+        "torch.randn(2, 3, 5, 6, 4)",
+    ),
+    "transposed_in_space_alone": (
+        "self.conv = nn.ConvTranspose3d(3, 6, 3, stride=2, padding=1, output_padding=1)",
+        "return self.conv(torch.sigmoid(x) * 2)",
+        "torch.randn(2, 3, 5, 6, 4)",
+    ),
 }
 
 BARE = (

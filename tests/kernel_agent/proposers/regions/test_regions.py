@@ -17,9 +17,11 @@ import pytest
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.partition import cut
 from kernel_agent.proposers.regions.plan import Kernel, Plan
+from kernel_agent.proposers.regions.rewrite import RULES
 from kernel_agent.proposers.regions.works import Regional, work_of
 from kernel_agent.proposers.templates.graph import Graph, parse
 from kernel_agent.proposers.templates.targets import TARGETS
+from kernel_agent.run.regions import Regions
 from kernel_agent.run.types import Device
 from tests.kernel_agent.proposers.regions.modules import MODULES, source
 from tests.support.emitted import compiled_by_nvcc, on_cpu
@@ -91,6 +93,29 @@ def test_a_bias_moves_out_of_the_convolution_into_the_kernel_behind_it() -> None
     assert ops(kept) == [["conv2d"], ["relu", "mul", "add"]]
     [call] = [step for step in moved.steps if not isinstance(step, Kernel)]
     assert call.args[2] is None
+
+
+def test_a_convolution_by_windows_of_three_is_a_kernel_or_the_library_s() -> None:
+    work = work_of(GRAPHS["windows_of_three_beside"], CPU)
+    assert isinstance(work, Regional) and work.regions == Regions(2)
+    starts = work.space.starts
+    assert [start["convolution"] for start in starts[:2]] == ["kernel", "library"]
+    ours, theirs = (work.write(source("windows_of_three_beside"), start) for start in starts[:2])
+    assert "PAD = 2;" in ours and "torch.nn.functional.conv2d(" not in ours
+    assert "torch.nn.functional.conv2d(" in theirs
+
+
+@pytest.mark.parametrize("name", ["transposed_in_space_alone", "transposed_and_normed", "other_pools"])
+def test_what_no_kernel_reads_well_stays_the_call_that_it_was(name: str) -> None:
+    rules = cut(graph(name), bias=False, long_rows=False, kinds=frozenset({"cpu"})).rules
+    assert rules == ()
+
+
+@pytest.mark.parametrize("name", ["transposed", "transposed_in_space", "pools", "windows_of_three"])
+def test_rules_for_a_processor_do_not_hold_on_a_gpu(name: str) -> None:
+    work = work_of(GRAPHS[name], GPU)
+    assert isinstance(work, Regional) and not work.plan({}).rungs
+    assert not {title for title, _, kind in RULES if kind in ("cpu", "winograd")} & set(work.plan({}).rules)
 
 
 def test_a_bias_with_nothing_behind_it_stays_in_the_call() -> None:
