@@ -8,6 +8,7 @@ from typing import Any
 
 from kernel_agent.run import tree
 from kernel_agent.run.devices import as_json, used
+from kernel_agent.run.regions import Regions
 from kernel_agent.run.types import Description, Interval, Timing, Trial
 
 
@@ -53,11 +54,16 @@ def results(run: tree.Run, directory: Path) -> dict[str, Any]:
             {"idea": run.ideas[one.idea].title, "attempt": one.attempt, "step": one.step, "reason": one.reason}
             for one in run.unwritten.values()
         ],
-        "regions": asdict(run.description.regions) if run.description.regions else None,
+        "regions": _regions(run.description.regions),
         "devices": [as_json(device) for device in used(run)],
         "lineage": _titles(run, winner),
         "ranking": [_row(run, place, trial) for place, trial in enumerate(tree.ranking(run), 1)],
     }
+
+
+def _regions(found: Regions | None) -> dict[str, Any] | None:
+    """How the templates cut the module."""
+    return asdict(found) | {"kept": [asdict(one) for one in found.kept]} if found else None
 
 
 def reached(description: Description, timing: Timing) -> Interval | None:

@@ -193,7 +193,6 @@ async def test_a_single_module_with_shapes_is_enough(tmp_path: Path) -> None:
         (CODE, {"server": "--behave 'not start'"}, "refuses to start"),
         (CODE, {"server": "--behave 'die describing'"}, "died again"),
         (CODE, {"server": "--behave malformed"}, "cannot be understood"),
-        (CODE, {"target": "abacus"}, "templates are written for"),
         (CODE, {"provider": "replay", "seeds": False}, "not among the recorded"),
         *(
             (f"{CODE}# refuse: {code}", {"target": "cpu"}, "ordered")
