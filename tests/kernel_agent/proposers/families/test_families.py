@@ -123,3 +123,11 @@ def test_rules_that_follow_each_other_name_no_two_calls_alike() -> None:
 
 def test_losses_of_long_rows_are_folded_piece_by_piece() -> None:
     assert {"smooth_l1_loss+mean", "mean", "log+kl_div+sum", "sum+div"} <= set(steps("long_losses"))
+
+
+def test_scans_that_stay_with_pytorch_are_written_as_what_they_were(tmp_path: Path) -> None:
+    work = work_of(GRAPHS["scans_of_rows"], CPU)
+    [genes] = [start for start in work.space.starts if start.get("lone") == "pytorch"]
+    candidate = work.write(source("scans_of_rows"), genes)
+    assert "torch.flip(torch.cumsum(torch.flip(" in candidate
+    assert judged("scans_of_rows", candidate, tmp_path) == {}
