@@ -67,9 +67,8 @@ def _left(plan: Plan, after: Rewritten, before: Graph) -> Iterator[str]:
     }
     for step in plan.steps:
         if isinstance(step, Kernel):
-            yield from (
-                after.origin[name] for name in step.reads if name in after.origin and not reads_well(step, name)
-            )
+            read = (name for name in step.reads if after.origin.get(name) in convolutions)
+            yield from (after.origin[name] for name in read if not reads_well(step, name))
             if set(step.nodes) <= moved and all(plan.node(name).op == "aten.add.Tensor" for name in step.nodes):
                 yield from (after.origin[name] for name in step.nodes)
         elif (

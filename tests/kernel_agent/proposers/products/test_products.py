@@ -216,11 +216,13 @@ def test_a_product_is_taken_only_where_the_rates_promise_more_than_the_library()
     assert taken is not None and list(taken.rates) == ["bf16x3", "tf32x3"]
     work = work_of(large, GPU, taken)
     assert isinstance(work, Regional) and len(work.plan({}).kernels) == 4
-    with pytest.raises(NotCovered, match="the library's product is predicted to be as fast"):
+    with pytest.raises(NotCovered) as refused:
         work_of(GRAPHS["fours"], GPU, taken)  # a launch takes longer than either
+    assert all("the library's product is predicted to be as fast" in why for why in refused.value.kept.values())
     fast = Device("cuda", "a GPU", "sm_90", 0, 2600.0, peaks={**PEAKS, "fp32_tflops": 400.0})
-    with pytest.raises(NotCovered, match="the library's product"):
+    with pytest.raises(NotCovered) as refused:
         work_of(large, fast, offers(fast, SPLIT))
+    assert all("the library's product" in why for why in refused.value.kept.values())
 
 
 @pytest.mark.parametrize(
@@ -236,8 +238,9 @@ def test_a_product_is_taken_only_where_the_rates_promise_more_than_the_library()
 )
 def test_products_stay_the_librarys_where_nothing_is_promised(device: Device, ways: list[Way]) -> None:
     assert offers(device, ways) is None
-    with pytest.raises(NotCovered, match=r"no template covers aten\.matmul"):
+    with pytest.raises(NotCovered) as refused:
         work_of(GRAPHS["odd"], device, offers(device, ways))
+    assert {*refused.value.kept.values()} == {"no template covers aten.matmul.default."}
 
 
 def test_what_is_only_near_enough_is_tried_after_what_is_inside() -> None:
