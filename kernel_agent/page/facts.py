@@ -49,6 +49,7 @@ def facts(seen: Seen) -> dict[str, Any]:
         "device": _device(run),
         "work": _work(run),
         "baselines": list(_baselines(run)),
+        "kept": _kept(run),
         "headline": headline(run, winner),
         "ideas": list(rows.ideas(run)),
         "trials": list(rows.trials(seen)),
@@ -66,6 +67,14 @@ def facts(seen: Seen) -> dict[str, Any]:
         "measured": [line(row, 600) for row in measured(run, seen.retrieval)],
         "commands": list(commands(seen, winner)),
     }
+
+
+def _kept(run: Run) -> dict[str, Any] | None:
+    """Why templates had nothing to try, and of each part why it stays PyTorch's; None where they had."""
+    regions = run.description.regions
+    if regions is None or regions.covers or run.evaluations:
+        return None
+    return {"reason": line(regions.reason, 400), "parts": [line(row, 400) for row in regions.told()]}
 
 
 def summary(seen: Seen) -> dict[str, Any]:

@@ -19,6 +19,7 @@ function verdictOf(facts) {
     if (facts.state === "finished") return ["no", "!", "By its first judgement alone; nothing was surely faster than the original, which is delivered."];
     return ["no", "!", `By its first judgement${going ? "; the best is judged a second time at the end." : ": the run was stopped before the second one."}`];
   }
+  if (facts.kept) return ["", "\u2013", `The original is delivered: ${facts.kept.reason}`];
   const judgedAny = facts.trials.length > 1;
   return ["", "\u2013", going ? "Nothing has passed faster than the original so far." : judgedAny && facts.state === "stopped" ? "Nothing was faster than the original when the run was stopped." : judgedAny ? "Nothing was faster than the original, which is delivered." : "Nothing was judged."];
 }
@@ -26,7 +27,7 @@ function hero(facts) {
   const head = facts.headline, [kind, sign, words] = verdictOf(facts), rival = rivals(facts)[0];
   const none = head.sure === "none";
   const big = el("div", { class: "big" }, el("strong", { class: none ? "none" : "" }, none ? "1.00\u00d7" : fmt.times(head.speedup)), el("span", null, el("b", null, "against eager PyTorch"), none ? "no faster kernel" : el("span", { class: "num" }, fmt.interval(head.speedup_interval), " at 95 %")));
-  const left = el("div", null, big, el("p", { class: "said" }, el("span", { class: `mark ${kind}`, "aria-hidden": "true" }, sign), words), !none && el("p", { class: "small soft", style: { "margin-top": "6px" } }, head.title), figures(facts, rival));
+  const left = el("div", null, big, el("p", { class: "said" }, el("span", { class: `mark ${kind}`, "aria-hidden": "true" }, sign), words), !none && el("p", { class: "small soft", style: { "margin-top": "6px" } }, head.title), facts.kept && el("ul", { class: "small soft" }, facts.kept.parts.map((part) => el("li", null, part))), figures(facts, rival));
   return el("section", { class: "card hero", "aria-label": "Result" }, left, ladder(facts));
 }
 function figures(facts, rival) {

@@ -1,5 +1,5 @@
 // Suites: a table that sorts and filters, what all of it comes to, and several suites side by side.
-const ENDS = { improved: ["faster", "improved"], no_improvement: ["level", "no improvement"], failed: ["wrong", "failed"], not_covered: ["rejected", "not covered"], running: ["waiting", "running"], waiting: ["unwritten", "waiting"] };
+const ENDS = { improved: ["faster", "improved"], no_improvement: ["level", "no improvement"], failed: ["wrong", "failed"], original_delivered: ["level", "original delivered"], not_covered: ["rejected", "not covered"], running: ["waiting", "running"], waiting: ["unwritten", "waiting"] };
 const ended = (row) => { const [paint, words] = ENDS[row.status] || ["level", row.status]; return el("span", { class: "badge", title: row.reason }, el("span", { class: `dot f-${paint}`, style: { "border-radius": "50%" } }), words); };
 const nothingAt = (value) => value === null || value === undefined;
 // A number with the interval below it.

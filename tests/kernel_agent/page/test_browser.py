@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kernel_agent.delivery import BEST
 from kernel_agent.page.facts import facts
 from kernel_agent.page.render import comparison
 from kernel_agent.page.render import page as page_of
@@ -15,10 +17,14 @@ from kernel_agent.page.report import written
 from kernel_agent.page.seen import see
 from kernel_agent.page.texts import texts
 from kernel_agent.run import tree
+from kernel_agent.run.journal import Journal
+from kernel_agent.run.regions import KeptRegion, Regions
+from kernel_agent.run.types import Problem
 from rag import Passage
 from tests.support.browser import Opened
 from tests.support.hostile import HOSTILE, hostile_run
 from tests.support.page_runs import write
+from tests.support.scripted_run import DESCRIPTION, MODEL, small_settings
 
 pytestmark = pytest.mark.browser
 Open = Callable[..., Opened]
@@ -261,6 +267,17 @@ def test_a_page_of_a_run_that_has_just_begun_says_so(opened: Open, tmp_path: Pat
     page = opened(written(write(tmp_path / "run", 0, finished=False), nothing)).page
     assert "Nothing was judged" in page.locator(".hero").inner_text()
     assert "No kernel has passed" in page.locator("#main").inner_text()
+
+
+def test_a_page_says_why_templates_had_nothing_to_try(opened: Open, tmp_path: Path) -> None:
+    reason = "the templates have no kernel for any part of this module."
+    kept = (KeptRegion("sort", "no template covers aten.sort.default."),)
+    with Journal.create(tmp_path / "run") as journal:
+        journal.begin(Problem("sorted", MODEL, "cpu"), small_settings())
+        journal.describe(replace(DESCRIPTION, regions=Regions(0, kept, reason)))
+    (tmp_path / "run" / BEST).write_text(MODEL)
+    said = opened(written(tmp_path / "run", nothing)).page.locator(".hero").inner_text()
+    assert f"The original is delivered: {reason}" in said and "sort: no template covers" in said
 
 
 def test_runs_side_by_side_sort_and_filter(opened: Open, recorded: Path, tmp_path: Path) -> None:
