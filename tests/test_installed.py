@@ -102,6 +102,7 @@ def test_the_wheel_holds_every_file_of_ours(wheel: Path) -> None:
     assert not wanted - held
     assert {name.split("/")[0] for name in held} == {
         "kernel_agent",
+        "mcp_shell",
         "ncu_server",
         "rag",
         "kernel_agent-0.1.0.dist-info",

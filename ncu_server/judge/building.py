@@ -28,7 +28,7 @@ async def build_for(
         )
         if not lacks_libraries(built) or device.target.name not in TARGETS:  # an imagined device calls nothing
             return built
-    prepared = await stack.enter_async_context(workshop.problems.prepared(problem, device))
+    prepared = await stack.enter_async_context(workshop.problems.prepared(problem, device, progress=progress))
     return await build_by_calls(workshop, prepared, source, timeout_s, progress)
 
 

@@ -45,7 +45,7 @@ async def _describe(
     workshop: Workshop, problem: str, device: Device, names: tuple[str, ...], progress: Progress
 ) -> tuple[evaluation.DescribeResult, dict[str, Any] | None, dict[str, Any]]:
     await progress("preparing: inputs, expected values")
-    async with workshop.problems.prepared(problem, device) as prepared:
+    async with workshop.problems.prepared(problem, device, progress=progress) as prepared:
         facts = prepared.facts or await _facts(prepared, progress)
         wanted = ["eager", *(n for n in names or device.target.baselines if n != "eager")]
         measured, notes = await baselines.measure(prepared, wanted, progress)

@@ -122,7 +122,7 @@ async def _ready(
 
     async with contextlib.nullcontext() if apart else _beside(build(None)) as building:
         with _clocked(stages, "prepare_s"):
-            problem = workshop.problems.prepared(request.problem, device, request.fresh)
+            problem = workshop.problems.prepared(request.problem, device, request.fresh, judging.progress)
             prepared = await stack.enter_async_context(problem)
             await compile_ahead(prepared, request.baselines, judging.progress)
         built = await (rebuild() if by_calls else building or build(prepared.warm_up))

@@ -16,6 +16,7 @@ from ncu_server.judge.room import NoRoom, holds_gigabytes, others_hold, patientl
 from ncu_server.judge.trusted import advised, exhausted
 from ncu_server.machine.device import Device
 from ncu_server.machine.machine import Machine
+from ncu_server.machine.tickets import Progress, unheard
 from ncu_server.places import Places
 
 KEPT_PROBLEMS = 2
@@ -29,9 +30,14 @@ class Problems:
         self._preparing = asyncio.Lock()
 
     @contextlib.asynccontextmanager
-    async def prepared(self, problem: str, device: Device, fresh: bool = False) -> AsyncIterator[PreparedProblem]:
-        """The prepared problem; `fresh` makes one with new secrets and new processes that ends with its use."""
-        prepared = await patiently(lambda: self._taken(problem, device, fresh))
+    async def prepared(
+        self, problem: str, device: Device, fresh: bool = False, progress: Progress = unheard
+    ) -> AsyncIterator[PreparedProblem]:
+        """The prepared problem; `fresh` makes one with new secrets and new processes that ends with its use.
+
+        `progress` hears of waits for the device and for another problem that is prepared.
+        """
+        prepared = await patiently(lambda: self._taken(problem, device, fresh, progress))
         try:
             yield prepared
         finally:
@@ -39,9 +45,11 @@ class Problems:
             if not prepared.users and self._kept.get(problem_id(problem, device.target.name)) is not prepared:
                 prepared.close()
 
-    async def _taken(self, problem: str, device: Device, fresh: bool) -> PreparedProblem:
+    async def _taken(self, problem: str, device: Device, fresh: bool, progress: Progress) -> PreparedProblem:
         """The prepared problem, with one user more."""
         key = problem_id(problem, device.target.name)
+        if self._preparing.locked():
+            await progress("queued behind 1", ahead=1)
         async with self._preparing:
             if (known := self._kept.get(key)) and known.broken:
                 self._kept.pop(key)
@@ -50,7 +58,7 @@ class Problems:
             prepared = None if fresh else self._kept.get(key)
             if prepared is None:
                 await self.make_room(device)
-                prepared = await _prepared(problem, device)
+                prepared = await _prepared(problem, device, progress)
                 if not fresh:
                     self._keep(key, prepared)
             prepared.users += 1
@@ -75,10 +83,11 @@ class Problems:
             prepared.close()
 
 
-async def _prepared(problem: str, device: Device) -> PreparedProblem:
+async def _prepared(problem: str, device: Device, progress: Progress) -> PreparedProblem:
     prepared = PreparedProblem(device, problem)
     try:
-        async with device.lease.alone():
+        async with device.lease.alone(progress):
+            await progress("preparing: inputs, expected values")
             try:
                 await prepare(prepared)
             except Refusal as refusal:

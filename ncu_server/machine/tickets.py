@@ -32,6 +32,10 @@ class Progress(Protocol):
     async def __call__(self, message: str, *, ahead: int | None = None) -> None: ...
 
 
+async def unheard(message: str, *, ahead: int | None = None) -> None:
+    """The progress of those who want to hear of none."""
+
+
 class Tickets:
     """The queue of one device. `fault` says why there is none here, and so why other servers are not waited for."""
 

@@ -14,6 +14,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.judge.candidate import EvaluateRequest
 from ncu_server.judge.evaluate import evaluate
 from ncu_server.judge.problems import Workshop
+from ncu_server.machine.tickets import unheard
 from ncu_server.selftest.canaries import Canaries
 from ncu_server.selftest.cases import SelftestCase
 from ncu_server.wire import evaluation
@@ -103,7 +104,7 @@ async def judged(workshop: Workshop, case: SelftestCase, rules: evaluation.Rules
 async def _verdict(workshop: Workshop, request: EvaluateRequest) -> tuple[str, str, str, float | None]:
     """The status, the log, all that was told, and the speed-up over eager."""
     try:
-        result = await evaluate(workshop, request, _quiet)
+        result = await evaluate(workshop, request, unheard)
     except Refusal as refusal:
         return "refused", str(refusal), str(refusal), None
     speedup = result.versus[0].speedup.median if result.versus else None
@@ -128,7 +129,3 @@ async def outcomes(cases: Sequence[SelftestCase], rules: evaluation.Rules) -> As
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         workshop.close()
-
-
-async def _quiet(message: str, *, ahead: int | None = None) -> None:
-    """Progress is not shown: a row a verdict is enough."""

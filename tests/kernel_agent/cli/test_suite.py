@@ -214,23 +214,21 @@ def test_the_table_says_where_each_problem_is_and_what_is_left() -> None:
 
 
 @pytest.mark.long
-def test_the_examples_and_bad_problems_are_played_for_real(tmp_path: Path) -> None:
+def test_an_example_and_bad_problems_are_played_for_real(tmp_path: Path) -> None:
     place = tmp_path / "deck"
     place.mkdir()
-    examples = sorted((ROOT / "examples").glob("*.py"))
-    for one in examples:
-        (place / one.name).write_text(one.read_text())
+    (place / "softmax.py").write_text((ROOT / "examples" / "softmax.py").read_text())
     (place / "raises.py").write_text(f"raise ValueError('no')\n{MODEL}")
     hang = "def get_inputs():\n    while True:\n        pass"
     (place / "hangs.py").write_text(MODEL.replace("def get_inputs():\n    return [torch.randn(64, 64)]", hang))
     done = suite(
-        "run", place, "--run-directory", tmp_path / "s", "--minutes-per-problem", "4", "--problems-at-once", "2",
+        "run", place, "--run-directory", tmp_path / "s", "--minutes-per-problem", "3", "--problems-at-once", "2",
         *SMALL, "--retrieval", "lexical", "--no-experience", "--sweep-evaluations", "0",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = read(tmp_path / "s")
     states = {one.id: str(found.outcome(one).state) for one in found.problems}
-    assert states == dict.fromkeys((one.stem for one in examples), "done") | {"hangs": "failed", "raises": "failed"}
+    assert states == {"hangs": "failed", "raises": "failed", "softmax": "done"}
     assert found.outcomes["raises"].fault == "ProblemError" and "ValueError" in (found.outcomes["raises"].reason or "")
 
 

@@ -96,6 +96,32 @@ async def test_a_broken_session_stays_whole_for_those_who_still_wait_with_it(wor
 
 
 @pytest.mark.asyncio(loop_scope="session")
+async def test_who_waits_for_another_problem_to_be_prepared_hears_that_it_is_ahead(workshop: Workshop) -> None:
+    """Whoever pays for minutes does not pay for those in which another's inputs never end."""
+    endless, heard = edit(SCALE_ADD, "def get_inputs():", "def get_inputs():\n    while True: pass"), asyncio.Event()
+    device, told = workshop.machine.device("cpu"), list[tuple[str, int | None]]()
+
+    async def hear(message: str, *, ahead: int | None = None) -> None:
+        told.append((message, ahead))
+        heard.set()
+
+    async def prepare(problem: str) -> None:
+        async with workshop.problems.prepared(problem, device, fresh=True, progress=hear):
+            pass
+
+    first = asyncio.create_task(prepare(endless))
+    await heard.wait()
+    heard.clear()
+    second = asyncio.create_task(prepare(SCALE_ADD))
+    await heard.wait()
+    assert told[-1] == ("queued behind 1", 1)
+    first.cancel()
+    await asyncio.wait({first})
+    await second
+    assert told[-1] == ("preparing: inputs, expected values", None)
+
+
+@pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize(("parameters", "kept"), [(1 << 20, True), (2 << 30, False)])
 async def test_gigabytes_of_parameters_make_room_for_the_next_problem(
     workshop: Workshop, parameters: int, kept: bool
