@@ -94,40 +94,55 @@ class Used:
         self.module, self.device, self.seed = module, device, seed
         self.problem = LoadedProblem(problem)
 
-    def reference(self, further: int = 0) -> tuple[torch.nn.Module, Arguments]:
-        """The problem's model; `further` gives it other parameters."""
+    def reference(self, further: int = 0) -> torch.nn.Module:
+        """The problem's model, made anew; `further` gives it other parameters."""
+        return self._built(further)[0]
+
+    def _built(self, further: int) -> tuple[torch.nn.Module, Arguments]:
         model, arguments = self.problem.built(self.seed + further, self.device)
         put_in_mode(model, self.training)
         return model, arguments
 
     def model(self) -> torch.nn.Module:
         """The module's, made anew."""
-        arguments = self.reference()[1]
-        return build(self.module.ModelNew, copy.deepcopy(arguments), self.seed, self.device, self.training)
+        return build(self.module.ModelNew, copy.deepcopy(self._sample[1]), self.seed, self.device, self.training)
+
+    def inputs(self, device: str, further: int = 0) -> Call:
+        """What the model is called with, on a device; `further` gives it other values."""
+        return _on(self._drawn(further) if further else self._first, device)
 
     @cached_property
     def training(self) -> bool:
         """The mode that the problem's model is in: not training where it draws random numbers then."""
         model, _ = self.problem.built(self.seed, self.device)
-        calls = self.problem.drawn(INPUTS, self.seed, model.forward)
+        calls = self.problem.drawn_on(self.device, INPUTS, self.seed, model.forward)
         return trains(model, (_on(call, self.device) for call in calls))
 
-    def inputs(self, device: str, further: int = 0) -> Call:
-        """What the model is called with, on a device."""
-        reference, _ = self.reference()
-        calls = self.problem.drawn(INPUTS, self.seed + further, reference.forward)
-        for call in calls[:-1]:
+    @cached_property
+    def _sample(self) -> tuple[torch.nn.Module, Arguments]:
+        """A model that tells what calls fit, and what all are constructed with: to construct one can take seconds."""
+        return self._built(0)
+
+    @cached_property
+    def _first(self) -> Call:
+        return self._drawn(0)
+
+    def _drawn(self, further: int) -> Call:
+        """Inputs of gigabytes are made on the device, where that takes milliseconds."""
+        model, _ = self._sample
+        *calls, last = self.problem.drawn_on(self.device, INPUTS, self.seed + further, model.forward)
+        for call in calls:
             try:
-                called(reference, _on(call, self.device))
+                called(model, _on(call, self.device))
             except MISREAD:
                 continue
-            return _on(call, device)
-        return _on(calls[-1], device)
+            return _on(call, self.device)
+        return _on(last, self.device)
 
     @property
     def changes(self) -> bool:
         """Whether a call of the reference changes its buffers, so that a second one need not give the same."""
-        reference, _ = self.reference()
+        reference = self.reference()
         before = {name: buffer.clone() for name, buffer in reference.named_buffers()}
         called(reference, self.inputs(self.device))
         return any(not torch.equal(before[name], buffer) for name, buffer in reference.named_buffers())
@@ -139,11 +154,11 @@ def _on(call: Call, device: str) -> Call:
 
 
 def _agrees(used: Used) -> None:
-    _near(called(used.model(), used.inputs(used.device)), called(used.reference()[0], used.inputs(used.device)))
+    _near(called(used.model(), used.inputs(used.device)), called(used.reference(), used.inputs(used.device)))
 
 
 def _state_dict(used: Used) -> None:
-    other, _ = used.reference(further=1)
+    other = used.reference(further=1)
     if not other.state_dict():
         raise Untried("the original has no parameters and no buffers")
     model = used.model()
