@@ -1,17 +1,19 @@
 /* ---
 id: kernels/gemm/level_03_cuda
-title: Float32 products in three bfloat16 products of wgmma, the operands cut beforehand, with their tail in registers
+title: Float32 products by wgmma in one or three products of bfloat16, float16 or TF32, the operands cut beforehand
 archs: [sm_90]
 families: [gemm]
 bottlenecks: [tensor]
 languages: [cuda]
 dtypes: [float32]
 --- */
-// One idea more than level 2: cut each operand once, in a kernel before, into two bfloat16 matrices whose terms lie together, whatever
-// the strides were. Then TMA brings tiles of both parts of both operands, zeros where they end, and wgmma multiplies from shared memory
-// at full rate: low high, high low, high high. After FOLD tiles the sums, which the tensor cores round toward zero, are added to others.
+// One idea more than level 2: cut each operand once, in a kernel before, into one or two matrices of a narrower type whose terms lie
+// together, whatever the strides were. Then TMA brings tiles of the parts of both operands, zeros where they end, and wgmma multiplies
+// from shared memory: low high, high low, high high, or once. After FOLD tiles the sums, which the tensor cores round toward zero, are
+// added to others. TF32 needs the cut too: wgmma takes its operands along the terms alone, and would drop bits where a cut rounds.
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -28,6 +30,8 @@ namespace {
 __device__ __forceinline__ float k_max(float x, float y) { return x > y || x != x ? x : y; }
 //@end math
 
+enum class Way { bf16x3, tf32x3, bf16, fp16, tf32 };
+
 //@begin shape
 constexpr int64_t BATCH = 1, M = 2048, N = 4096, K = 8192;
 constexpr int64_t A_M = 8192, A_K = 1, B_K = 4096, B_N = 1;  // elements between neighbours
@@ -35,6 +39,7 @@ constexpr int64_t A_BATCH = 1, B_BATCH = 1;                  // different matric
 constexpr int STAGES = 3, FOLD = 2, SPLITS = 1, GROUP = 8;
 constexpr bool BANDED = false;
 constexpr int64_t LOWEST = 0, HIGHEST = 0;  // of column - row: outputs outside are zero
+constexpr Way WAY = Way::bf16x3;
 //@end shape
 
 //@begin tensors
@@ -46,13 +51,17 @@ struct Tensors {
 };
 //@end tensors
 
-constexpr int TILE_M = 128, TILE_N = 128, TILE_K = 64;  // rows of 128 bytes
-constexpr uint32_t SIDE = 128 * TILE_K * 2, STAGE = 4 * SIDE, SHARED = STAGES * STAGE + 1024;
+constexpr bool LONG = WAY == Way::tf32x3 || WAY == Way::tf32;
+constexpr int PARTS = WAY == Way::bf16x3 || WAY == Way::tf32x3 ? 2 : 1;
+using Element = std::conditional_t<LONG, float, std::conditional_t<WAY == Way::fp16, __half, __nv_bfloat16>>;
+
+constexpr int TILE_M = 128, TILE_N = 128, TILE_K = 128 / sizeof(Element);  // rows of 128 bytes
+constexpr uint32_t SIDE = 128 * 128, STAGE = 2 * PARTS * SIDE, SHARED = STAGES * STAGE + 1024;
 constexpr int CONSUMERS = 2, THREADS = (1 + CONSUMERS) * 128;
 constexpr int64_t TILES_M = (M + TILE_M - 1) / TILE_M, TILES_N = (N + TILE_N - 1) / TILE_N, TILES = TILES_M * TILES_N;
 constexpr int64_t STEPS = (K + TILE_K - 1) / TILE_K, EACH = (STEPS + SPLITS - 1) / SPLITS;
 constexpr int64_t LONG_K = (K + 7) / 8 * 8;  // rows of parts begin at multiples of 16 bytes
-constexpr int64_t PARTS_A = A_BATCH * M * LONG_K, PARTS_B = B_BATCH * N * LONG_K;
+constexpr int64_t PART_A = A_BATCH * M * LONG_K, PART_B = B_BATCH * N * LONG_K;
 constexpr int64_t POINTS = BATCH * M * N;
 constexpr int WIDE = N % 2 == 0 ? 2 : 1;  // outputs that are stored at once
 
@@ -60,8 +69,14 @@ namespace ptx {
 
 using Map = CUtensorMap;
 
-// Boxes of 128 rows of 64 terms, of `batches` matrices of rows x depth.
-inline Map map_of(const __nv_bfloat16* data, int64_t depth, int64_t rows, int64_t batches) {
+template <class E>
+constexpr CUtensorMapDataType TYPE = std::is_same_v<E, float>    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                                     : std::is_same_v<E, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                                 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+
+// Boxes of 128 rows of 128 bytes, of `batches` matrices of rows x depth.
+template <class E>
+Map map_of(const E* data, int64_t depth, int64_t rows, int64_t batches) {
   static void* const entry = [] {
     void* address = nullptr;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -70,10 +85,10 @@ inline Map map_of(const __nv_bfloat16* data, int64_t depth, int64_t rows, int64_
     return address;
   }();
   Map map;
-  const cuuint64_t wide = depth, high = rows, deep = batches, shape[3] = {wide, high, deep}, stride[2] = {wide * 2, wide * high * 2};
-  const cuuint32_t box[3] = {64, 128, 1}, step[3] = {1, 1, 1};
+  const cuuint64_t wide = depth, high = rows, deep = batches, shape[3] = {wide, high, deep}, stride[2] = {wide * sizeof(E), wide * high * sizeof(E)};
+  const cuuint32_t box[3] = {128 / sizeof(E), 128, 1}, step[3] = {1, 1, 1};
   const CUresult made = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(
-      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<__nv_bfloat16*>(data), shape, stride, box, step,
+      &map, TYPE<E>, 3, const_cast<E*>(data), shape, stride, box, step,
       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   TVM_FFI_ICHECK(made == CUDA_SUCCESS) << "a tensor map cannot be made: " << static_cast<int>(made);
@@ -124,18 +139,31 @@ template <int LEFT>
 __device__ __forceinline__ void settle() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
 
 #define F8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-// d = a b + (adds ? d : 0): the predicate spares zeroing d. The immediates are signs of a and b, then their transposes.
+#define WGMMA(TYPES, SIGNS)                                                                                           \
+  asm volatile(                                                                                                       \
+      "{ .reg .pred p; setp.ne.b32 p, %66, 0;\n"                                                                      \
+      "wgmma.mma_async.sync.aligned.m64n128" TYPES " "                                                                \
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,"   \
+      "%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,"  \
+      "%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, p, " SIGNS "; }"                                                   \
+      : F8(0), F8(8), F8(16), F8(24), F8(32), F8(40), F8(48), F8(56)                                                  \
+      : "l"(a), "l"(b), "r"(adds))
+// d = a b + (adds ? d : 0): the predicate spares zeroing d. The immediates are signs of a and b, then their transposes, which
+// operands of 16 bits alone have.
+template <class E>
 __device__ __forceinline__ void wgmma(float (&d)[64], uint64_t a, uint64_t b, int adds) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"
-      "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,"
-      "%58,%59,%60,%61,%62,%63}, %64, %65, p, 1, 1, 0, 0; }"
-      : F8(0), F8(8), F8(16), F8(24), F8(32), F8(40), F8(48), F8(56)
-      : "l"(a), "l"(b), "r"(adds));
+  if constexpr (std::is_same_v<E, float>) WGMMA("k8.f32.tf32.tf32", "1, 1");
+  else if constexpr (std::is_same_v<E, __half>) WGMMA("k16.f32.f16.f16", "1, 1, 0, 0");
+  else WGMMA("k16.f32.bf16.bf16", "1, 1, 0, 0");
 }
+#undef WGMMA
 #undef F8
+
+__device__ __forceinline__ float to_tf32(float x) {
+  uint32_t rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(x));
+  return __uint_as_float(rounded);
+}
 
 }  // namespace ptx
 
@@ -144,9 +172,23 @@ __device__ __forceinline__ const float* matrix_a(const Tensors& t, int64_t batch
 __device__ __forceinline__ const float* matrix_b(const Tensors& t, int64_t batch) { return t.in1; }
 //@end operands
 
-// 64 rows and 64 terms of an operand, read along what lies together, written along the terms in both parts.
+// A term in its type, and what the rounding took away as a second.
+__device__ __forceinline__ void parts_of(float x, float (&to)[2]) {
+  const auto round = [](float v) {
+    if constexpr (LONG) return ptx::to_tf32(v);
+    else return static_cast<float>(static_cast<Element>(v));
+  };
+  to[0] = round(x);
+  if constexpr (PARTS == 2) to[1] = round(x - to[0]);
+}
+
+struct alignas(2 * sizeof(Element)) Pair {
+  Element x, y;
+};
+
+// 64 rows and 64 terms of an operand, read along what lies together, written along the terms in each part.
 template <bool FIRST>
-__global__ void __launch_bounds__(256) cut(const Tensors t, __nv_bfloat16* high, __nv_bfloat16* low) {
+__global__ void __launch_bounds__(256) cut(const Tensors t, Element* parts) {
   constexpr int64_t ROWS = FIRST ? M : N, ROW = FIRST ? A_M : B_N, TERM = FIRST ? A_K : B_K;
   constexpr int64_t ACROSS = (LONG_K + 63) / 64, DOWN = (ROWS + 63) / 64;
   constexpr bool ALONG = TERM == 1 || ROW != 1;
@@ -164,11 +206,14 @@ __global__ void __launch_bounds__(256) cut(const Tensors t, __nv_bfloat16* high,
   for (int i = threadIdx.x; i < 64 * 32; i += 256) {
     const int row = i / 32, k = i % 32 * 2;
     if (r0 + row < ROWS && k0 + k < LONG_K) {
-      const float x = tile[row][k], y = tile[row][k + 1];
-      const __nv_bfloat162 h = __floats2bfloat162_rn(x, y);
+      float x[2], y[2];
+      parts_of(tile[row][k], x), parts_of(tile[row][k + 1], y);
       const int64_t at = (batch * ROWS + r0 + row) * LONG_K + k0 + k;
-      *reinterpret_cast<__nv_bfloat162*>(high + at) = h;
-      *reinterpret_cast<__nv_bfloat162*>(low + at) = __floats2bfloat162_rn(x - __bfloat162float(h.x), y - __bfloat162float(h.y));
+#pragma unroll
+      for (int part = 0; part < PARTS; ++part) {
+        const Pair pair = {static_cast<Element>(x[part]), static_cast<Element>(y[part])};
+        *reinterpret_cast<Pair*>(parts + part * (FIRST ? PART_A : PART_B) + at) = pair;
+      }
     }
   }
 }
@@ -203,7 +248,7 @@ __device__ __forceinline__ void finish_band(const Tensors& t, int64_t r, int64_t
 }
 
 struct Maps {
-  ptx::Map ah, al, bh, bl;
+  ptx::Map a[PARTS], b[PARTS];
 };
 
 __global__ void __launch_bounds__(THREADS, 1) products(const __grid_constant__ Maps maps, const Tensors t, float* scratch) {
@@ -231,10 +276,11 @@ __global__ void __launch_bounds__(THREADS, 1) products(const __grid_constant__ M
       uint8_t* to = ring + s * STAGE;
       ptx::wait(&empty[s], (i / STAGES & 1) ^ 1);  // parity 1 of a fresh barrier is over: the first round does not wait
       ptx::expect(&full[s], STAGE);
-      ptx::load(maps.ah, to, &full[s], k, row, of_a);
-      ptx::load(maps.al, to + SIDE, &full[s], k, row, of_a);
-      ptx::load(maps.bh, to + 2 * SIDE, &full[s], k, col, of_b);
-      ptx::load(maps.bl, to + 3 * SIDE, &full[s], k, col, of_b);
+#pragma unroll
+      for (int part = 0; part < PARTS; ++part) {
+        ptx::load(maps.a[part], to + part * SIDE, &full[s], k, row, of_a);
+        ptx::load(maps.b[part], to + (PARTS + part) * SIDE, &full[s], k, col, of_b);
+      }
     }
     return;
   }
@@ -246,15 +292,17 @@ __global__ void __launch_bounds__(THREADS, 1) products(const __grid_constant__ M
     for (int first = i; i < stop; ++i) {
       const uint8_t* from = ring + i % STAGES * STAGE;
       ptx::wait(&full[i % STAGES], i / STAGES & 1);
-      const uint64_t ah = ptx::descriptor(from + half * (SIDE / 2)), al = ptx::descriptor(from + SIDE + half * (SIDE / 2));
-      const uint64_t bh = ptx::descriptor(from + 2 * SIDE), bl = ptx::descriptor(from + 3 * SIDE);
+      const uint64_t a = ptx::descriptor(from + half * (SIDE / 2)), b = ptx::descriptor(from + PARTS * SIDE);
+      constexpr uint64_t LOW = SIDE >> 4;  // from a part to the next, in descriptors
       ptx::fence();
+      if constexpr (PARTS == 2) {  // a fourth of a row is 32 bytes, 2 of a descriptor
 #pragma unroll
-      for (int k = 0; k < TILE_K / 16; ++k) ptx::wgmma(d, al + 2 * k, bh + 2 * k, i - first + k);  // 16 terms: 32 bytes, 2 of a descriptor
+        for (int k = 0; k < 4; ++k) ptx::wgmma<Element>(d, a + LOW + 2 * k, b + 2 * k, i - first + k);
 #pragma unroll
-      for (int k = 0; k < TILE_K / 16; ++k) ptx::wgmma(d, ah + 2 * k, bl + 2 * k, 1);
+        for (int k = 0; k < 4; ++k) ptx::wgmma<Element>(d, a + 2 * k, b + LOW + 2 * k, 1);
+      }
 #pragma unroll
-      for (int k = 0; k < TILE_K / 16; ++k) ptx::wgmma(d, ah + 2 * k, bh + 2 * k, 1);
+      for (int k = 0; k < 4; ++k) ptx::wgmma<Element>(d, a + 2 * k, b + 2 * k, PARTS == 2 ? 1 : i - first + k);
       ptx::commit();
       ptx::settle<1>();  // the tile before is done
       if (i > first && lane == 0) ptx::arrive(&empty[(i - 1) % STAGES]);
@@ -298,13 +346,16 @@ void launch(const Tensors& t, float* scratch, DLDevice device) {
   const auto stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   constexpr int64_t across = (LONG_K + 63) / 64, of_a = across * ((M + 63) / 64) * A_BATCH, of_b = across * ((N + 63) / 64) * B_BATCH;
   constexpr int64_t blocks = TILES * SPLITS * BATCH, ends = (POINTS / WIDE + 255) / 256;
-  auto* ah = reinterpret_cast<__nv_bfloat16*>(scratch);
-  auto *al = ah + PARTS_A, *bh = al + PARTS_A, *bl = bh + PARTS_B;
-  float* sums = scratch + PARTS_A + PARTS_B;
-  cut<true><<<static_cast<unsigned>(of_a), 256, 0, stream>>>(t, ah, al);
-  cut<false><<<static_cast<unsigned>(of_b), 256, 0, stream>>>(t, bh, bl);
-  const Maps maps = {ptx::map_of(ah, LONG_K, M, A_BATCH), ptx::map_of(al, LONG_K, M, A_BATCH),
-                     ptx::map_of(bh, LONG_K, N, B_BATCH), ptx::map_of(bl, LONG_K, N, B_BATCH)};
+  auto* a = reinterpret_cast<Element*>(scratch);
+  auto *b = a + PARTS * PART_A, *end = b + PARTS * PART_B;
+  float* sums = reinterpret_cast<float*>(end);
+  cut<true><<<static_cast<unsigned>(of_a), 256, 0, stream>>>(t, a);
+  cut<false><<<static_cast<unsigned>(of_b), 256, 0, stream>>>(t, b);
+  Maps maps;
+  for (int part = 0; part < PARTS; ++part) {
+    maps.a[part] = ptx::map_of(a + part * PART_A, LONG_K, M, A_BATCH);
+    maps.b[part] = ptx::map_of(b + part * PART_B, LONG_K, N, B_BATCH);
+  }
   cudaFuncSetAttribute(products, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
   products<<<static_cast<unsigned>(blocks), THREADS, SHARED, stream>>>(maps, t, sums);
   if constexpr (SPLITS > 1) combine<<<static_cast<unsigned>(ends), 256, 0, stream>>>(t, sums);

@@ -7,7 +7,7 @@ that these do not promise to be faster than float32 on the FMA units, which is w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from kernel_agent.errors import NotCovered
@@ -23,8 +23,11 @@ from kernel_agent.run.types import Description, Device
 LAUNCH_US = 3.0  # of any kernel: what is shorter is not worth one of ours
 GAIN = 1.1  # over the library, as predicted, from which a product is taken
 EDGE = 64  # rows and columns of the smallest tile: what is less is computed all the same
-WARP_WIDE = 0.45  # of the measured rate that mma.sync reaches where the library has instructions of its own (sm_90 on)
-NATIVE = 0.6  # where it has none
+NATIVE = 0.6  # of the measured rate that mma.sync reaches where the library has no other instructions
+WARP_WIDE = {"bf16_tflops": 0.18, "tf32_tflops": 0.35}
+"""The same from sm_90 on: 147 TFLOP/s of either (an H200, benchmarks/results/products-h200.md)."""
+GROUP_WIDE = 0.5  # by wgmma
+DEEP = 256  # terms from which a ring of wgmma's tiles fills
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +85,12 @@ BY_NAME = {one.name: one for one in ARITHMETICS}
 @dataclass(frozen=True, slots=True)
 class Offers:
     """The arithmetics that are exact enough for a problem's products on a device, the most promising first; TFLOP/s of
-    each, what the library reaches, and GB/s of a copy."""
+    each by mma.sync, and by wgmma where the device has it, what the library reaches, and GB/s of a copy."""
 
     rates: Mapping[str, float]
     library: float
     copy_gbps: float
+    wide: Mapping[str, float] = field(default_factory=dict)
 
     def build(self, graph: Graph) -> Routine:
         """One kernel for a graph. Raises NotCovered where none covers it, or the library is predicted to be as fast."""
@@ -97,7 +101,8 @@ class Offers:
                 require(node.op)
         product = product_of(graph)
         theirs = self._us(product, product.operations / self.library)
-        ours = {name: self._us(product, _padded(product) / rate) for name, rate in self.rates.items()}
+        rates = {**self.rates, **(self.wide if product.depth >= DEEP else {})}
+        ours = {name: self._us(product, _padded(product) / rate) for name, rate in rates.items()}
         faster = tuple(name for name, us in ours.items() if theirs >= GAIN * us)
         if not faster:
             raise NotCovered("the library's product is predicted to be as fast as one of ours here.")
@@ -143,14 +148,15 @@ def offers(device: Device, ways: Sequence[Way], narrow: bool = False) -> Offers 
     major = int(digits) if (digits := device.arch.removeprefix("sm_").rstrip("af")).isdigit() else 0
     if device.target != "cuda" or major < 80 or not device.copy_gbps:
         return None
-    share = WARP_WIDE if major >= 90 else NATIVE
     fits = {way.name: way.fits for way in ways}
-    found = [
-        (fits[one.way] != "inside", -rate * share / one.products, one.name)
-        for one in ARITHMETICS
-        if fits.get(one.way) in ("inside", "near") and (rate := float(device.peaks.get(one.rate) or 0))
-    ]
+    rated = [(one, float(device.peaks.get(one.rate) or 0) / one.products) for one in ARITHMETICS]
+    usable = [(one, rate) for one, rate in rated if rate and fits.get(one.way) in ("inside", "near")]
     library = float(device.peaks.get("tf32_tflops" if narrow else "fp32_tflops") or 0)
-    if not found or not library:
+    if not usable or not library:
         return None
-    return Offers({name: -rate for _, rate, name in sorted(found)}, library, device.copy_gbps)
+    wide = {one.name: rate * GROUP_WIDE for one, rate in usable} if device.build_arch == "9.0a" else {}
+    warps = {one.name: rate * (WARP_WIDE[one.rate] if major >= 90 else NATIVE) for one, rate in usable}
+    order = sorted(wide or warps, key=lambda name: -(wide or warps)[name])
+    first = next((name for name in order if fits[BY_NAME[name].way] == "inside"), order[0])
+    ranked = [first, *(name for name in order if name != first)]
+    return Offers({name: warps[name] for name in ranked}, library, device.copy_gbps, wide)

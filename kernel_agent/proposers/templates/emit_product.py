@@ -1,4 +1,4 @@
-"""Matrix products in CUDA C++, written into corpus/kernels/gemm/level_02.cu."""
+"""Matrix products in CUDA C++, written into corpus/kernels/gemm/level_02.cu and level_03.cu."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ TILES = {  # rows and columns of a block's tile, and of a warp's
     "wgmma": (128, 128, 64, 128),
 }
 CUT = "wgmma"  # operands cut beforehand, and instructions of sm_90a
-DEPTH = 32  # terms of a tile; of one that was cut beforehand twice as many
+DEPTH = 32  # terms of a tile
 FOLD = 128  # terms that the tensor cores add, of which rounding toward zero takes 24 half units at most
-CUT_STAGES = 3  # of 64 KiB
+CUT_FOLD = 512  # the same of one narrow product, whose operands are rounded far more
+CUT_SIDE = 16  # KiB of a tile of one part of an operand that was cut: rows of 128 bytes
+CUT_ROOM = 226  # KiB of shared memory for the ring
 BLOCKS = 2**31  # of a launch, at most
 
 
@@ -45,16 +47,25 @@ def emit(product: Product, genes: Mapping[str, object]) -> str:
 
 
 def is_cut(genes: Mapping[str, object]) -> bool:
-    """Whether operands are cut beforehand, which is written for three bfloat16 products alone."""
-    return genes["tile"] == CUT and genes["arithmetic"] == "bf16x3"
+    """Whether operands are cut beforehand."""
+    return genes["tile"] == CUT
+
+
+def _parts(genes: Mapping[str, object]) -> tuple[int, int]:
+    """Into how many parts an operand is cut, and how many bytes a term of each takes."""
+    name = str(genes["arithmetic"])
+    return 1 + name.endswith("x3"), 4 if name.startswith("tf32") else 2
 
 
 def scratch(product: Product, genes: Mapping[str, object]) -> int:
     """Floats in which cut operands and the parts of sums wait; none where there are neither."""
-    parts = int(str(genes["split"]))
-    sums = parts * product.batch * product.rows * product.columns if parts > 1 else 0
-    a, b = matrices(product)
-    return sums + (a * product.rows + b * product.columns) * -(-product.depth // 8) * 8 * is_cut(genes)
+    splits = int(str(genes["split"]))
+    sums = splits * product.batch * product.rows * product.columns if splits > 1 else 0
+    if not is_cut(genes):
+        return sums
+    (a, b), (parts, size) = matrices(product), _parts(genes)
+    terms = (a * product.rows + b * product.columns) * -(-product.depth // 8) * 8
+    return sums + terms * parts * size // 4
 
 
 def matrices(product: Product) -> tuple[int, int]:
@@ -85,8 +96,7 @@ def _shape(product: Product, genes: Mapping[str, object]) -> list[str]:
 
 
 def _tile_shape(product: Product, genes: Mapping[str, object]) -> list[str]:
-    tile = "128x128" if genes["tile"] == CUT else str(genes["tile"])
-    tile_m, tile_n, warp_m, warp_n = TILES[tile]
+    tile_m, tile_n, warp_m, warp_n = TILES[str(genes["tile"])]
     return [
         f"constexpr int COPY_A = {together(product.a, product.rows, product.depth)};",
         f"constexpr int COPY_B = {together(product.b, product.columns, product.depth)};",
@@ -97,10 +107,13 @@ def _tile_shape(product: Product, genes: Mapping[str, object]) -> list[str]:
 
 
 def _cut_shape(product: Product, genes: Mapping[str, object]) -> list[str]:
-    a, b = matrices(product)
+    (a, b), (parts, size) = matrices(product), _parts(genes)
+    stages = min(int(str(genes["stages"])), CUT_ROOM // (2 * parts * CUT_SIDE))
+    fold = (FOLD if parts > 1 else CUT_FOLD) * size // 128
     return [
         f"constexpr int64_t A_BATCH = {a}, B_BATCH = {b};",
-        f"constexpr int STAGES = {min(int(str(genes['stages'])), CUT_STAGES)}, FOLD = {FOLD // DEPTH // 2};",
+        f"constexpr int STAGES = {stages}, FOLD = {fold};",
+        f"constexpr Way WAY = Way::{genes['arithmetic']};",
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_agent.proposers.templates.arithmetic import BY_NAME
+from kernel_agent.proposers.templates.arithmetic import BY_NAME, DEEP
 from kernel_agent.proposers.templates.emit_product import BLOCKS, CUT, DEPTH, TILES, blocks
 from kernel_agent.proposers.templates.genes import Genes, Space, starting, strategy
 from kernel_agent.proposers.templates.product import Product
@@ -13,7 +13,7 @@ SHARED = {80: 163 << 10, 87: 163 << 10, 90: 227 << 10, 100: 227 << 10, 103: 227 
 LEAST = 99 << 10  # of all others from sm_86 on
 SHORTEST = 8  # tiles of terms that a part of a sum has at least
 MOST = 64  # parts of a sum
-FASTER = 0.45  # of the time that mma.sync takes, by wgmma (measured: corpus/docs/fixed-point-products.md)
+FASTER = 0.4  # of the time that mma.sync takes, by wgmma
 CUTTING = 140  # rows whose products by mma.sync take as long as cutting one row: 8 bytes a term at 3.2 TB/s
 
 
@@ -49,12 +49,13 @@ def product_space(product: Product, device: Device) -> Space:
             ],
         ),
     ]
-    last = {g.name: g.values[-1] for g in genes}
+    other, third = (product.arithmetics[n % len(product.arithmetics)] for n in (1, 2))
     departures: list[Genes] = [
+        {"arithmetic": other},
         {"tile": tiles[1 % len(tiles)]},
         {"stages": stages[1 % len(stages)]},
-        {"arithmetic": last["arithmetic"]},
-        {"split": last["split"]},
+        {"arithmetic": third},
+        {"split": parts[-1]},
         {"tile": tiles[2 % len(tiles)], "group": 1},
         {"group": 32},
     ]
@@ -75,16 +76,11 @@ def _tiles(product: Product, device: Device) -> list[str]:
             each = 1 + 16 / rows + 16 / columns
         return round(waste * idle * each, 2), -rows * columns
 
-    cuts = device.arch == "sm_90" and device.build_arch == "9.0a" and "bf16x3" in product.arithmetics
-    possible = [tile for tile in TILES if blocks(product, tile) < BLOCKS and (tile != CUT or (cuts and _deep(product)))]
+    cuts = device.arch == "sm_90" and device.build_arch == "9.0a" and product.depth >= DEEP
+    possible = [tile for tile in TILES if blocks(product, tile) < BLOCKS and (tile != CUT or cuts)]
     ranked = sorted(possible, key=cost)
     others = [tile for tile in ranked if tile != CUT][:3]
     return [tile for tile in ranked if tile in others or tile == CUT]
-
-
-def _deep(product: Product) -> bool:
-    """Whether there are enough terms that a ring of tiles fills."""
-    return product.depth >= 8 * DEPTH
 
 
 def _parts(product: Product, tile: str) -> list[int]:

@@ -35,8 +35,10 @@ from tests.support.paths import ROOT
 HERE = Path(__file__).parent
 JUDGE = HERE.parent / "regions" / "judge.py"
 GRAPHS: dict[str, Any] = json.loads((HERE / "graphs.json").read_text())
+LARGE = json.loads(re.sub(r"\b(132|140|68)\b", lambda n: str(int(n[0]) * 32), json.dumps(GRAPHS["fours"])))
 PEAKS = {"fp32_tflops": 51.6, "tf32_tflops": 411.0, "bf16_tflops": 789.0}
 GPU = Device("cuda", "a GPU", "sm_90", 0, 2600.0, peaks=PEAKS)
+HOPPER = replace(GPU, build_arch="9.0a")
 CPU = Device("cpu", "a processor", "x86_64-avx2", 2, 20.0)
 SPLIT = [Way("three bfloat16 products", 12.0, "inside", None), Way("three TF32 products", 1.0, "inside", None)]
 ALWAYS = Offers({one.name: 1e9 for one in ARITHMETICS}, 1e-6, 1e9)  # whatever the size
@@ -104,6 +106,7 @@ def products(name: str) -> list[Product]:
                 ("batches", {"tile": "wgmma"}),
                 ("bands", {"tile": "wgmma", "group": 1}),
                 ("long_sums", {"tile": "wgmma", "split": 3}),
+                ("long_sums", {"tile": "wgmma", "split": 3, "arithmetic": "tf32x3"}),
             ]
         ),
     ],
@@ -114,9 +117,11 @@ def test_products_equal_pytorch_in_emulation(tmp_path: Path, name: str, genes: d
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("tile", ["64x64", CUT])
 @pytest.mark.parametrize("arithmetic", ["bf16", "fp16", "tf32"])
-def test_one_product_of_a_short_format_is_exact_for_small_integers(tmp_path: Path, arithmetic: str) -> None:
-    assert judged("whole_numbers", on_cpu(written("whole_numbers", arithmetic=arithmetic)), tmp_path) == {}
+def test_one_product_of_a_short_format_is_exact_for_small_integers(tmp_path: Path, arithmetic: str, tile: str) -> None:
+    candidate = on_cpu(written("whole_numbers", arithmetic=arithmetic, tile=tile))
+    assert judged("whole_numbers", candidate, tmp_path) == {}
 
 
 @pytest.mark.long
@@ -143,7 +148,7 @@ def test_a_wait_too_short_is_seen_in_emulation(tmp_path: Path) -> None:
         ("fours", {"tile": "128x128", "arithmetic": "tf32x3"}),
         ("stacks", {"tile": "64x64"}),
         ("long_sums", {"tile": "32x128", "split": 3}),
-        ("long_sums", {"tile": "wgmma", "split": 3}),
+        *(("long_sums", {"tile": "wgmma", "split": 3, "arithmetic": one.name}) for one in ARITHMETICS),
         *(("whole_numbers", {"tile": tile, "arithmetic": "fp16"}) for tile in TILES if tile != CUT),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
@@ -211,17 +216,16 @@ def test_a_sum_over_the_outputs_of_a_product_reads_its_weights_once(tmp_path: Pa
 
 
 def test_a_product_is_taken_only_where_the_rates_promise_more_than_the_library() -> None:
-    large = json.loads(json.dumps(GRAPHS["fours"]).replace("132", "4132").replace("140", "4140"))
-    taken = offers(GPU, SPLIT)
+    taken = offers(HOPPER, SPLIT)
     assert taken is not None and list(taken.rates) == ["bf16x3", "tf32x3"]
-    work = work_of(large, GPU, taken)
+    work = work_of(LARGE, HOPPER, taken)
     assert isinstance(work, Regional) and len(work.plan({}).kernels) == 4
     with pytest.raises(NotCovered) as refused:
-        work_of(GRAPHS["fours"], GPU, taken)  # a launch takes longer than either
+        work_of(GRAPHS["fours"], HOPPER, taken)  # a launch takes longer than either
     assert all("the library's product is predicted to be as fast" in why for why in refused.value.kept.values())
-    fast = Device("cuda", "a GPU", "sm_90", 0, 2600.0, peaks={**PEAKS, "fp32_tflops": 400.0})
+    fast = replace(HOPPER, peaks={**PEAKS, "fp32_tflops": 400.0})
     with pytest.raises(NotCovered) as refused:
-        work_of(large, fast, offers(fast, SPLIT))
+        work_of(LARGE, fast, offers(fast, SPLIT))
     assert all("the library's product" in why for why in refused.value.kept.values())
 
 
@@ -244,18 +248,18 @@ def test_products_stay_the_librarys_where_nothing_is_promised(device: Device, wa
 
 
 def test_what_is_only_near_enough_is_tried_after_what_is_inside() -> None:
-    near = offers(GPU, [Way("three bfloat16 products", 70.0, "near", None), SPLIT[1]])
+    near = offers(HOPPER, [Way("three bfloat16 products", 70.0, "near", None), SPLIT[1]])
     assert near is not None and list(near.rates) == ["tf32x3", "bf16x3"]
+    starts = work_of(LARGE, HOPPER, near).space.starts
+    assert [start["product_arithmetic"] for start in starts[:2]] == ["tf32x3", "bf16x3"]
 
 
 def test_operands_are_cut_beforehand_where_hopper_multiplies_many_terms() -> None:
-    large = json.loads(json.dumps(GRAPHS["fours"]).replace("132", "4132").replace("140", "4140").replace("68", "2048"))
-    [*kernels] = cut(parse(large), bias=False, long_rows=True, build=ALWAYS.build).kernels
-    built = replace(GPU, build_arch="9.0a")
-    for device, wanted in ((built, "wgmma"), (GPU, "128x128"), (replace(GPU, arch="sm_80"), "128x128")):
+    [*kernels] = cut(parse(LARGE), bias=False, long_rows=True, build=ALWAYS.build).kernels
+    for device, wanted in ((HOPPER, "wgmma"), (GPU, "128x128"), (replace(GPU, arch="sm_80"), "128x128")):
         assert [product_space(kernel.program, device).starts[0]["tile"] for kernel in kernels] == [wanted] * 4
     [first, *_] = products("fours")
-    assert "wgmma" not in [space["tile"] for space in product_space(first, built).every()]
+    assert "wgmma" not in [space["tile"] for space in product_space(first, HOPPER).every()]
 
 
 def test_every_gene_of_a_product_gives_another_kernel() -> None:

@@ -39,12 +39,17 @@ inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 using __half = _Float16;
 inline float __half2float(__half x) { return float(x); }
 inline __half __float2half_rn(float x) { return __half(x); }
-struct __nv_bfloat16 { uint16_t bits; };
-inline float __bfloat162float(__nv_bfloat16 x) { uint32_t i = uint32_t(x.bits) << 16; float f; std::memcpy(&f, &i, 4); return f; }
-inline __nv_bfloat16 __float2bfloat16_rn(float x) {
-  uint32_t i; std::memcpy(&i, &x, 4);
-  return {x != x ? uint16_t(0x7FC0) : uint16_t((i + 0x7FFF + (i >> 16 & 1)) >> 16)};
-}
+struct __nv_bfloat16 {
+  uint16_t bits;
+  __nv_bfloat16() = default;
+  explicit __nv_bfloat16(float x) {
+    uint32_t i; std::memcpy(&i, &x, 4);
+    bits = x != x ? uint16_t(0x7FC0) : uint16_t((i + 0x7FFF + (i >> 16 & 1)) >> 16);
+  }
+  explicit operator float() const { uint32_t i = uint32_t(bits) << 16; float f; std::memcpy(&f, &i, 4); return f; }
+};
+inline float __bfloat162float(__nv_bfloat16 x) { return float(x); }
+inline __nv_bfloat16 __float2bfloat16_rn(float x) { return __nv_bfloat16(x); }
 
 // A block: its coroutines, of which one runs until it waits; turns go round.
 struct Team {

@@ -71,14 +71,19 @@ template <int PER, class Of> void mma(float (&c)[4], const uint32_t (&a)[4], con
 inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<2>(c, a, b, bfloat16_of); }
 inline void mma_fp16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<2>(c, a, b, float16_of); }
 inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<1>(c, a, b, tf32_of); }
-inline uint32_t to_tf32(float x) { uint32_t i; std::memcpy(&i, &x, 4); return (i + 0x1000) & ~0x1FFFu; }
+struct Tf32 {  // a register of a fragment, or a float
+  uint32_t bits;
+  operator uint32_t() const { return bits; }
+  operator float() const { return __uint_as_float(bits); }
+};
+inline Tf32 to_tf32(float x) { uint32_t i; std::memcpy(&i, &x, 4); return {(i + 0x1000) & ~0x1FFFu}; }
 
 
 // Hopper: copies of boxes into swizzled rows of 128 bytes, barriers that count them, and products of warpgroups.
-struct Map { const uint16_t* data; int64_t depth, rows, batches; };
-inline Map map_of(const __nv_bfloat16* data, int64_t depth, int64_t rows, int64_t batches) {
-  if (depth % 8 || reinterpret_cast<uintptr_t>(data) % 16) std::abort();  // what no tensor map describes
-  return {reinterpret_cast<const uint16_t*>(data), depth, rows, batches};
+struct Map { const uint8_t* data; int64_t size, depth, rows, batches; };
+template <class E> Map map_of(const E* data, int64_t depth, int64_t rows, int64_t batches) {
+  if (depth * sizeof(E) % 16 || reinterpret_cast<uintptr_t>(data) % 16) std::abort();  // what no tensor map describes
+  return {reinterpret_cast<const uint8_t*>(data), sizeof(E), depth, rows, batches};
 }
 
 // Of an address in a tile that begins at a multiple of 1024 bytes.
@@ -99,29 +104,31 @@ inline void wait(uint64_t* bar, uint32_t parity) {
 }
 inline void load(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int batch) {
   for (int r = 0; r < 128; ++r) {
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < 128 / map.size; ++i) {
       const bool real = row + r < map.rows && k + i < map.depth;
-      const uint16_t value = real ? map.data[(batch * map.rows + row + r) * map.depth + k + i] : 0;
-      std::memcpy(reinterpret_cast<void*>(swizzled(reinterpret_cast<uintptr_t>(to) + r * 128 + i * 2)), &value, 2);
+      void* at = reinterpret_cast<void*>(swizzled(reinterpret_cast<uintptr_t>(to) + r * 128 + i * map.size));
+      if (real) std::memcpy(at, map.data + ((batch * map.rows + row + r) * map.depth + k + i) * map.size, map.size);
+      else std::memset(at, 0, map.size);
     }
   }
-  barriers[bar].bytes -= 128 * 64 * 2, turn(barriers[bar]);
+  barriers[bar].bytes -= 128 * 128, turn(barriers[bar]);
 }
 inline void few_registers() {}
 inline void many_registers() {}
 inline void fence() {}
 template <int LEFT> void settle() {}
 inline uint64_t descriptor(const uint8_t* tile) { return reinterpret_cast<uint64_t>(tile) >> 4; }
-inline float term_of(uint64_t descriptor, int row, int k) {
-  uint16_t bits;
-  std::memcpy(&bits, reinterpret_cast<const void*>(swizzled((descriptor << 4) + row * 128 + k * 2)), 2);
-  return __bfloat162float({bits});
+template <class E> float term_of(uint64_t descriptor, int row, int k) {
+  E term;
+  std::memcpy(&term, reinterpret_cast<const void*>(swizzled((descriptor << 4) + row * 128 + k * sizeof(E))), sizeof(E));
+  if constexpr (sizeof(E) == 4) return __uint_as_float(reinterpret_cast<const uint32_t&>(term) & 0xFFFFE000);
+  else return static_cast<float>(term);
 }
-inline void wgmma(float (&d)[64], uint64_t a, uint64_t b, int adds) {
+template <class E> void wgmma(float (&d)[64], uint64_t a, uint64_t b, int adds) {
   for (int i = 0; i < 64; ++i) {
     const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4 + i / 2 % 2 * 8, col = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
     double exact = adds ? d[i] : 0.0f;
-    for (int k = 0; k < 16; ++k) exact += double(term_of(a, row, k)) * term_of(b, col, k);
+    for (int k = 0; k < 32 / int(sizeof(E)); ++k) exact += double(term_of<E>(a, row, k)) * term_of<E>(b, col, k);
     d[i] = float(exact);
   }
 }
