@@ -22,7 +22,7 @@ from ncu_server.rules import ways
 from ncu_server.rules.precision import Precision
 from ncu_server.sandbox.child import ChildError, ChildFault
 from ncu_server.wire import evaluation
-from ncu_server.worker.answers import Work
+from ncu_server.worker.answers import How, Work
 
 
 async def describe(
@@ -105,6 +105,7 @@ def _result(
     )
 
 
+HARD: tuple[How, ...] = ("sharper", "32 times as large")
 TENSORS_SHOWN = 16
 OPERATORS_SHOWN = 30
 
@@ -146,8 +147,10 @@ async def _facts(prepared: PreparedProblem, progress: Progress) -> Facts:
 
 
 def _compared(prepared: PreparedProblem) -> list[InputSet]:
-    """The inputs as drawn, and the hard ones where there are some."""
-    hard = (one for one in prepared.input_sets if one.how == "sharper" and one.variant == prepared.drawn.variant)
+    """The inputs as drawn, and the hard ones where there are some: sharper, or else far ones, which show what matters
+    where an output is nearly all zeros on those that were drawn."""
+    own = [one for one in prepared.input_sets if one.variant == prepared.drawn.variant]
+    hard = (one for how in HARD for one in own if one.how == how)
     return [prepared.drawn, *itertools.islice(hard, 1)]
 
 
@@ -156,7 +159,7 @@ def _precision(one: InputSet) -> Iterator[evaluation.PrecisionResult]:
         if behind:
             yield evaluation.PrecisionResult(
                 output=name,
-                inputs="hard" if one.how == "sharper" else "as drawn",
+                inputs="hard" if one.how in HARD else "as drawn",
                 unit=behind["unit"],
                 rms=behind["rms"] * behind["unit"],
                 reference=behind["ran"],

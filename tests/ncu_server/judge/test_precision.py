@@ -98,3 +98,31 @@ async def test_beside_cudnn_s_tf32_only_as_narrow_passes(
 async def test_a_description_says_that_cudnn_takes_tf32(server: Server) -> None:
     assert await shown(server, CASES["cuda/honest_convolution"].problem, "cuda") == "tf32"
     assert await shown(server, CASES["cuda/honest_matmul"].problem, "cuda") == "float32"
+
+
+DEAD = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(256, 256)
+
+    def forward(self, x):
+        return torch.relu(self.fc(x) - 2)
+
+def get_inputs():
+    return [torch.rand(64, 256)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+async def test_how_exact_an_output_of_zeros_has_to_be_is_told_by_inputs_that_make_others(server: Server) -> None:
+    given = {"problem": DEAD, "target": "cpu", "baselines": ["eager"]}
+    result = (await server.call("describe_problem", **given)).structured_content
+    assert result is not None
+    drawn, hard = result["precision"]
+    assert (drawn["inputs"], drawn["rms"], hard["inputs"]) == ("as drawn", 0.0, "hard")
+    assert hard["rms"] > hard["unit"] > 0
