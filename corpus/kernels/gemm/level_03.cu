@@ -40,6 +40,7 @@ constexpr int STAGES = 3, FOLD = 2, SPLITS = 1, GROUP = 8;
 constexpr bool BANDED = false;
 constexpr int64_t LOWEST = 0, HIGHEST = 0;  // of column - row: outputs outside are zero
 constexpr Way WAY = Way::bf16x3;
+constexpr int TILE_N = 128;
 //@end shape
 
 //@begin tensors
@@ -55,8 +56,10 @@ constexpr bool LONG = WAY == Way::tf32x3 || WAY == Way::tf32;
 constexpr int PARTS = WAY == Way::bf16x3 || WAY == Way::tf32x3 ? 2 : 1;
 using Element = std::conditional_t<LONG, float, std::conditional_t<WAY == Way::fp16, __half, __nv_bfloat16>>;
 
-constexpr int TILE_M = 128, TILE_N = 128, TILE_K = 128 / sizeof(Element);  // rows of 128 bytes
-constexpr uint32_t SIDE = 128 * 128, STAGE = 2 * PARTS * SIDE, SHARED = STAGES * STAGE + 1024;
+constexpr int TILE_M = 128, TILE_K = 128 / sizeof(Element);  // rows of 128 bytes
+constexpr uint32_t SIDE_A = TILE_M * 128, SIDE_B = TILE_N * 128, STAGE = PARTS * (SIDE_A + SIDE_B), SHARED = STAGES * STAGE + 1024;
+constexpr int SUMS = TILE_N / 2;      // of a thread
+constexpr bool FOLDS = TILE_N < 256;  // a wider tile leaves no registers for sums beside those of the tensor cores
 constexpr int CONSUMERS = 2, THREADS = (1 + CONSUMERS) * 128;
 constexpr int64_t TILES_M = (M + TILE_M - 1) / TILE_M, TILES_N = (N + TILE_N - 1) / TILE_N, TILES = TILES_M * TILES_N;
 constexpr int64_t STEPS = (K + TILE_K - 1) / TILE_K, EACH = (STEPS + SPLITS - 1) / SPLITS;
@@ -74,9 +77,9 @@ constexpr CUtensorMapDataType TYPE = std::is_same_v<E, float>    ? CU_TENSOR_MAP
                                      : std::is_same_v<E, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                                  : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 
-// Boxes of 128 rows of 128 bytes, of `batches` matrices of rows x depth.
+// Boxes of `tall` rows of 128 bytes, of `batches` matrices of rows x depth.
 template <class E>
-Map map_of(const E* data, int64_t depth, int64_t rows, int64_t batches) {
+Map map_of(const E* data, int64_t depth, int64_t rows, int64_t batches, int tall) {
   static void* const entry = [] {
     void* address = nullptr;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -86,7 +89,7 @@ Map map_of(const E* data, int64_t depth, int64_t rows, int64_t batches) {
   }();
   Map map;
   const cuuint64_t wide = depth, high = rows, deep = batches, shape[3] = {wide, high, deep}, stride[2] = {wide * sizeof(E), wide * high * sizeof(E)};
-  const cuuint32_t box[3] = {128 / sizeof(E), 128, 1}, step[3] = {1, 1, 1};
+  const cuuint32_t box[3] = {128 / sizeof(E), static_cast<cuuint32_t>(tall), 1}, step[3] = {1, 1, 1};
   const CUresult made = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(
       &map, TYPE<E>, 3, const_cast<E*>(data), shape, stride, box, step,
       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
@@ -138,26 +141,30 @@ __device__ __forceinline__ void commit() { asm volatile("wgmma.commit_group.sync
 template <int LEFT>
 __device__ __forceinline__ void settle() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
 
-#define F8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define WGMMA(TYPES, SIGNS)                                                                                           \
-  asm volatile(                                                                                                       \
-      "{ .reg .pred p; setp.ne.b32 p, %66, 0;\n"                                                                      \
-      "wgmma.mma_async.sync.aligned.m64n128" TYPES " "                                                                \
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,"   \
-      "%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,"  \
-      "%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, p, " SIGNS "; }"                                                   \
-      : F8(0), F8(8), F8(16), F8(24), F8(32), F8(40), F8(48), F8(56)                                                  \
+#define F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define F16(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12)
+//@begin instruction
+#define WGMMA(TYPES, SIGNS)                                                                                          \
+  asm volatile(                                                                                                      \
+      "{ .reg .pred p; setp.ne.b32 p, %66, 0;\n"                                                                     \
+      "wgmma.mma_async.sync.aligned.m64n128" TYPES                                                                   \
+      " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28," \
+      "%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55," \
+      "%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, p, " SIGNS "; }"                                                  \
+      : F16(0), F16(16), F16(32), F16(48)                                                                            \
       : "l"(a), "l"(b), "r"(adds))
+//@end instruction
 // d = a b + (adds ? d : 0): the predicate spares zeroing d. The immediates are signs of a and b, then their transposes, which
 // operands of 16 bits alone have.
 template <class E>
-__device__ __forceinline__ void wgmma(float (&d)[64], uint64_t a, uint64_t b, int adds) {
+__device__ __forceinline__ void wgmma(float (&d)[SUMS], uint64_t a, uint64_t b, int adds) {
   if constexpr (std::is_same_v<E, float>) WGMMA("k8.f32.tf32.tf32", "1, 1");
   else if constexpr (std::is_same_v<E, __half>) WGMMA("k16.f32.f16.f16", "1, 1, 0, 0");
   else WGMMA("k16.f32.bf16.bf16", "1, 1, 0, 0");
 }
 #undef WGMMA
-#undef F8
+#undef F16
+#undef F4
 
 __device__ __forceinline__ float to_tf32(float x) {
   uint32_t rounded;
@@ -278,28 +285,28 @@ __global__ void __launch_bounds__(THREADS, 1) products(const __grid_constant__ M
       ptx::expect(&full[s], STAGE);
 #pragma unroll
       for (int part = 0; part < PARTS; ++part) {
-        ptx::load(maps.a[part], to + part * SIDE, &full[s], k, row, of_a);
-        ptx::load(maps.b[part], to + (PARTS + part) * SIDE, &full[s], k, col, of_b);
+        ptx::load(maps.a[part], to + part * SIDE_A, &full[s], k, row, of_a);
+        ptx::load(maps.b[part], to + PARTS * SIDE_A + part * SIDE_B, &full[s], k, col, of_b);
       }
     }
     return;
   }
   ptx::many_registers();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, half = group - 1;
-  float sum[64] = {}, d[64];
+  float sum[FOLDS ? SUMS : 1] = {}, d[SUMS] = {};
   for (int i = 0; i < steps;) {
-    const int stop = steps - i < FOLD ? steps : i + FOLD;
+    const int stop = !FOLDS || steps - i < FOLD ? steps : i + FOLD;
     for (int first = i; i < stop; ++i) {
       const uint8_t* from = ring + i % STAGES * STAGE;
       ptx::wait(&full[i % STAGES], i / STAGES & 1);
-      const uint64_t a = ptx::descriptor(from + half * (SIDE / 2)), b = ptx::descriptor(from + PARTS * SIDE);
-      constexpr uint64_t LOW = SIDE >> 4;  // from a part to the next, in descriptors
+      const uint64_t a = ptx::descriptor(from + half * (SIDE_A / 2)), b = ptx::descriptor(from + PARTS * SIDE_A);
+      constexpr uint64_t LOW_A = SIDE_A >> 4, LOW_B = SIDE_B >> 4;  // from a part to the next, in descriptors
       ptx::fence();
       if constexpr (PARTS == 2) {  // a fourth of a row is 32 bytes, 2 of a descriptor
 #pragma unroll
-        for (int k = 0; k < 4; ++k) ptx::wgmma<Element>(d, a + LOW + 2 * k, b + 2 * k, i - first + k);
+        for (int k = 0; k < 4; ++k) ptx::wgmma<Element>(d, a + LOW_A + 2 * k, b + 2 * k, i - first + k);
 #pragma unroll
-        for (int k = 0; k < 4; ++k) ptx::wgmma<Element>(d, a + 2 * k, b + LOW + 2 * k, 1);
+        for (int k = 0; k < 4; ++k) ptx::wgmma<Element>(d, a + 2 * k, b + LOW_B + 2 * k, 1);
       }
 #pragma unroll
       for (int k = 0; k < 4; ++k) ptx::wgmma<Element>(d, a + 2 * k, b + 2 * k, PARTS == 2 ? 1 : i - first + k);
@@ -308,19 +315,21 @@ __global__ void __launch_bounds__(THREADS, 1) products(const __grid_constant__ M
       if (i > first && lane == 0) ptx::arrive(&empty[(i - 1) % STAGES]);
     }
     ptx::settle<0>();
+    if constexpr (FOLDS) {
 #pragma unroll
-    for (int e = 0; e < 64; ++e) sum[e] += d[e];
+      for (int e = 0; e < SUMS; ++e) sum[e] += d[e];
+    }
     if (lane == 0) ptx::arrive(&empty[(i - 1) % STAGES]);
   }
   const int64_t r0 = m0 + half * 64 + warp * 16 + lane / 4, c0 = n0 + lane % 4 * 2;
 #pragma unroll
-  for (int i = 0; i < 32; ++i) {
+  for (int i = 0; i < SUMS / 2; ++i) {
     const int64_t r = r0 + i % 2 * 8, c = c0 + i / 2 * 8;
 #pragma unroll
     for (int j = 0; j < 2; j += WIDE) {
       float out[WIDE];
 #pragma unroll
-      for (int e = 0; e < WIDE; ++e) out[e] = sum[2 * i + j + e];
+      for (int e = 0; e < WIDE; ++e) out[e] = FOLDS ? sum[FOLDS ? 2 * i + j + e : 0] : d[2 * i + j + e];
       if (r < M && c + j < N) {
         if constexpr (SPLITS > 1) put(scratch + (part * POINTS + (batch * M + r) * N + c + j), out);
         else finish_band(t, batch * M + r, c + j, out);
@@ -353,8 +362,8 @@ void launch(const Tensors& t, float* scratch, DLDevice device) {
   cut<false><<<static_cast<unsigned>(of_b), 256, 0, stream>>>(t, b);
   Maps maps;
   for (int part = 0; part < PARTS; ++part) {
-    maps.a[part] = ptx::map_of(a + part * PART_A, LONG_K, M, A_BATCH);
-    maps.b[part] = ptx::map_of(b + part * PART_B, LONG_K, N, B_BATCH);
+    maps.a[part] = ptx::map_of(a + part * PART_A, LONG_K, M, A_BATCH, TILE_M);
+    maps.b[part] = ptx::map_of(b + part * PART_B, LONG_K, N, B_BATCH, TILE_N);
   }
   cudaFuncSetAttribute(products, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
   products<<<static_cast<unsigned>(blocks), THREADS, SHARED, stream>>>(maps, t, sums);

@@ -20,13 +20,15 @@ TILES = {  # rows and columns of a block's tile, and of a warp's
     "32x128": (32, 128, 32, 32),
     "128x32": (128, 32, 32, 32),
     "wgmma": (128, 128, 64, 128),
+    "wgmma-192": (128, 192, 64, 192),
+    "wgmma-256": (128, 256, 64, 256),
 }
-CUT = "wgmma"  # operands cut beforehand, and instructions of sm_90a
+CUT = "wgmma"  # begins the names of tiles for operands that are cut beforehand, and instructions of sm_90a
+UNFOLDED = "wgmma-256"  # has no registers in which sums are folded
 DEPTH = 32  # terms of a tile
 FOLD = 128  # terms that the tensor cores add, of which rounding toward zero takes 24 half units at most
 CUT_FOLD = 512  # the same of one narrow product, whose operands are rounded far more
-CUT_SIDE = 16  # KiB of a tile of one part of an operand that was cut: rows of 128 bytes
-CUT_ROOM = 226  # KiB of shared memory for the ring
+CUT_ROOM = 226 << 10  # bytes of shared memory for the ring, whose tiles have rows of 128 bytes
 BLOCKS = 2**31  # of a launch, at most
 
 
@@ -41,6 +43,8 @@ def emit(product: Product, genes: Mapping[str, object]) -> str:
         "operands": _matrices(product) if is_cut(genes) else indent(_operands(product), "  "),
         "run": run(product, [last], ["scratch"] if room else []),
     }
+    if is_cut(genes):
+        places["instruction"] = _instruction(TILES[str(genes["tile"])][1])
     kinds = types(product)
     places["math"] = helpers("math/level_01.cu", "".join(places.values()), kinds)
     return fill(text(f"gemm/level_0{3 if is_cut(genes) else 2}.cu"), places)
@@ -48,7 +52,7 @@ def emit(product: Product, genes: Mapping[str, object]) -> str:
 
 def is_cut(genes: Mapping[str, object]) -> bool:
     """Whether operands are cut beforehand."""
-    return genes["tile"] == CUT
+    return str(genes["tile"]).startswith(CUT)
 
 
 def _parts(genes: Mapping[str, object]) -> tuple[int, int]:
@@ -108,13 +112,34 @@ def _tile_shape(product: Product, genes: Mapping[str, object]) -> list[str]:
 
 def _cut_shape(product: Product, genes: Mapping[str, object]) -> list[str]:
     (a, b), (parts, size) = matrices(product), _parts(genes)
-    stages = min(int(str(genes["stages"])), CUT_ROOM // (2 * parts * CUT_SIDE))
+    if parts > 1 and genes["tile"] == UNFOLDED:
+        raise NotCovered("a tile of 256 columns leaves no registers in which the sums of three products are folded.")
+    columns = TILES[str(genes["tile"])][1]
+    stages = min(int(str(genes["stages"])), CUT_ROOM // (parts * (128 + columns) * 128))
     fold = (FOLD if parts > 1 else CUT_FOLD) * size // 128
     return [
         f"constexpr int64_t A_BATCH = {a}, B_BATCH = {b};",
         f"constexpr int STAGES = {stages}, FOLD = {fold};",
         f"constexpr Way WAY = Way::{genes['arithmetic']};",
+        f"constexpr int TILE_N = {columns};",
     ]
+
+
+def _instruction(columns: int) -> str:
+    """The macro that multiplies 64 rows by so many columns: a thread holds half as many sums as there are columns."""
+    count = columns // 2
+    rows = [",".join(f"%{n}" for n in range(first, min(first + 32, count))) for first in range(0, count, 32)]
+    lines = [
+        "#define WGMMA(TYPES, SIGNS)",
+        "  asm volatile(",
+        f'      "{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0; "',
+        f'      "wgmma.mma_async.sync.aligned.m64n{columns}" TYPES " {{"',
+        *(f'      "{row}{"," if row is not rows[-1] else ""}"' for row in rows),
+        f'      "}}, %{count}, %{count + 1}, p, " SIGNS "; }}"',
+        f"      : {', '.join(f'F16({first})' for first in range(0, count, 16))}",
+        '      : "l"(a), "l"(b), "r"(adds))',
+    ]
+    return " \\\n".join(lines)
 
 
 def together(one: Operand, rows: int, depth: int) -> int:

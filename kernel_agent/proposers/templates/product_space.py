@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_agent.proposers.templates.arithmetic import BY_NAME, DEEP
-from kernel_agent.proposers.templates.emit_product import BLOCKS, CUT, DEPTH, TILES, blocks
+from kernel_agent.proposers.templates.emit_product import BLOCKS, CUT, DEPTH, TILES, UNFOLDED, blocks
 from kernel_agent.proposers.templates.genes import Genes, Space, starting, strategy
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.run.types import Device
@@ -21,7 +21,8 @@ def product_space(product: Product, device: Device) -> Space:
     """Genes of a product in CUDA C++: arithmetic, tile, stages, parts of a sum, order of blocks."""
     tiles = _tiles(product, device)
     parts = _parts(product, tiles[0])
-    stages = [n for n in (4, 3, 5) if n * max(_stage(tile) for tile in tiles if tile != CUT) <= _shared(device)] or [2]
+    most = max(_stage(tile) for tile in tiles if not _cuts(tile))
+    stages = [n for n in (4, 3, 5) if n * most <= _shared(device)] or [2]
     genes = [
         strategy("arithmetic", [(name, BY_NAME[name].phrase, BY_NAME[name].why) for name in product.arithmetics]),
         strategy("tile", [(tile, _phrase(tile), _why(tile)) for tile in tiles]),
@@ -49,17 +50,23 @@ def product_space(product: Product, device: Device) -> Space:
             ],
         ),
     ]
-    other, third = (product.arithmetics[n % len(product.arithmetics)] for n in (1, 2))
+    other, third = (_departure(product.arithmetics[n % len(product.arithmetics)], tiles) for n in (1, 2))
     departures: list[Genes] = [
-        {"arithmetic": other},
+        other,
         {"tile": tiles[1 % len(tiles)]},
         {"stages": stages[1 % len(stages)]},
-        {"arithmetic": third},
+        third,
         {"split": parts[-1]},
         {"tile": tiles[2 % len(tiles)], "group": 1},
         {"group": 32},
     ]
     return starting(genes, departures)
+
+
+def _departure(arithmetic: str, tiles: list[str]) -> Genes:
+    """Another arithmetic, in a tile that leaves it registers."""
+    folds = arithmetic.endswith("x3") and tiles[0] == UNFOLDED
+    return {"arithmetic": arithmetic, **({"tile": tiles[1]} if folds else {})}
 
 
 def _tiles(product: Product, device: Device) -> list[str]:
@@ -69,18 +76,25 @@ def _tiles(product: Product, device: Device) -> list[str]:
         rows, columns = TILES[tile][:2]
         padded = -(-product.rows // rows) * rows * -(-product.columns // columns) * columns
         waste = padded / product.rows / product.columns
-        idle = PROCESSORS / min(PROCESSORS, blocks(product, tile) * _parts(product, tile)[0])
-        if tile == CUT:
-            each = FASTER + CUTTING * (1 / product.rows + 1 / product.columns)
+        count = blocks(product, tile) * _parts(product, tile)[0]
+        if _cuts(tile):
+            idle = -(-count // PROCESSORS) * PROCESSORS / count  # one block at a time on each
+            each = FASTER * (1 + 64 / columns) / 1.5 + CUTTING * (1 / product.rows + 1 / product.columns)
         else:
+            idle = PROCESSORS / min(PROCESSORS, count)
             each = 1 + 16 / rows + 16 / columns
         return round(waste * idle * each, 2), -rows * columns
 
     cuts = device.arch == "sm_90" and device.build_arch == "9.0a" and product.depth >= DEEP
-    possible = [tile for tile in TILES if blocks(product, tile) < BLOCKS and (tile != CUT or cuts)]
-    ranked = sorted(possible, key=cost)
-    others = [tile for tile in ranked if tile != CUT][:3]
-    return [tile for tile in ranked if tile in others or tile == CUT]
+    narrow = not product.arithmetics[0].endswith("x3")
+    possible = [tile for tile in TILES if blocks(product, tile) < BLOCKS and (cuts or not _cuts(tile))]
+    ranked = sorted((tile for tile in possible if narrow or tile != UNFOLDED), key=cost)
+    others = [tile for tile in ranked if not _cuts(tile)][:3]
+    return [tile for tile in ranked if tile in others or _cuts(tile)]
+
+
+def _cuts(tile: str) -> bool:
+    return tile.startswith(CUT)
 
 
 def _parts(product: Product, tile: str) -> list[int]:
@@ -93,11 +107,13 @@ def _parts(product: Product, tile: str) -> list[int]:
 
 
 def _phrase(tile: str) -> str:
-    return "operands cut before, tiles of 128 x 128 by wgmma" if tile == CUT else f"tiles of {tile.replace('x', ' x ')}"
+    rows, columns = TILES[tile][:2]
+    sizes = f"tiles of {rows} x {columns}"
+    return f"operands cut before, {sizes} by wgmma" if _cuts(tile) else sizes
 
 
 def _why(tile: str) -> str:
-    if tile == CUT:
+    if _cuts(tile):
         return "Operands that are cut once feed Hopper's own instructions, at twice the rate of mma.sync."
     rows, columns = TILES[tile][:2]
     return f"A tile of {rows} x {columns} reads {(rows + columns) * 4 / rows / columns:.3g} bytes a product's term."

@@ -20,7 +20,7 @@ from kernel_agent.proposers.regions.partition import cut
 from kernel_agent.proposers.regions.plan import Kernel, Plan
 from kernel_agent.proposers.regions.works import Regional, work_of
 from kernel_agent.proposers.templates.arithmetic import ARITHMETICS, Offers, offers
-from kernel_agent.proposers.templates.emit_product import CUT, TILES, scratch
+from kernel_agent.proposers.templates.emit_product import CUT, TILES, UNFOLDED, scratch
 from kernel_agent.proposers.templates.graph import parse
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.proposers.templates.product_space import product_space
@@ -106,7 +106,8 @@ def products(name: str) -> list[Product]:
                 ("batches", {"tile": "wgmma"}),
                 ("bands", {"tile": "wgmma", "group": 1}),
                 ("long_sums", {"tile": "wgmma", "split": 3}),
-                ("long_sums", {"tile": "wgmma", "split": 3, "arithmetic": "tf32x3"}),
+                ("long_sums", {"tile": "wgmma-192", "split": 3, "arithmetic": "tf32x3"}),
+                ("bands", {"tile": "wgmma-192"}),
             ]
         ),
     ],
@@ -117,7 +118,7 @@ def test_products_equal_pytorch_in_emulation(tmp_path: Path, name: str, genes: d
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("tile", ["64x64", CUT])
+@pytest.mark.parametrize("tile", ["64x64", CUT, UNFOLDED])
 @pytest.mark.parametrize("arithmetic", ["bf16", "fp16", "tf32"])
 def test_one_product_of_a_short_format_is_exact_for_small_integers(tmp_path: Path, arithmetic: str, tile: str) -> None:
     candidate = on_cpu(written("whole_numbers", arithmetic=arithmetic, tile=tile))
@@ -148,13 +149,18 @@ def test_a_wait_too_short_is_seen_in_emulation(tmp_path: Path) -> None:
         ("fours", {"tile": "128x128", "arithmetic": "tf32x3"}),
         ("stacks", {"tile": "64x64"}),
         ("long_sums", {"tile": "32x128", "split": 3}),
-        *(("long_sums", {"tile": "wgmma", "split": 3, "arithmetic": one.name}) for one in ARITHMETICS),
-        *(("whole_numbers", {"tile": tile, "arithmetic": "fp16"}) for tile in TILES if tile != CUT),
+        *(
+            ("long_sums", {"tile": tile, "split": 3, "arithmetic": one.name})
+            for one in ARITHMETICS
+            for tile in (CUT, "wgmma-192", UNFOLDED)
+            if tile != UNFOLDED or not one.name.endswith("x3")
+        ),
+        *(("whole_numbers", {"tile": tile, "arithmetic": "fp16"}) for tile in TILES if not tile.startswith(CUT)),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
 )
 def test_products_compile_without_spills(tmp_path: Path, name: str, genes: dict[str, int | str], arch: str) -> None:
-    if genes["tile"] == CUT and arch != "sm_90a":
+    if str(genes["tile"]).startswith(CUT) and arch != "sm_90a":
         pytest.skip("instructions of sm_90a")
     file = tmp_path / "kernels.cu"
     file.write_text(re.search(r'_source = r"""\n(.*?)"""', written(name, **genes), re.DOTALL)[1])  # type: ignore[index]
@@ -256,10 +262,10 @@ def test_what_is_only_near_enough_is_tried_after_what_is_inside() -> None:
 
 def test_operands_are_cut_beforehand_where_hopper_multiplies_many_terms() -> None:
     [*kernels] = cut(parse(LARGE), bias=False, long_rows=True, build=ALWAYS.build).kernels
-    for device, wanted in ((HOPPER, "wgmma"), (GPU, "128x128"), (replace(GPU, arch="sm_80"), "128x128")):
+    for device, wanted in ((HOPPER, "wgmma-192"), (GPU, "128x128"), (replace(GPU, arch="sm_80"), "128x128")):
         assert [product_space(kernel.program, device).starts[0]["tile"] for kernel in kernels] == [wanted] * 4
     [first, *_] = products("fours")
-    assert "wgmma" not in [space["tile"] for space in product_space(first, HOPPER).every()]
+    assert not any(str(genes["tile"]).startswith(CUT) for genes in product_space(first, HOPPER).every())
 
 
 def test_every_gene_of_a_product_gives_another_kernel() -> None:

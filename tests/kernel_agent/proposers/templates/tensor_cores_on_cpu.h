@@ -80,10 +80,10 @@ inline Tf32 to_tf32(float x) { uint32_t i; std::memcpy(&i, &x, 4); return {(i + 
 
 
 // Hopper: copies of boxes into swizzled rows of 128 bytes, barriers that count them, and products of warpgroups.
-struct Map { const uint8_t* data; int64_t size, depth, rows, batches; };
-template <class E> Map map_of(const E* data, int64_t depth, int64_t rows, int64_t batches) {
+struct Map { const uint8_t* data; int64_t size, depth, rows, batches; int tall; };
+template <class E> Map map_of(const E* data, int64_t depth, int64_t rows, int64_t batches, int tall) {
   if (depth * sizeof(E) % 16 || reinterpret_cast<uintptr_t>(data) % 16) std::abort();  // what no tensor map describes
-  return {reinterpret_cast<const uint8_t*>(data), sizeof(E), depth, rows, batches};
+  return {reinterpret_cast<const uint8_t*>(data), sizeof(E), depth, rows, batches, tall};
 }
 
 // Of an address in a tile that begins at a multiple of 1024 bytes.
@@ -103,7 +103,7 @@ inline void wait(uint64_t* bar, uint32_t parity) {
   team->wait([=] { return (barriers[bar].phase & 1) != parity; });
 }
 inline void load(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int batch) {
-  for (int r = 0; r < 128; ++r) {
+  for (int r = 0; r < map.tall; ++r) {
     for (int i = 0; i < 128 / map.size; ++i) {
       const bool real = row + r < map.rows && k + i < map.depth;
       void* at = reinterpret_cast<void*>(swizzled(reinterpret_cast<uintptr_t>(to) + r * 128 + i * map.size));
@@ -111,7 +111,7 @@ inline void load(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int
       else std::memset(at, 0, map.size);
     }
   }
-  barriers[bar].bytes -= 128 * 128, turn(barriers[bar]);
+  barriers[bar].bytes -= map.tall * 128, turn(barriers[bar]);
 }
 inline void few_registers() {}
 inline void many_registers() {}
@@ -124,8 +124,8 @@ template <class E> float term_of(uint64_t descriptor, int row, int k) {
   if constexpr (sizeof(E) == 4) return __uint_as_float(reinterpret_cast<const uint32_t&>(term) & 0xFFFFE000);
   else return static_cast<float>(term);
 }
-template <class E> void wgmma(float (&d)[64], uint64_t a, uint64_t b, int adds) {
-  for (int i = 0; i < 64; ++i) {
+template <class E, int COUNT> void wgmma(float (&d)[COUNT], uint64_t a, uint64_t b, int adds) {
+  for (int i = 0; i < COUNT; ++i) {
     const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4 + i / 2 % 2 * 8, col = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
     double exact = adds ? d[i] : 0.0f;
     for (int k = 0; k < 32 / int(sizeof(E)); ++k) exact += double(term_of<E>(a, row, k)) * term_of<E>(b, col, k);
