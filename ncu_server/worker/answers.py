@@ -147,12 +147,13 @@ class Slices(TypedDict):
 
 
 class Measured(TypedDict):
-    """What one call of the reference takes at its height, with the model and beside the inputs; and the
-    bytes of what it gives and of the model."""
+    """What one call of the reference takes at its height, with the model and beside the inputs; the bytes of what it
+    gives and of the model; and whether there is a dimension along which it can be cut."""
 
     memory: Memory
     outputs: int
     parameters: int
+    sliceable: bool
 
 
 class Expected(TypedDict):

@@ -47,6 +47,10 @@ class Cut:
         room = max(SLICE_BYTES, whole // SLICES)
         return max(1, min(self.size, self.size * room // max(2 * whole, 1)))
 
+    def whole(self, part: torch.Tensor) -> list[int]:
+        """The shape of what a slice is part of."""
+        return [*part.shape[: self.dimension], self.size, *part.shape[self.dimension + 1 :]]
+
     def starts(self) -> list[int]:
         """Indices at which one slice is compared with the whole."""
         return sorted({min(self.size - 1, int(share * self.size)) for share in PLACES})
