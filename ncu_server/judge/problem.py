@@ -128,6 +128,11 @@ class PreparedProblem(SecretInputs):
         memories = [m for one in self.input_sets for m in (one.inputs, one.expected, one.holed, *one.unseen) if m]
         return sum(memory.room for memory in memories if memory.fd >= 0)
 
+    @property
+    def processes(self) -> int:
+        """How many processes of ours it has."""
+        return len(self._children)
+
     def forget(self, input_set: InputSet) -> None:
         """Let go of what is made anew when it is needed."""
         if self.forgets(input_set):
@@ -314,8 +319,7 @@ class PreparedProblem(SecretInputs):
             asked = timing_verbs.StageDrawn(spec, effects, made.draw.variant, made.draw.input_seed)
             return Rotation(**await child.ask(asked, timeout_s=timeout_s))
         async with self.present(input_set):
-            stage = timing_verbs.Stage(spec, effects)
-            return Rotation(**await child.ask(stage, [input_set.inputs], timeout_s))
+            return Rotation(**await child.ask(timing_verbs.Stage(spec, effects), [input_set.inputs], timeout_s))
 
     def end_baseline(self, name: str) -> None:
         """End a baseline's process, and with it what it holds of the device."""

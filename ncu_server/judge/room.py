@@ -79,7 +79,7 @@ async def free_bytes(prepared: PreparedProblem) -> int:
 
 async def _decide(prepared: PreparedProblem, demands: list[Demand]) -> None:
     room = await _room(prepared)
-    free = room["free"] + prepared.held_rooms + PROCESS_BYTES  # the reference's own is there
+    free = room["free"] + prepared.held_rooms + prepared.processes * PROCESS_BYTES  # those are among what is needed
     remade = [replace(one, remade=prepared.remakes) for one in demands]
     plans = [plan(free, one) for one in remade]
     prepared.plan = found = tightest(plans)

@@ -46,11 +46,13 @@ class Draw:
         back each time. `bases` are the bytes of a tensor's floats that are kept as drawn."""
         steps = [1 if kept or not _is_float(t) else max(1, -(-t.nbytes // bases)) for t in given]
         factors = Factors(max((_span(layout) for layout in spec["tensors"]), default=0), device)
+        # A small tensor beside a giant is copied: it would hold the memory of both.
+        little = device == "cuda" and all(t.nbytes <= bases for t in given)
         self._kept = kept
         self._drawn: list[torch.Tensor | None] = []  # None of a giant: most of it stays where it was laid
         self._fills: list[Fill | None] = []
         for place, (t, layout, step) in enumerate(zip(given, spec["tensors"], steps, strict=True)):
-            large = t.nbytes > bases  # nobody writes to what was given: it need not be copied
+            large = t.nbytes > bases or little  # nobody writes to what was given: it need not be copied
             as_it_lies = large and list(t.stride()) == layout["strides"] and t.device.type == device
             base = t if as_it_lies else placed(t, layout, device)
             self._fills.append(None if place in still else filled(base, place, factors, step))

@@ -53,7 +53,6 @@ class TimedSide:
         """Take input sets that no call has seen; see Stage.take_unseen."""
         self._stage.take_unseen([read(fd, spec) for fd, spec in zip(fds, inputs, strict=True)], inputs[0])
 
-    @trimmed
     def snapshot(self, fds: list[int], window: float | None = None, last: bool = True) -> Spec:
         """Write what the kept call gave; see Stage.snapshot."""
         return self._stage.snapshot(fds[0], window, last, self._write)

@@ -225,7 +225,11 @@ class Stage:
         with a `window` (0 to 1) a stretch of each tensor there."""
         structure, tensors = self._recalled() if self._recalls else self._kept
         if window is not None:
-            return write(fd, structure, [_stretch(t, window) for t in tensors])
+            spec = write(fd, structure, [_stretch(t, window) for t in tensors])
+            del tensors
+            if self._frugal:
+                self._device.release()
+            return spec
         self._device.trim()  # what calls had is free, and lies beside what is written now
         spec = write(fd, structure, tensors)
         if last:
