@@ -44,14 +44,15 @@ class MemoryPlan:
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What one call of the reference takes, in bytes: `inputs`, `outputs` and `parameters`, all at its height
-    (`working`). `sliceable`: see worker.checking.slices. `remade`: inputs come out the same at a second draw. So many
-    `baselines` take turns with the candidate."""
+    (`working`). `sliceable`: see worker.checking.slices. `narrow`: outputs of full float32 are computed, too. `remade`:
+    inputs come out the same at a second draw. So many `baselines` take turns with the candidate."""
 
     inputs: int
     outputs: int
     parameters: int
     working: int
     sliceable: bool
+    narrow: bool = False
     remade: bool = True
     baselines: int = 1
 
@@ -71,11 +72,13 @@ class Demand:
     @property
     def stage(self) -> int:
         """The largest stage of lean judging, see the table in docs/judging.md: a call beside another side's inputs and
-        what one more call gave; or exact values, of parameters in double, which of little are computed at once."""
+        what one more call gave; or exact values, of parameters in double, which of little are computed at once, beside
+        those of full float32."""
         moved, alone = self.inputs + self.outputs, self.working - self.parameters
         calls = moved + alone + 2 * self.parameters
-        exact = (moved + 2 * alone + self.outputs if alone <= GIANT_BYTES else 2 * moved) + 4 * self.parameters
-        return max(calls, exact)
+        exact = moved + 2 * alone + self.outputs if alone <= GIANT_BYTES else 2 * moved
+        full = self.inputs + 3 * self.outputs if self.narrow else 0
+        return max(calls, exact + 4 * self.parameters, full + 3 * self.parameters)
 
     @property
     def lean(self) -> int | None:

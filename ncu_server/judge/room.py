@@ -58,6 +58,7 @@ async def plan_memory(prepared: PreparedProblem, drawn: InputSet) -> None:
         parameters=measured["parameters"],
         working=given + measured["memory"]["device_bytes"],
         sliceable=measured["sliceable"],
+        narrow=measured["narrow"],
     )
     await _decide(prepared, list(prepared.demands.values()))
 

@@ -30,6 +30,7 @@ from ncu_server.worker.timing.stage import Stage
 
 IN_ONE_BYTES = 1 << 30
 """A call that takes up to this much is computed in float64 at once."""
+SHARED_BYTES = 64 << 20  # of parameters: less is copied for each call
 OUTPUT = ("Model.forward", "output", "return dense ones (such as its values and indices)")
 UNLIKE = (
     "two calls on the same inputs differ; make the model deterministic (no random numbers, and none that lie in memory "
@@ -68,10 +69,12 @@ class Reference(ExactValues, TimedSide):
 
     @trimmed
     def measure_call(self, fds: list[int], inputs: Spec) -> Measured:
-        """What one call takes of the device, and whether it can be computed in slices."""
+        """What one call takes of the device, and how its exact values can be computed."""
         restore(self._model, self._buffers, self._buffers)
         before, arguments = unflatten(inputs["structure"], read(fds[0], inputs)), self._arguments(fds[0], inputs)
-        out, model = self._run(self._model, arguments)
+        watch = Watch(self._device.torch_device)
+        with watch.watching():
+            out, model = self._run(self._model, arguments)
         memory = self._memory()
         with named(*OUTPUT):
             outputs = flatten(out)[1]
@@ -82,6 +85,7 @@ class Reference(ExactValues, TimedSide):
             "outputs": sum(t.nbytes for t in outputs),
             "parameters": held_bytes(self._model),
             "sliceable": self._cut(fds[0], inputs, effects, outputs) is not None,
+            "narrow": watch.narrow is not None,
         }
 
     @trimmed
@@ -148,7 +152,8 @@ class Reference(ExactValues, TimedSide):
     def expect_kept(self, fds: list[int], inputs: Spec, slices: Slices) -> Spec:
         """The same for what the kept call was given, which lies where it was timed."""
         restore(self._model, self._buffers, self._buffers)
-        return self._give_in_slices(fds[0], Cut.along(slices), self._stage.lay_kept(), inputs)
+        with self._stage.kept_laid() as arguments:
+            return self._give_in_slices(fds[0], Cut.along(slices), flatten(arguments)[1], inputs)
 
     def _expect_in_eval(self, fds: list[int], inputs: Spec, effects: Effects | None) -> Expected:
         self._model.eval()
@@ -185,9 +190,9 @@ class Reference(ExactValues, TimedSide):
         told.expected.append(run.stored())
 
     def _keeps_parameters(self, called: torch.nn.Module) -> bool:
-        """Whether a call has left parameters of gigabytes alone, so that further copies may share them."""
+        """Whether a call has left large parameters alone, so that further copies may share them."""
         pairs = zip(self._model.parameters(), called.parameters(), strict=True)
-        return held_bytes(self._model) > IN_ONE_BYTES and all(same(one, other) for one, other in pairs)
+        return held_bytes(self._model) > SHARED_BYTES and all(same(one, other) for one, other in pairs)
 
     def differing(self, fds: list[int], theirs: Spec, but: list[str]) -> list[Difference]:
         """Which parameters and buffers a candidate, whose tensors lie in the memfd, has otherwise; `but`: what calls

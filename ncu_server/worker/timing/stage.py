@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -223,46 +224,48 @@ class Stage:
     def snapshot(self, fd: int, window: float | None = None, last: bool = True, write: Write = put) -> Spec:
         """Write what the kept call gave and changed, whole, after which it is forgotten if this was the `last` look;
         with a `window` (0 to 1) a stretch of each tensor there."""
-        structure, tensors = self._recalled() if self._recalls else self._kept
-        if window is not None:
-            spec = write(fd, structure, [_stretch(t, window) for t in tensors])
-            del tensors
-            if self._frugal:
-                self._device.release()
-            return spec
-        self._device.trim()  # what calls had is free, and lies beside what is written now
-        spec = write(fd, structure, tensors)
+        if window is None:
+            self._device.trim()  # what calls had is free, and lies beside what is written now
+        with self._told() as (structure, tensors):
+            if window is not None:
+                return write(fd, structure, [_stretch(t, window) for t in tensors])
+            spec = write(fd, structure, tensors)
         if last:
             del tensors
             self._kept = None
             self._device.trim()
         return spec
 
-    def _recalled(self) -> tuple[Any, list[torch.Tensor]]:
-        """What the kept call gave, by the same call."""
-        self.lay_kept()
-        self._state.reset()
-        args, kwargs = self._arguments[0]
-        with torch.no_grad():
-            return flatten(self._state.seen(self._model(*args, **kwargs), self._arguments[0]))
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[tuple[Any, list[torch.Tensor]]]:
+        """What the kept call gave and changed; inside, a frugal side of ours has it by the same call."""
+        if not self._recalls:
+            yield self._kept
+            return
+        with self.kept_laid() as arguments, torch.no_grad():
+            self._state.reset()
+            yield flatten(self._state.seen(self._model(*arguments[0], **arguments[1]), arguments))
+        self._device.release()
 
-    def lay_kept(self) -> list[torch.Tensor]:
-        """Lay what the kept call was given, before it changed any of it, in the first of the sets."""
+    @contextlib.contextmanager
+    def kept_laid(self) -> Iterator[Any]:
+        """Inside, the first of the sets is what the kept call was given, before it changed any of it."""
         draw, nonce, alike = self._given
         draw.lay(self._held[0])
         draw.fill(self._held[0], nonce, alike)
-        return self._held[0]
+        try:
+            yield self._arguments[0]
+        finally:
+            self._draw.lay(self._held[0])
 
     def lend(self, fd: int) -> Spec:
         """Give a copy of the first of the sets."""
         return give(fd, *flatten(self._arguments[0]))
 
     def kept_inputs(self, fd: int) -> Spec:
-        """Give what the kept call was given; see `lay_kept`."""
-        self.lay_kept()
-        spec = give(fd, *flatten(self._arguments[0]))
-        self._draw.lay(self._held[0])
-        return spec
+        """Give what the kept call was given; see `kept_laid`."""
+        with self.kept_laid() as arguments:
+            return give(fd, *flatten(arguments))
 
 
 def _stretch(tensor: torch.Tensor, window: float) -> torch.Tensor:
