@@ -72,19 +72,20 @@ class Reference(ExactValues, TimedSide):
         """What one call takes of the device, and how its exact values can be computed."""
         restore(self._model, self._buffers, self._buffers)
         before, arguments = unflatten(inputs["structure"], read(fds[0], inputs)), self._arguments(fds[0], inputs)
-        watch = Watch(self._device.torch_device)
-        with watch.watching():
-            out, model = self._run(self._model, arguments)
+        out, model = self._run(self._model, arguments)
         memory = self._memory()
         with named(*OUTPUT):
             outputs = flatten(out)[1]
         effects = self._effects(before, arguments, model)
         del arguments, model
+        watch = Watch(self._device.torch_device)
+        with watch.watching():  # of calls on slices, whose operators are the same
+            cut = self._cut(fds[0], inputs, effects, outputs)
         return {
             "memory": memory,
             "outputs": sum(t.nbytes for t in outputs),
             "parameters": held_bytes(self._model),
-            "sliceable": self._cut(fds[0], inputs, effects, outputs) is not None,
+            "sliceable": cut is not None,
             "narrow": watch.narrow is not None,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -23,7 +24,8 @@ def trimmed(verb: Method) -> Method:
         try:
             return verb(self, *args, **kwargs)
         finally:
-            self._device.trim()
+            with contextlib.suppress(RuntimeError):  # of a device that a candidate's call has left broken
+                self._device.trim()
 
     return cast(Method, run)
 
