@@ -57,6 +57,9 @@ def get_init_inputs():
 POOL_KERNEL = edit(POOLING, "def forward", "def __init__(self, size):\n        super().__init__()\n\n    def forward")
 LAST = "out.view(-1)[-1] += 0.01\n        return out"
 """One element is wrong, in the last slice."""
+BUFFER = """if not hasattr(self, "out"):
+            self.out = torch.empty_like(x)
+        out = self.out"""
 LEAN = {"gelu": (POINTWISE, GELU, 2 * GIB), "pooling": (POOL, POOL_KERNEL, 2 * GIB + (17 << 20))}
 """A problem, its kernel, and what one call takes."""
 TAKES = "self.kept = [torch.empty(1 << 30, dtype=torch.uint8, device='cuda') for _ in range(1 << 10)]"
@@ -108,6 +111,11 @@ async def test_lean_judging_takes_two_and_a_half_calls_at_most(workshop: Worksho
         assert (result.status, result.memory_plan) == ("passed", "lean"), result.log
         assert wrong.status == "wrong", wrong.log
         assert max(peak, memory.peak) <= 2.5 * working + CONTEXTS, f"{memory.peak / working:.2f} calls"
+
+
+async def test_one_buffer_for_all_calls_is_wrong_for_gigabytes_too(workshop: Workshop) -> None:
+    result = await judged(workshop, edit(GELU, "out = torch.empty_like(x)", BUFFER), POINTWISE)
+    assert (result.status, "memory of an earlier call's" in result.log) == ("wrong", True), result.log
 
 
 async def test_too_little_for_lean_judging_is_refused_with_the_bytes(
