@@ -57,4 +57,7 @@ class TimedSide:
 
     def snapshot(self, fds: list[int], window: float | None = None, last: bool = True) -> Spec:
         """Write what the kept call gave; see Stage.snapshot."""
-        return self._stage.snapshot(fds[0], window, last, self._write)
+        spec = self._stage.snapshot(fds[0], window, last, self._write)
+        if self._stage.frugal:
+            self._device.release()
+        return spec

@@ -93,7 +93,7 @@ class Stage:
         called after each call of a candidate (see Intact.check), of which outputs are flattened strictly.
         """
         self._model, self._device, self._state = model, device, state
-        self._still, self._looks, self._strict, self._frugal = still, looks, looks is not None, frugal
+        self._still, self._looks, self._strict, self.frugal = still, looks, looks is not None, frugal
         self._draw = self._drawn(given, spec)
         count, name = sets_for(spec["bytes"], device.cache_bytes()), device.torch_device
         self.exceeds = count * spec["bytes"] >= 2 * device.cache_bytes()
@@ -202,23 +202,23 @@ class Stage:
             self._unseen = []
             for held in self._held:
                 self._draw.lay(held)
-        if self._frugal:
+        if self.frugal:
             self._device.release()
         return times
 
     def _settle(self, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Have the allocator hold what a call takes, where the block before has given that back."""
-        if self._frugal:
+        if self.frugal:
             with torch.no_grad():
                 self._model(*args, **kwargs)
         self._device.settle()
 
     @property
     def _recalls(self) -> bool:
-        return self._frugal and self._looks is None
+        return self.frugal and self._looks is None
 
     def _drawn(self, given: list[torch.Tensor], spec: Spec) -> Draw:
-        bases = FRUGAL_BASE_BYTES if self._frugal else BASE_BYTES
+        bases = FRUGAL_BASE_BYTES if self.frugal else BASE_BYTES
         return Draw(given, spec, self._device.torch_device, self._still, bool(self._state.inputs), bases)
 
     def snapshot(self, fd: int, window: float | None = None, last: bool = True, write: Write = put) -> Spec:
@@ -245,7 +245,6 @@ class Stage:
         with self.kept_laid() as arguments, torch.no_grad():
             self._state.reset()
             yield flatten(self._state.seen(self._model(*arguments[0], **arguments[1]), arguments))
-        self._device.release()
 
     @contextlib.contextmanager
     def kept_laid(self) -> Iterator[Any]:
