@@ -55,6 +55,7 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> Exactness | None
                 raise Objection(objection.status, f"{objection.log}; {CALL}", objection.error) from None
             if objection.error is None:
                 raise
+            await stack.aclose()  # what is expected makes room for what else may be
             raise await explain(attempt, input_set, got, ran["seen"], objection) from None
     if not ran["kept"]:
         raise Objection("wrong", f"{input_set.where}: the candidate changes its inputs", error)
