@@ -16,14 +16,14 @@ from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import MAX_PAIRS, MIN_PAIRS, Samples, alternate, time_visits
 from ncu_server.judge.problem import Sides
 from ncu_server.judge.roofline import Limit, floor_us, limit
-from ncu_server.judge.trusted import exhausted, ours
+from ncu_server.judge.trusted import exhausted, ours, trusted
 from ncu_server.rules import comparison
 from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.sandbox.shared_memory import Shared, Spec
 from ncu_server.sandbox.verb import Verb
 from ncu_server.targets.target import Gauge
 from ncu_server.wire import evaluation
-from ncu_server.worker import answers, verbs
+from ncu_server.worker import answers, timing_verbs
 
 T = TypeVar("T")
 CANDIDATE = "candidate"
@@ -61,6 +61,9 @@ async def time_candidate(attempt: Attempt) -> Timed:
         notes += [note for note in sides.notes if note not in notes]
         names = list(sides.children)
         samples = await _time_case(attempt, input_set, sides, gauge)
+        if prepared.is_giant:
+            async with blamed(attempt, "after its timed calls"):
+                await attempt.ask(timing_verbs.Unstage(), [])
         await prepared.release()
         work, reached = await _counted(attempt, input_set)
         await _believe(attempt, input_set, samples, work, reached)
@@ -79,7 +82,7 @@ async def _sides(attempt: Attempt, names: Sequence[str], input_set: InputSet) ->
 
 async def _stage(attempt: Attempt, input_set: InputSet) -> None:
     prepared = attempt.prepared
-    async with blamed(attempt, "in a timed call"), prepared.lent(input_set) as lent:
+    async with blamed(attempt, "in a timed call"), prepared.lent_for_timing(input_set) as lent:
         await prepared.stage(attempt.child, lent, input_set.effects, attempt.request.timeout_s)
 
 
@@ -108,16 +111,15 @@ async def _time_case(attempt: Attempt, input_set: InputSet, sides: Sides, gauge:
     if CANDIDATE in samples.underclaimed:
         raise Objection("suspect", "the candidate claims less time inside its calls than it computed in them")
     await _held(attempt, input_set, sides.children["eager"])
-    async with prepared.present(input_set):
-        await _unremembered(attempt, input_set, sides)
+    if not sides.rotation.changes and prepared.unseen_sets(input_set):
+        async with prepared.present(input_set):
+            await _unremembered(attempt, input_set, sides)
     return samples
 
 
 async def _unremembered(attempt: Attempt, input_set: InputSet, sides: Sides) -> None:
     """Object where inputs at first sight take longer than the same soon after, or known ones, each time anew. Of values
     that all change at each call nothing can be kept."""
-    if sides.rotation.changes:
-        return
     longer = await times_longer(_Looks(attempt, input_set, sides), CANDIDATE)
     if longer > LONGER:
         words = f"a call takes {longer:.1f} times longer for inputs at first sight than for such as it knows"
@@ -176,11 +178,11 @@ class _Looks:
         await open_another(self.attempt, child)
         async with self.attempt.prepared.lent(other) as lent:
             await self.attempt.prepared.stage(child, lent, self.input_set.effects, timeout_s)
-        await child.ask(verbs.Block(secrets.randbits(48), WARM_UPS), timeout_s=timeout_s)
+        await child.ask(timing_verbs.Block(secrets.randbits(48), WARM_UPS), timeout_s=timeout_s)
 
     async def _visits(self, child: Child, draws: list[Shared]) -> dict[str, list[float]]:
         timeout_s, sides = self.attempt.request.timeout_s, {"eager": self.sides.children["eager"], CANDIDATE: child}
-        taken = verbs.TakeUnseen([one.spec for one in draws])
+        taken = timing_verbs.TakeUnseen([one.spec for one in draws])
         async with contextlib.AsyncExitStack() as stack:
             lent = [await stack.enter_async_context(self.attempt.prepared.lent(one)) for one in draws]
             await sides["eager"].ask(taken, draws, timeout_s)
@@ -228,10 +230,16 @@ async def _taken(attempt: Attempt, input_set: InputSet, window: float | None) ->
 async def _compared(
     attempt: Attempt, input_set: InputSet, eager: Child, want: Shared, got: Shared, window: float | None
 ) -> None:
-    right, spec = await _both(attempt, eager, verbs.Snapshot(window), [want], [got])
-    want.seal(right)
+    exact = attempt.prepared.lean and window is None and input_set.slices
+    if exact:  # in slices, beside what the candidate gave: a whole call of the reference gives that twice
+        spec = await attempt.ask(timing_verbs.Snapshot(), [got])
+        want.seal(await trusted(eager, timing_verbs.ExpectKept(input_set.inputs.spec, exact), [want]))
+    else:
+        right, spec = await _both(attempt, eager, timing_verbs.Snapshot(window), [want], [got])
+        want.seal(right)
+    case = input_set if exact else _as_timed(input_set, want)
     try:
-        await compare(attempt, _as_timed(input_set, want), want, got, spec, comparison.BOUND + 1, "in a timed call")
+        await compare(attempt, case, want, got, spec, comparison.BOUND + 1, "in a timed call")
     except Objection as objection:
         if objection.error is None:
             raise
@@ -239,11 +247,26 @@ async def _compared(
 
 
 async def _reconsidered(attempt: Attempt, input_set: InputSet, got: Shared, spec: Spec, window: float | None) -> None:
-    with contextlib.closing(await attempt.prepared.exactly(input_set)) as exact:
-        async with attempt.prepared.slot(input_set.room) as whole:
-            if window is not None:
-                spec, got = await attempt.ask(verbs.Snapshot(last=False), [whole]), whole
-            await compare(attempt, exact, exact.expected, got, spec, comparison.BOUND + 1, "in a timed call")
+    prepared = attempt.prepared
+    async with contextlib.AsyncExitStack() as stack:
+        if window is not None:
+            got = await stack.enter_async_context(prepared.slot(input_set.room))
+            spec = await attempt.ask(timing_verbs.Snapshot(last=False), [got])
+        if prepared.lean:
+            await attempt.ask(timing_verbs.Unstage(), [])
+        exact = stack.enter_context(contextlib.closing(await prepared.exactly(input_set)))
+        await compare(attempt, exact, exact.expected, got, spec, comparison.BOUND + 1, "in a timed call")
+    if prepared.lean:
+        await _staged_again(attempt, input_set)
+
+
+async def _staged_again(attempt: Attempt, input_set: InputSet) -> None:
+    """Have both sides as after a block."""
+    eager = (await _sides(attempt, ["eager"], input_set)).children["eager"]
+    await _stage(attempt, input_set)
+    block = timing_verbs.Block(secrets.randbits(48), 1)
+    for child in (eager, attempt.child):
+        await child.ask(block, timeout_s=attempt.request.timeout_s)
 
 
 async def _both(

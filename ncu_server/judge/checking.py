@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
 
 from ncu_server.judge import memory, replies
 from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, open_another
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.parameters import explain
+from ncu_server.judge.secret_inputs import is_giant_set
 from ncu_server.rules import comparison
 from ncu_server.rules.precision import Exactness, joined
 from ncu_server.sandbox.child import Child, ChildError, ChildFault
@@ -30,7 +30,12 @@ async def check(attempt: Attempt) -> Exactness | None:
 
 
 async def _checked_on(attempt: Attempt, input_set: InputSet) -> Exactness | None:
-    async with _blamed_slot(attempt, input_set) as got:
+    prepared = attempt.prepared
+    async with (
+        blamed(attempt, input_set.where),
+        prepared.slot(input_set.room) as got,
+        contextlib.AsyncExitStack() as stack,
+    ):
         try:
             ran = await _check(attempt.child, attempt, input_set, got, input_set)
         except ChildFault as fault:
@@ -40,6 +45,7 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> Exactness | None
             return None
         if input_set.how == "as drawn":
             attempt.memory = memory.larger(attempt.memory, memory.beside(ran["memory"], input_set, attempt))
+        await stack.enter_async_context(prepared.known(input_set))  # large ones only once the call has made room
         try:
             error = await compare(
                 attempt, input_set, input_set.expected, got, ran["seen"], comparison.BOUND, input_set.where
@@ -49,21 +55,22 @@ async def _checked_on(attempt: Attempt, input_set: InputSet) -> Exactness | None
                 raise Objection(objection.status, f"{objection.log}; {CALL}", objection.error) from None
             if objection.error is None:
                 raise
+            await stack.aclose()  # what is expected makes room for what else may be
             raise await explain(attempt, input_set, got, ran["seen"], objection) from None
     if not ran["kept"]:
         raise Objection("wrong", f"{input_set.where}: the candidate changes its inputs", error)
-    if input_set.fresh and not ran["fresh"]:
+    if input_set.fresh and not (ran["fresh"] and await _is_fresh(attempt, input_set)):
         words = "an output lies in the memory of an earlier call's, which is still held"
         raise Objection("wrong", f"{input_set.where}: {words}", error)
     return error
 
 
-@contextlib.asynccontextmanager
-async def _blamed_slot(attempt: Attempt, input_set: InputSet) -> AsyncIterator[Shared]:
-    """Room for what the candidate gives. What is expected lies beside it while it runs."""
-    prepared = attempt.prepared
-    async with blamed(attempt, input_set.where), prepared.known(input_set), prepared.slot(input_set.room) as got:
-        yield got
+async def _is_fresh(attempt: Attempt, input_set: InputSet) -> bool:
+    """Of gigabytes, which no check holds until the next one, two calls say whether outputs have their own memory."""
+    if input_set.how != "as drawn" or not is_giant_set(input_set):
+        return True
+    async with blamed(attempt, input_set.where):
+        return await attempt.ask_beside(verbs.Fresh(input_set.inputs.spec, input_set.effects), input_set)
 
 
 async def _check(

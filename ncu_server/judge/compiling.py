@@ -13,7 +13,7 @@ from ncu_server.judge.problem import BASELINES, COMPILE_TIMEOUT_S, PreparedProbl
 from ncu_server.judge.trusted import exhausted
 from ncu_server.machine.lease import Progress
 from ncu_server.sandbox.child import Child, ChildError
-from ncu_server.worker import verbs
+from ncu_server.worker import timing_verbs, verbs
 
 
 async def compile_ahead(prepared: PreparedProblem, names: Sequence[str], progress: Progress) -> None:
@@ -51,7 +51,7 @@ async def _warmed(prepared: PreparedProblem, child: Child, name: str, progress: 
         async with lease.alone(progress):
             rotation = await prepared.rotation(child, input_set, COMPILE_TIMEOUT_S)
             if giant:
-                await child.ask(verbs.Hollow(), timeout_s=COMPILE_TIMEOUT_S)
+                await child.ask(timing_verbs.Hollow(), timeout_s=COMPILE_TIMEOUT_S)
         async with prepared.device.compiling(progress):
             await progress(f"compiling: {name}")
             await child.ask(verbs.CompileAhead(), timeout_s=COMPILE_TIMEOUT_S)
@@ -60,8 +60,8 @@ async def _warmed(prepared: PreparedProblem, child: Child, name: str, progress: 
             await progress(f"first call: {name}")
             if giant:
                 await prepared.rotation(child, input_set, COMPILE_TIMEOUT_S)
-            await child.ask(verbs.Block(nonce=0, count=1), timeout_s=COMPILE_TIMEOUT_S)
+            await child.ask(timing_verbs.Block(nonce=0, count=1), timeout_s=COMPILE_TIMEOUT_S)
             if giant:
-                await child.ask(verbs.Unstage(), timeout_s=COMPILE_TIMEOUT_S)
+                await child.ask(timing_verbs.Unstage(), timeout_s=COMPILE_TIMEOUT_S)
             child.rest()
     return None if giant else rotation

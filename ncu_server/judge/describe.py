@@ -50,8 +50,8 @@ async def _describe(
         wanted = ["eager", *(n for n in names or device.target.baselines if n != "eager")]
         measured, notes = await baselines.measure(prepared, wanted, progress)
         plan = prepared.plan
-    result = _result(problem, device, facts, measured, wanted, [*prepared.notes, *notes])
-    result = result.model_copy(update={"memory_plan": "full" if plan else None})
+    result = _result(problem, device, facts, measured, wanted, [*prepared.notes, *(plan.notes if plan else []), *notes])
+    result = result.model_copy(update={"memory_plan": plan.name if plan else None})
     return result, facts.graph, facts.contract
 
 

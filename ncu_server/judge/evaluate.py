@@ -101,8 +101,9 @@ async def _judge(judging: Judging) -> evaluation.EvaluateResult:
             diagnostics=list(objection.diagnostics),
             stages=stages,
         )
-    notes = [*prepared.notes, *judging.device.lease.notes, *result.notes]
-    return result.model_copy(update={"notes": notes, "memory_plan": "full" if prepared.plan else None})
+    plan = prepared.plan
+    notes = [*prepared.notes, *(plan.notes if plan else []), *judging.device.lease.notes, *result.notes]
+    return result.model_copy(update={"notes": notes, "memory_plan": plan.name if plan else None})
 
 
 async def _ready(

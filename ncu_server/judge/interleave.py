@@ -15,7 +15,7 @@ from ncu_server.sandbox.child import Child, ChildDied
 from ncu_server.targets.target import Resolution
 from ncu_server.wire import evaluation
 from ncu_server.worker.answers import Inputs
-from ncu_server.worker.verbs import Block
+from ncu_server.worker.timing_verbs import Block
 
 BLOCK_US = 5_000.0
 MAX_BLOCK_S = 2.0

@@ -125,11 +125,9 @@ async def _require_the_same(prepared: PreparedProblem, drawn: InputSet) -> None:
     """Find out whether a second draw under one seed gives the same, where inputs are made anew at each use."""
     if not prepared.forgets(drawn) or not drawn.made:
         return
-    with contextlib.closing(Shared("again")) as again:
-        await prepared.make(drawn.made, again)
-        judge = await prepared.judge()
-        same = verbs.Identical(drawn.inputs.spec, again.spec)
-        prepared.remakes = drawn.inputs.spec == again.spec and await trusted(judge, same, [drawn.inputs, again])
+    draw = drawn.made.draw
+    asked = verbs.DrawsAgain(drawn.inputs.spec, draw.variant, draw.input_seed)
+    prepared.remakes = await trusted(prepared.eager, asked, [drawn.inputs])
 
 
 def _size(input_set: InputSet) -> int:

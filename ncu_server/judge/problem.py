@@ -20,7 +20,7 @@ from ncu_server.rules import precision
 from ncu_server.rules.precision import Name
 from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.sandbox.shared_memory import Shared, WarmUp
-from ncu_server.worker import answers, verbs
+from ncu_server.worker import answers, timing_verbs, verbs
 from ncu_server.worker.answers import How
 
 # torch.compile's mode by baseline; the module as it is has none.
@@ -120,13 +120,18 @@ class PreparedProblem(SecretInputs):
     @property
     def is_giant(self) -> bool:
         """Whether inputs and outputs are gigabytes, of which no more than needed may be held at once."""
-        return any(map(is_giant_set, self.timed))
+        return self.lean or any(map(is_giant_set, self.timed))
 
     @property
     def held_rooms(self) -> int:
         """Bytes of the device that input sets, and what is expected, take now."""
         memories = [m for one in self.input_sets for m in (one.inputs, one.expected, one.holed, *one.unseen) if m]
         return sum(memory.room for memory in memories if memory.fd >= 0)
+
+    @property
+    def processes(self) -> int:
+        """How many processes of ours it has."""
+        return len(self._children)
 
     def forget(self, input_set: InputSet) -> None:
         """Let go of what is made anew when it is needed."""
@@ -156,7 +161,7 @@ class PreparedProblem(SecretInputs):
     async def unstage(self, name: str) -> None:
         """Let a baseline go of what it holds for timing. ChildError passes through."""
         if self._stages.pop(name, None):
-            await self._baselines[name].ask(verbs.Unstage(), timeout_s=PREPARE_TIMEOUT_S)
+            await self._baselines[name].ask(timing_verbs.Unstage(), timeout_s=PREPARE_TIMEOUT_S)
 
     async def clear(self) -> None:
         """Leave the device to whoever is next: nothing of gigabytes lies there once the lease is given up."""
@@ -210,7 +215,9 @@ class PreparedProblem(SecretInputs):
         """A case of what the eager side's kept call was given, with what is expected of that; the caller closes it."""
         kept = InputSet(input_set.variant, input_set.how, Shared("inputs"), Shared("expected"))
         try:
-            kept.inputs.seal(await trusted(self.eager, verbs.KeptInputs(), [kept.inputs]))
+            kept.inputs.seal(await trusted(self.eager, timing_verbs.KeptInputs(), [kept.inputs]))
+            if self.lean:
+                await self.unstage("eager")
             await self.expect(kept, effects=input_set.effects)
             kept.widen([kept, *self.together(kept.variant)])
         except BaseException:
@@ -267,8 +274,9 @@ class PreparedProblem(SecretInputs):
         return await self.eager.ask(verbs.Peaks(), timeout_s=PREPARE_TIMEOUT_S)
 
     async def stage(self, child: Child, inputs: Shared, effects: answers.Effects, timeout_s: float) -> answers.Staged:
-        """Let a child set up a case's inputs for timing."""
-        return await child.ask(verbs.Stage(inputs.spec, effects), [inputs], timeout_s)
+        """Let a candidate's child set up a case's inputs, which are its own, for timing."""
+        asked = timing_verbs.StageLent if self.lean else timing_verbs.Stage
+        return await child.ask(asked(inputs.spec, effects), [inputs], timeout_s)
 
     @property
     def broken(self) -> bool:
@@ -297,7 +305,7 @@ class PreparedProblem(SecretInputs):
         child = await self.baseline(name)
         if BASELINES[name] and (name, input_set.variant) not in self._compiled:
             self._stages[name] = input_set.variant, await self.rotation(child, input_set, COMPILE_TIMEOUT_S)
-            await child.ask(verbs.Block(nonce=0, count=1), timeout_s=COMPILE_TIMEOUT_S)
+            await child.ask(timing_verbs.Block(nonce=0, count=1), timeout_s=COMPILE_TIMEOUT_S)
             self._compiled.add((name, input_set.variant))
         if self._stages.get(name, ("",))[0] != input_set.variant:
             self._stages.pop(name, None)  # it is gone, whether or not the next one comes to stand
@@ -306,8 +314,12 @@ class PreparedProblem(SecretInputs):
 
     async def rotation(self, child: Child, input_set: InputSet, timeout_s: float) -> Rotation:
         """Let a process of ours set up an input set for timing; how its inputs rotate. ChildError passes through."""
+        spec, effects = input_set.inputs.spec, input_set.effects
+        if self.lean and (made := input_set.made):
+            asked = timing_verbs.StageDrawn(spec, effects, made.draw.variant, made.draw.input_seed)
+            return Rotation(**await child.ask(asked, timeout_s=timeout_s))
         async with self.present(input_set):
-            return Rotation(**await self.stage(child, input_set.inputs, input_set.effects, timeout_s))
+            return Rotation(**await child.ask(timing_verbs.Stage(spec, effects), [input_set.inputs], timeout_s))
 
     def end_baseline(self, name: str) -> None:
         """End a baseline's process, and with it what it holds of the device."""

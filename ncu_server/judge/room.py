@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge.input_set import InputSet
-from ncu_server.judge.memory_plan import GIB, PROCESS_BYTES, PROCESSES, Demand
+from ncu_server.judge.memory_plan import GIB, PROCESS_BYTES, PROCESSES, Demand, MemoryPlan, plan, tightest
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.trusted import trusted
 from ncu_server.worker import answers, verbs
@@ -57,6 +57,8 @@ async def plan_memory(prepared: PreparedProblem, drawn: InputSet) -> None:
         outputs=measured["outputs"],
         parameters=measured["parameters"],
         working=given + measured["memory"]["device_bytes"],
+        sliceable=measured["sliceable"],
+        narrow=measured["narrow"],
     )
     await _decide(prepared, list(prepared.demands.values()))
 
@@ -66,6 +68,9 @@ async def plan_again(prepared: PreparedProblem, baselines: int) -> None:
     demands = [replace(one, baselines=baselines) for one in prepared.demands.values()]
     if any(one.working > GIB for one in demands):
         await _decide(prepared, demands)
+    if prepared.lean:
+        await prepared.release()
+        prepared.forget_all()
 
 
 async def free_bytes(prepared: PreparedProblem) -> int:
@@ -75,12 +80,14 @@ async def free_bytes(prepared: PreparedProblem) -> int:
 
 async def _decide(prepared: PreparedProblem, demands: list[Demand]) -> None:
     room = await _room(prepared)
-    free = room["free"] + prepared.held_rooms
+    free = room["free"] + prepared.held_rooms + prepared.processes * PROCESS_BYTES  # those are among what is needed
     remade = [replace(one, remade=prepared.remakes) for one in demands]
-    prepared.plan = found = max(remade, key=lambda one: one.needed)
-    if found.needed > free:
+    plans = [plan(free, one) for one in remade]
+    prepared.plan = found = tightest(plans)
+    if found.mode == "refused":
+        demand = remade[plans.index(found)]
         alone = room["total"] - (PROCESSES - 1) * PROCESS_BYTES
-        raise NoRoom(_too_little(found, free), waits=found.needed <= alone)
+        raise NoRoom(too_little(found, demand, free), plan(alone, demand).mode != "refused")
 
 
 async def _room(prepared: PreparedProblem) -> answers.Room:
@@ -93,10 +100,11 @@ async def others_hold(prepared: PreparedProblem) -> bool:
     return room["free"] + prepared.held_rooms + (PROCESSES + 1) * PROCESS_BYTES < room["total"]
 
 
-def _too_little(demand: Demand, free: int) -> str:
+def too_little(found: MemoryPlan, demand: Demand, free: int) -> str:
     """In words, why nothing was begun."""
     what = f"a call of the reference takes {demand.working / GIB:.1f} GiB, and {PROCESSES} processes"
-    needed = f"judging takes {demand.needed / GIB:.1f} GiB of the device's memory ({what})"
+    why = "" if demand.sliceable else "; no dimension was found along which it can be computed in slices"
+    needed = f"judging takes {found.needed / GIB:.1f} GiB of the device's memory ({what}{why})"
     return f"{needed}, and {free / GIB:.1f} GiB are free"
 
 

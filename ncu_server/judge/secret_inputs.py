@@ -8,11 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 
 from ncu_server.judge.input_set import InputSet, Recipe
-from ncu_server.judge.memory_plan import GIANT_BYTES, Demand
+from ncu_server.judge.memory_plan import GIANT_BYTES, MemoryPlan
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
 from ncu_server.sandbox.child import Child
 from ncu_server.sandbox.shared_memory import Shared
-from ncu_server.worker import verbs
+from ncu_server.worker import timing_verbs, verbs
 from ncu_server.worker.answers import How
 
 UNSEEN = ((1 << 20, 8), (16 << 20, 2), (1 << 30, 1))  # bytes of an input set at most, and how many only timed calls see
@@ -23,8 +23,13 @@ class SecretInputs(ABC):
 
     remakes = True
     """Whether a second draw under the same seed gives the same."""
-    plan: Demand | None = None
-    """What judging takes of the device's memory; None where it is not planned."""
+    plan: MemoryPlan | None = None
+    """What the device's memory allows; None where it is not planned."""
+
+    @property
+    def lean(self) -> bool:
+        """Whether nothing may lie on the device before it is needed."""
+        return self.plan is not None and self.plan.mode == "lean"
 
     @property
     @abstractmethod
@@ -69,13 +74,18 @@ class SecretInputs(ABC):
         for inputs in input_set.unseen:
             inputs.close()
         input_set.unseen = []
-        for _ in range(_unseen_sets(input_set)):
+        for _ in range(self.unseen_sets(input_set)):
             input_set.unseen.append(Shared("unseen"))
             await self.draw(input_set.unseen[-1], input_set.variant)
         layout = input_set.inputs.spec["tensors"]
         for other in [one for one in input_set.unseen if one.spec["tensors"] != layout]:
             input_set.unseen.remove(other)
             other.close()
+
+    def unseen_sets(self, input_set: InputSet) -> int:
+        """How many draws only timed calls see; large ones are among what a lean plan leaves out."""
+        known = UNSEEN[:-1] if self.lean else UNSEEN
+        return next((count for most, count in known if input_set.inputs.spec["bytes"] <= most), 0)
 
     @contextlib.asynccontextmanager
     async def present(self, input_set: InputSet) -> AsyncIterator[InputSet]:
@@ -111,7 +121,7 @@ class SecretInputs(ABC):
     def forgets(self, input_set: InputSet) -> bool:
         """Whether inputs, and what is expected, are made anew at each use: they are large, and come out the same."""
         again = input_set.made is not None and input_set.inputs.on_device and self.remakes
-        return again and is_giant_set(input_set)
+        return again and (self.lean or is_giant_set(input_set))
 
     @contextlib.asynccontextmanager
     async def lent(self, inputs: InputSet | Shared) -> AsyncIterator[Shared]:
@@ -123,6 +133,17 @@ class SecretInputs(ABC):
                     await self.eager.ask(verbs.Lend(own.spec), [own, copy], PREPARE_TIMEOUT_S)
                     copy.seal(own.spec)
             yield copy if own.on_device else own
+
+    @contextlib.asynccontextmanager
+    async def lent_for_timing(self, input_set: InputSet) -> AsyncIterator[Shared]:
+        """The same once the reference is staged on them: where memory is short they lie there alone."""
+        if not self.lean:
+            async with self.lent(input_set) as lent:
+                yield lent
+            return
+        with contextlib.closing(Shared("lent")) as copy:
+            copy.seal(await self.eager.ask(timing_verbs.LendStaged(), [copy], PREPARE_TIMEOUT_S))
+            yield copy
 
     @contextlib.asynccontextmanager
     async def slot(self, size: int) -> AsyncIterator[Shared]:
@@ -147,7 +168,3 @@ def _filled(name: str) -> Iterator[Shared]:
 def is_giant_set(input_set: InputSet) -> bool:
     """Whether inputs and what is compared are gigabytes, of which no more than needed may be held at once."""
     return input_set.inputs.spec["bytes"] + input_set.room > GIANT_BYTES
-
-
-def _unseen_sets(input_set: InputSet) -> int:
-    return next((count for most, count in UNSEEN if input_set.inputs.spec["bytes"] <= most), 0)

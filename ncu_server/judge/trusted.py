@@ -12,7 +12,7 @@ from ncu_server.sandbox import limits
 from ncu_server.sandbox.child import Child, ChildDied, ChildError, ChildFault, ChildStarved, ChildTimeout, Lost
 from ncu_server.sandbox.shared_memory import Shared
 from ncu_server.sandbox.verb import Verb
-from ncu_server.worker import verbs
+from ncu_server.worker import timing_verbs, verbs
 
 PREPARE_TIMEOUT_S = 300.0
 TRIES = 3  # of a call: what is given up beside it may take a problem's processes along, a few calls one after the other
@@ -22,11 +22,13 @@ T = TypeVar("T")
 STEPS: dict[type[Verb[Any]], str] = {
     verbs.OpenReference: "loading (module, get_init_inputs or Model's constructor)",
     verbs.Sharpen: "get_inputs",
+    verbs.DrawsAgain: "get_inputs",
     verbs.Mutate: "get_inputs",
     verbs.Still: "Model.forward",
-    verbs.KeptInputs: "get_inputs",
+    timing_verbs.KeptInputs: "get_inputs",
     verbs.Expect: "Model.forward",
     verbs.ExpectAgain: "Model.forward",
+    timing_verbs.ExpectKept: "Model.forward",
     verbs.MeasureCall: "Model.forward",
     verbs.Free: "asking for the device's memory",
 }

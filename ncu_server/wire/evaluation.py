@@ -10,7 +10,8 @@ from ncu_server.wire.compilation import Diagnostic
 
 Status = Literal["rejected", "build_error", "poor_build", "run_error", "timeout", "wrong", "suspect", "passed"]
 Rules = Literal["default", "strict"]
-MemoryMode = Literal["full"]
+MemoryMode = Literal["full", "lean"]
+"""lean: where little memory is free, nothing lies there before it is needed, and extra draws are left out."""
 Cache = Literal["cold", "resident"]
 Arithmetic = Literal["exact", "float64", "float32", "tf32", "fp16", "bf16", "fp8"]
 """How exact values are: `tf32` is that of float16 operands, too; see docs/judging.md."""

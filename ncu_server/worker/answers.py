@@ -147,12 +147,15 @@ class Slices(TypedDict):
 
 
 class Measured(TypedDict):
-    """What one call of the reference takes at its height, with the model and beside the inputs; and the
-    bytes of what it gives and of the model."""
+    """What one call of the reference takes at its height, with the model and beside the inputs; the bytes of what it
+    gives and of the model; whether there is a dimension along which it can be cut, and whether its products may have
+    `narrow` arithmetic."""
 
     memory: Memory
     outputs: int
     parameters: int
+    sliceable: bool
+    narrow: bool
 
 
 class Expected(TypedDict):

@@ -36,7 +36,7 @@ from ncu_server.worker.tensors import (
     write,
 )
 from ncu_server.worker.timing.devices import DEVICES, GIANT, Device
-from ncu_server.worker.timing.side import TimedSide
+from ncu_server.worker.timing.side import TimedSide, trimmed
 from ncu_server.worker.timing.stage import Stage
 
 AGAIN, HELD_S, HELD_BYTES = 4, 0.1, 256 << 20  # calls whose outputs are held at once, and when that is enough
@@ -111,6 +111,7 @@ class Candidate(TimedSide):
         self._holds = together(self._holds, watch.held)
         self._device.release()  # else the next outputs might lie where these lay, out of the poison's way
 
+    @trimmed
     def check(self, fds: list[int], inputs: Spec, effects: Effects, room: int) -> Checked:
         """Run once on poisoned memory from the first state, write what is seen, say whether the call keeps to itself.
 
@@ -122,7 +123,7 @@ class Candidate(TimedSide):
         arguments = unflatten(inputs["structure"], moved)
         ready = self._readier(moved, effects)
         ready()
-        giant = max(inputs["bytes"], room) > GIANT  # of which no more than an output's room is to be had
+        giant = inputs["bytes"] + room > GIANT  # of which nothing stays, and no more than an output's room is to be had
         self._device.poison(True, room if giant else inputs["bytes"])
         try:
             with MemoryWatch(self._device.is_host) as watch, torch.no_grad():
@@ -137,7 +138,32 @@ class Candidate(TimedSide):
         spec = write(fds[1], told, strict=True)
         kept = set(changed(before, flatten(arguments)[1])) <= set(effects["inputs"])
         memory = higher(self._constructed, together(self._holds, watch.peak))
-        return {"seen": spec, "kept": kept, "fresh": self._fresh(out, arguments, ready), "memory": memory}
+        fresh = giant or self._fresh(out, arguments, ready)
+        if giant:
+            self._last, self._layout = [], []
+        return {"seen": spec, "kept": kept, "fresh": fresh, "memory": memory}
+
+    @trimmed
+    def fresh(self, fds: list[int], inputs: Spec, effects: Effects) -> bool:
+        """What `check` says of that, for gigabytes, of which nothing is held until the next check."""
+        arguments = self._arrived(fds, inputs)
+        ready = self._readier(flatten(arguments)[1], effects)
+        outputs = []
+        for _ in range(2):
+            ready()
+            with torch.no_grad():
+                outputs.append(called(self._model, arguments))
+        self._device.settle()
+        given = {t.untyped_storage().data_ptr() for t in flatten(arguments)[1]}
+        one, two = (
+            {
+                t.data_ptr()
+                for t in flatten(out, strict=True)[1]
+                if t.numel() and t.untyped_storage().data_ptr() not in given
+            }
+            for out in outputs
+        )
+        return not one & two
 
     def parameters(self, fds: list[int]) -> Spec:
         """Write what the model holds; see worker.checking.parameters.tensors_of."""
@@ -189,10 +215,17 @@ class Candidate(TimedSide):
 
     def stage(self, fds: list[int], inputs: Spec, effects: Effects) -> Staged:
         """Set up the rotating inputs for timing; `effects` are the reference's."""
+        return self._staged(fds, inputs, effects, frugal=False)
+
+    def stage_lent(self, fds: list[int], inputs: Spec, effects: Effects) -> Staged:
+        """As `stage`, frugal, of inputs that are this process's alone."""
+        return self._staged(fds, inputs, effects, frugal=True)
+
+    def _staged(self, fds: list[int], inputs: Spec, effects: Effects, frugal: bool) -> Staged:
         self._let_go()
         changing = state(self._model, self._buffers, effects)
         base, still = read_and_close(fds, 0, inputs), effects["still"]
-        self._stage = Stage(self._model, self._device, base, inputs, changing, still, self._intact.check)
+        self._stage = Stage(self._model, self._device, base, inputs, changing, still, self._intact.check, frugal)
         return self._stage.rotation
 
     def _let_go(self) -> None:
@@ -201,6 +234,7 @@ class Candidate(TimedSide):
         vars(self).pop("_stage", None)
         self._device.release()
 
+    @trimmed
     def profile(self, fds: list[int], inputs: Spec, effects: Effects) -> Profiled:
         """Whose code spends the time of a call, and what it has opened by ctypes; see authorship.profile and
         ctypes_audit.Opened. Comes after all timing: it wraps and slows.
@@ -219,6 +253,7 @@ class Candidate(TimedSide):
         self._seen = {**join(unaware, seen), "unordered_us": unordered}
         return {**self._seen, "concealed": self._concealed, **self._opened.found(self._built)}
 
+    @trimmed
     def profile_anew(self, fds: list[int], inputs: Spec, effects: Effects) -> Profiled:
         """The same of a model made anew, which takes its functions from libraries where they are wrapped already: those
         in a tuple or a partial of the first one cannot be reached; joined to that one's."""
@@ -233,6 +268,7 @@ class Candidate(TimedSide):
         hidden = self._concealed | find_concealed(self._seen, seen)
         return {**both, "concealed": hidden, **self._opened.found(self._built)}
 
+    @trimmed
     def remake(self, fds: list[int], inputs: Spec) -> bool:
         """Call a model made anew, and keep what it gives; the model that was judged is gone from here on. Says whether
         it calls functions of its own."""
@@ -247,6 +283,7 @@ class Candidate(TimedSide):
         for name in ("_module", "_model", "_stage"):
             vars(self).pop(name, None)
 
+    @trimmed
     def silence(self, fds: list[int], inputs: Spec, moves: bool) -> float:
         """Share of the output that the candidate's own kernels decide; see authorship.profile.dependence. Comes after
         `remake`. `moves`: all that others do is to move data, so that what they leave as it was counts for nothing.

@@ -18,7 +18,7 @@ from ncu_server.worker.checking.effects import same
 from ncu_server.worker.checking.tolerance import errors
 from ncu_server.worker.tensors import read, real
 
-CHUNK = {"cpu": 1 << 18, "cuda": 1 << 25}  # elements that are compared at once
+CHUNK = {"cpu": 1 << 18, "cuda": 1 << 24}  # elements that are compared at once
 FEW = 0.01
 BLANK = 0xA5  # what a slot is filled with, whatever lay there before
 FILLS = (0xFE, 0xFF)  # the bytes of fresh memory while a candidate is checked; see devices.poison
@@ -51,8 +51,7 @@ class Judge:
         found = ordered(expected, got, read(fds[1], got))
         pairs = zip(read(fds[0], expected), found, units, strict=True)
         compared = [
-            _compare(real(want), real(_own(have, want.device)).reshape(-1), unit, bound, self._each(want))
-            for want, have, unit in pairs
+            _compare(real(want), real(have).reshape(-1), unit, bound, self._each(want)) for want, have, unit in pairs
         ]
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
@@ -76,30 +75,26 @@ class Judge:
         return all(same(a, b) for a, b in pairs)
 
 
-def _own(have: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """What a candidate gave, read once: it may still write to memory of the device."""
-    return have.to(device, copy=have.is_cuda or have.device != device)
-
-
 def _compare(want: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float, each: Map = map) -> Compared:
     """A few of the elements of a small part may be small by cancellation, what is left of large ones: they are held to
-    the whole's unit, where they are no more than FEW of it."""
-    found = _held(want, have, units, bound, each)
-    if units is None or not found["outside"] or not (parts := units["levels"][1:]):
-        return found
-    pieces, ceiling = want.reshape(-1).split(CHUNK[want.device.type]), parts[0][0]
-    small = sum(each(lambda i: int(((pieces[i] != 0) & (pieces[i].abs() <= ceiling)).sum()), range(len(pieces))))
-    whole = _held(want, have, {"grain": units["grain"], "levels": units["levels"][:1]}, bound, each)
-    return whole if not whole["outside"] and found["outside"] <= FEW * small else found
+    the whole's unit, where they are no more than FEW of it. What a candidate gave is read once, by pieces: it may still
+    write to memory of the device."""
+    flat, size, parts = want.reshape(-1), CHUNK[want.device.type], units["levels"][1:] if units else []
 
+    def piece(start: int) -> tuple[Compared, Compared | None, int]:
+        right, given = flat[start : start + size], have[start : start + size]
+        given = given.to(want.device, copy=given.is_cuda or given.device != want.device)
+        found = _piece(want, right, given, start, units, bound)
+        if units is None or not parts:
+            return found, None, 0
+        wholly = _piece(want, right, given, start, {"grain": units["grain"], "levels": units["levels"][:1]}, bound)
+        return found, wholly, int(((right != 0) & (right.abs() <= parts[0][0])).sum())
 
-def _held(shaped: torch.Tensor, have: torch.Tensor, units: Units | None, bound: float, each: Map) -> Compared:
-    want, size = shaped.reshape(-1), CHUNK[shaped.device.type]
-
-    def piece(start: int) -> Compared:
-        return _piece(shaped, want[start : start + size], have[start : start + size], start, units, bound)
-
-    return reduce(_joined, each(piece, range(0, want.numel(), size)), _agreeing(shaped))
+    pieces = list(each(piece, range(0, want.numel(), size)))
+    found = reduce(_joined, (one for one, _, _ in pieces), _agreeing(want))
+    wholly = reduce(_joined, (one for _, one, _ in pieces if one), _agreeing(want))
+    few = found["outside"] <= FEW * sum(small for _, _, small in pieces)
+    return wholly if parts and found["outside"] and not wholly["outside"] and few else found
 
 
 def _agreeing(shaped: torch.Tensor) -> Compared:

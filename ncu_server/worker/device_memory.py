@@ -117,17 +117,24 @@ def _mapped(handle: ctypes.c_uint64, size: int) -> torch.Tensor:
         _driver().cuMemRelease(handle)
 
 
+def _created(size: int) -> ctypes.c_uint64:
+    handle, properties, room = ctypes.c_uint64(), _properties(), ctypes.c_size_t(_whole(size))
+    _call("cuMemCreate", ctypes.byref(handle), room, ctypes.byref(properties), ctypes.c_uint64(0))
+    return handle
+
+
 def make(size: int) -> tuple[int, torch.Tensor]:
     """A new allocation: its descriptor, which the caller closes, and its bytes.
 
     Raises OutOfMemoryError where the device has no room, DriverError where it exports none.
     """
     torch.cuda.init()
-    handle, descriptor = ctypes.c_uint64(), ctypes.c_int()
-    properties = _properties()
-    _call(
-        "cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(_whole(size)), ctypes.byref(properties), ctypes.c_uint64(0)
-    )
+    try:
+        handle = _created(size)
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()  # the driver does not know what torch keeps for later
+        handle = _created(size)
+    descriptor = ctypes.c_int()
     try:
         _call("cuMemExportToShareableHandle", ctypes.byref(descriptor), handle, POSIX_DESCRIPTOR, ctypes.c_uint64(0))
     except BaseException:

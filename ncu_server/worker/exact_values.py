@@ -18,7 +18,7 @@ from ncu_server.worker.checking.float64 import SINGLE_TO_DOUBLE, Recast
 from ncu_server.worker.checking.slices import Cut, agree, cuts
 from ncu_server.worker.checking.tolerance import Run, deviation, truth
 from ncu_server.worker.input_maker import UNFIT, InputMaker
-from ncu_server.worker.tensors import copied, flatten, placed, read, real, unflatten, wide
+from ncu_server.worker.tensors import Blank, copied, flatten, placed, read, real, unflatten, wide
 
 T = TypeVar("T")
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -40,9 +40,7 @@ class ExactValues(InputMaker):
 
     _whole = 0  # bytes that a call takes beside its inputs
 
-    def _seen_again(self, fd: int, inputs: Spec, effects: Effects, cut: Cut | None) -> tuple[Any, list[torch.Tensor]]:
-        if cut:
-            return self._in_double(lambda *how: self._kept_in_slices(cut, fd, inputs, *how))[0]
+    def _seen_again(self, fd: int, inputs: Spec, effects: Effects) -> tuple[Any, list[torch.Tensor]]:
         arguments = self._arguments(fd, inputs)
         out, own = self._run(self._model, arguments)
         structure, tensors = flatten(visible(out, arguments, own, effects["inputs"], effects["buffers"]))
@@ -65,10 +63,9 @@ class ExactValues(InputMaker):
                 note = f"compared with the reference's own precision: it does not run in float64 ({fault})"
         return seen(lambda tensor: tensor, {}), note
 
-    def _cut(self, fd: int, inputs: Spec, effects: Effects, outputs: list[torch.Tensor], least: int) -> Cut | None:
-        """A dimension along which a call for one index gives what the whole call gave there, of more than `least`
-        bytes."""
-        if effects["inputs"] or effects["buffers"] or inputs["bytes"] + sum(t.nbytes for t in outputs) <= least:
+    def _cut(self, fd: int, inputs: Spec, effects: Effects, outputs: list[torch.Tensor]) -> Cut | None:
+        """A dimension along which a call for one index gives what the whole call gave there."""
+        if effects["inputs"] or effects["buffers"]:
             return None
         tensors = read(fd, inputs)
 
@@ -94,37 +91,42 @@ class ExactValues(InputMaker):
         """As `_seen`, of a call that changes nothing, beside what it gave."""
         whole = max(self._took["device_bytes"], sum(t.nbytes for t in outputs))
         apart = [_blank(real(t)) for t in outputs]
-        for start, _, tree in self._slices(cut, fd, inputs, whole, change, answers):
+        for start, _, tree in self._slices(cut, read(fd, inputs), inputs, whole, change, answers):
             for one, got, part in zip(apart, outputs, flatten(tree)[1], strict=True):
                 _note(one, real(got), real(wide(part)), cut.dimension, start)
         pairs = zip(apart, outputs, strict=True)
         return [Truth(real(got)) if one is None else Truth(one, apart=True) for one, got in pairs]
 
+    def _give_in_slices(self, fd: int, cut: Cut, tensors: list[torch.Tensor], inputs: Spec) -> Spec:
+        """Write what is expected of a call that changes nothing, of which the reference's own values are computed in
+        slices, too."""
+        blank = self._in_double(lambda *how: self._kept_in_slices(cut, tensors, inputs, *how))[0]
+        return blank.give(fd)
+
     def _kept_in_slices(
-        self, cut: Cut, fd: int, inputs: Spec, change: Change, answers: Answers
-    ) -> tuple[Any, list[torch.Tensor]]:
-        """What is stored of a call that changes nothing, of which the reference's own values are computed in slices,
-        too."""
-        kept: list[torch.Tensor] = []
-        structure = None
-        for start, some, tree in self._slices(cut, fd, inputs, 0, change, answers):
-            out, _ = self._run(self._model, copied(some, self._device.torch_device))
-            structure, gots = flatten(out)
-            for place, (got, part) in enumerate(zip(map(real, gots), flatten(tree)[1], strict=True)):
-                if place == len(kept):
-                    shape = [*got.shape]
-                    shape[cut.dimension] = cut.size
-                    kept.append(Run(got, real(wide(part))).room(shape))
-                right = truth(got, real(wide(part)))
-                kept[place].narrow(cut.dimension, start, got.shape[cut.dimension]).copy_(right)
-        return structure, kept
+        self, cut: Cut, tensors: list[torch.Tensor], inputs: Spec, change: Change, answers: Answers
+    ) -> Blank:
+        device, blank = self._device.torch_device, None
+        try:
+            for start, some, tree in self._slices(cut, tensors, inputs, 0, change, answers):
+                structure, gots = flatten(self._run(self._model, copied(some, device))[0])
+                pairs = [(real(got), real(wide(part))) for got, part in zip(gots, flatten(tree)[1], strict=True)]
+                blank = blank or Blank(structure, [Run(*pair).like(cut.whole(pair[0])) for pair in pairs], device)
+                for room, (got, exact) in zip(blank.tensors, pairs, strict=True):
+                    room.narrow(cut.dimension, start, got.shape[cut.dimension]).copy_(truth(got, exact))
+        except BaseException:
+            if blank:
+                blank.close()
+            raise
+        assert blank, "a cut has two indices at least"
+        return blank
 
     def _slices(
-        self, cut: Cut, fd: int, inputs: Spec, whole: int, change: Change, answers: Answers
+        self, cut: Cut, tensors: list[torch.Tensor], inputs: Spec, whole: int, change: Change, answers: Answers
     ) -> Iterator[tuple[int, Call, Any]]:
         """Where each slice starts, its inputs, and what a changed model gives for them changed; a call takes `whole`
         bytes beside the inputs."""
-        model, tensors, device = self._changed_copy(change), read(fd, inputs), self._device.torch_device
+        model, device = self._changed_copy(change), self._device.torch_device
         held = [*tensors, *self._model.parameters(), *self._model.buffers()]
         cutting = sum(tensors[place].nbytes for place in cut.inputs)
         length = cut.length((whole or self._whole) + cutting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -12,15 +13,17 @@ import torch
 from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker.answers import Chosen, Drawn, How, Sharpened
 from ncu_server.worker.calls import Call
+from ncu_server.worker.checking.effects import same
 from ncu_server.worker.checking.holes import shows
 from ncu_server.worker.checking.tolerance import degenerate, finite, units
 from ncu_server.worker.checking.varied import chosen
 from ncu_server.worker.dense import named
 from ncu_server.worker.problem import MISREAD
-from ncu_server.worker.problem_model import ProblemModel, trimmed
-from ncu_server.worker.tensors import copied, flatten, give, placed, put, read, real, unflatten, wide
+from ncu_server.worker.problem_model import ProblemModel
+from ncu_server.worker.tensors import copied, flatten, give, placed, put, read, real, spec_of, unflatten, wide
 from ncu_server.worker.timing.input_sets import far, holed, sharper, stretched
-from ncu_server.worker.timing.mutation import MIX, Draw
+from ncu_server.worker.timing.mutation import FRUGAL_BASE_BYTES, MIX, Draw
+from ncu_server.worker.timing.side import trimmed
 
 TRIED, TRIED_S = (2, 100), 0.1  # changes of a problem's inputs that its model is tried with: so many, for so long
 # What a model raises that cannot do with another precision than its own.
@@ -42,6 +45,14 @@ class InputMaker(ProblemModel):
             "inputs": (put if on_host else give)(fds[0], structure, moved),
             "note": f"the inputs of {variant} are drawn on the host: {why}" if apart else None,
         }
+
+    @trimmed
+    def draws_again(self, fds: list[int], inputs: Spec, variant: str, input_seed: int) -> bool:
+        """Whether the function `variant` gives the inputs once more under their seed."""
+        structure, moved, _ = self._drawn(variant, input_seed)
+        return bool(json.loads(json.dumps(spec_of(structure, moved))) == inputs) and all(
+            map(same, moved, read(fds[0], inputs))
+        )
 
     def _drawn(self, variant: str, input_seed: int) -> tuple[Any, list[torch.Tensor], bool]:
         """The flattened inputs on the device, and whether some were made elsewhere."""
@@ -159,7 +170,8 @@ class InputMaker(ProblemModel):
         numbers = all_finite(self._run(self._model, self._arguments(fd, inputs))[0])
         arguments, given = self._arguments(fd, inputs), read(fd, inputs)
         still = [i for i in range(len(given)) if i not in moved]
-        draw, began = Draw(given, inputs, self._device.torch_device, still, kept=True), time.monotonic()
+        draw = Draw(given, inputs, self._device.torch_device, still, kept=True, bases=FRUGAL_BASE_BYTES)
+        began = time.monotonic()
         for n in range(TRIED[1]):
             if n >= TRIED[0] and time.monotonic() - began > TRIED_S:
                 break

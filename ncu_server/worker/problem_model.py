@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 
@@ -19,24 +19,11 @@ from ncu_server.worker.memory import MemoryWatch, together
 from ncu_server.worker.problem import LoadedProblem
 from ncu_server.worker.tensors import arrived, write
 from ncu_server.worker.timing.devices import DEVICES, Device
+from ncu_server.worker.timing.side import trimmed
 from ncu_server.worker.timing.stage import Stage
 from ncu_server.worker.tracing import ahead, graph, inductor
 
 EVAL_MODE = "both sides run in eval mode: the reference has dropout"
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def trimmed(verb: Method) -> Method:
-    """The verb, after which other processes have the memory that it has freed."""
-
-    @functools.wraps(verb)
-    def run(self: ProblemModel, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return verb(self, *args, **kwargs)
-        finally:
-            self._device.trim()
-
-    return cast(Method, run)
 
 
 class ProblemModel:

@@ -22,14 +22,15 @@ from ncu_server.worker.dense import named
 from ncu_server.worker.exact_values import ExactValues, Truth
 from ncu_server.worker.generators import generators
 from ncu_server.worker.input_maker import UNFIT, all_finite
-from ncu_server.worker.problem_model import held_bytes, trimmed
-from ncu_server.worker.tensors import flatten, give, read, real, spec_of, unflatten
+from ncu_server.worker.problem_model import held_bytes
+from ncu_server.worker.tensors import apart, flatten, give, read, real, spec_of, unflatten
 from ncu_server.worker.timing.devices import GIANT
-from ncu_server.worker.timing.side import TimedSide
+from ncu_server.worker.timing.side import TimedSide, trimmed
 from ncu_server.worker.timing.stage import Stage
 
 IN_ONE_BYTES = 1 << 30
-"""Inputs and outputs up to this size are computed in float64 in one call."""
+"""A call that takes up to this much is computed in float64 at once."""
+SHARED_BYTES = 64 << 20  # of parameters: less is copied for each call
 OUTPUT = ("Model.forward", "output", "return dense ones (such as its values and indices)")
 UNLIKE = (
     "two calls on the same inputs differ; make the model deterministic (no random numbers, and none that lie in memory "
@@ -68,12 +69,25 @@ class Reference(ExactValues, TimedSide):
 
     @trimmed
     def measure_call(self, fds: list[int], inputs: Spec) -> Measured:
-        """What one call takes of the device."""
+        """What one call takes of the device, and how its exact values can be computed."""
         restore(self._model, self._buffers, self._buffers)
-        out, _ = self._run(self._model, self._arguments(fds[0], inputs))
+        before, arguments = unflatten(inputs["structure"], read(fds[0], inputs)), self._arguments(fds[0], inputs)
+        out, model = self._run(self._model, arguments)
+        memory = self._memory()
         with named(*OUTPUT):
-            outputs = sum(t.nbytes for t in flatten(out)[1])
-        return {"memory": self._memory(), "outputs": outputs, "parameters": held_bytes(self._model)}
+            outputs = flatten(out)[1]
+        effects = self._effects(before, arguments, model)
+        del arguments, model
+        watch = Watch(self._device.torch_device)
+        with watch.watching():  # of calls on slices, whose operators are the same
+            cut = self._cut(fds[0], inputs, effects, outputs)
+        return {
+            "memory": memory,
+            "outputs": sum(t.nbytes for t in outputs),
+            "parameters": held_bytes(self._model),
+            "sliceable": cut is not None,
+            "narrow": watch.narrow is not None,
+        }
 
     @trimmed
     def expect(self, fds: list[int], inputs: Spec, effects: Effects | None = None) -> Expected:
@@ -92,18 +106,20 @@ class Reference(ExactValues, TimedSide):
         with named(*OUTPUT):
             if not flatten(out)[1]:
                 raise TypeError("the reference returns no tensor")
+        found = effects or self._effects(before, arguments, model)
+        constant, fresh = self._keeps_parameters(model), not _is_state(out, model)
+        structure, tensors = flatten(visible(out, arguments, model, found["inputs"], found["buffers"]))
+        del arguments, model  # what is seen of them is all that is needed from here on
         if (watch := self._repeats(out, fds[0], inputs)) is None:
             if self._repeated or not self._model.training:
                 raise ValueError(UNLIKE)
-            del before, arguments, out, model
+            del before, out, tensors
             return self._expect_in_eval(fds, inputs, effects)
-        self._repeated = True
-        effects = effects or self._effects(before, arguments, model)
-        self._constant = self._constant or self._keeps_parameters(model)
-        structure, tensors = flatten(visible(out, arguments, model, effects["inputs"], effects["buffers"]))
+        self._repeated, effects = True, found
+        self._constant = self._constant or constant
         outputs, numbers = len(flatten(out)[1]), all_finite(tensors)
-        fresh, finite = not _is_state(out, model), numbers or not all_finite(before)
-        del before, arguments, out, model  # what is seen of them is all that is needed from here on
+        finite = numbers or not all_finite(before)
+        del before, out
         watched = Watched(effects, watch)
         told = self._judged(fds[0], inputs, watched, tensors[:outputs], list(map(real, tensors)))
         described = _described(tensors, outputs, effects)
@@ -129,8 +145,16 @@ class Reference(ExactValues, TimedSide):
     def expect_again(self, fds: list[int], inputs: Spec, effects: Effects, slices: Slices | None) -> Spec:
         """Write what `expect` has written for the same inputs, without the error budgets, which are known."""
         restore(self._model, self._buffers, self._buffers)
-        structure, tensors = self._seen_again(fds[0], inputs, effects, Cut.along(slices) if slices else None)
-        return self._given(fds[1], structure, tensors)
+        if slices:
+            return self._give_in_slices(fds[1], Cut.along(slices), read(fds[0], inputs), inputs)
+        return self._given(fds[1], *self._seen_again(fds[0], inputs, effects))
+
+    @trimmed
+    def expect_kept(self, fds: list[int], inputs: Spec, slices: Slices) -> Spec:
+        """The same for what the kept call was given, which lies where it was timed."""
+        restore(self._model, self._buffers, self._buffers)
+        with self._stage.kept_laid() as arguments:
+            return self._give_in_slices(fds[0], Cut.along(slices), flatten(arguments)[1], inputs)
 
     def _expect_in_eval(self, fds: list[int], inputs: Spec, effects: Effects | None) -> Expected:
         self._model.eval()
@@ -144,7 +168,8 @@ class Reference(ExactValues, TimedSide):
         self._device.trim()
         full = self._full(fd, inputs, watched.effects) if watched.watch.narrow else []
         self._device.trim()
-        cut = self._cut(fd, inputs, watched.effects, outputs, IN_ONE_BYTES)
+        taken = inputs["bytes"] + max(self._took["device_bytes"], sum(t.nbytes for t in outputs))
+        cut = self._cut(fd, inputs, watched.effects, outputs) if taken > IN_ONE_BYTES else None
         seen = functools.partial(self._seen, fd, inputs, watched.effects)
         if cut:
             seen = functools.partial(self._seen_in_slices, cut, fd, inputs, outputs)
@@ -166,9 +191,9 @@ class Reference(ExactValues, TimedSide):
         told.expected.append(run.stored())
 
     def _keeps_parameters(self, called: torch.nn.Module) -> bool:
-        """Whether a call has left parameters of gigabytes alone, so that further copies may share them."""
+        """Whether a call has left large parameters alone, so that further copies may share them."""
         pairs = zip(self._model.parameters(), called.parameters(), strict=True)
-        return held_bytes(self._model) > IN_ONE_BYTES and all(same(one, other) for one, other in pairs)
+        return held_bytes(self._model) > SHARED_BYTES and all(same(one, other) for one, other in pairs)
 
     def differing(self, fds: list[int], theirs: Spec, but: list[str]) -> list[Difference]:
         """Which parameters and buffers a candidate, whose tensors lie in the memfd, has otherwise; `but`: what calls
@@ -204,6 +229,20 @@ class Reference(ExactValues, TimedSide):
         changing = state(self._model, self._buffers, effects)
         self._stage = Stage(self._call, self._device, read(fds[0], inputs), inputs, changing, effects["still"])
         return self._stage.rotation
+
+    def stage_drawn(self, fds: list[int], inputs: Spec, effects: Effects, variant: str, input_seed: int) -> Staged:
+        """As `stage`, frugal, of what the function `variant` gives under the seed."""
+        vars(self).pop("_stage", None)
+        self._device.release()
+        given = apart(self._drawn(variant, input_seed)[1])
+        changing, still = state(self._model, self._buffers, effects), effects["still"]
+        self._stage = Stage(self._call, self._device, given, inputs, changing, still, frugal=True)
+        return self._stage.rotation
+
+    @trimmed
+    def lend_staged(self, fds: list[int]) -> Spec:
+        """Give one candidate a copy of what is staged."""
+        return self._stage.lend(fds[0])
 
     def kept_inputs(self, fds: list[int]) -> Spec:
         """Write what the kept call was given; see Stage.kept_inputs."""

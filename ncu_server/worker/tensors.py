@@ -8,6 +8,7 @@ import math
 import mmap
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -182,6 +183,33 @@ def give(fd: int, structure: Any, tensors: list[torch.Tensor]) -> Spec:
     return spec
 
 
+class Blank:
+    """Memory as `give` makes it, to be filled before it is given: so nothing lies there twice."""
+
+    def __init__(self, structure: Any, likes: list[torch.Tensor], device: str) -> None:
+        """For `tensors` that are like those of a flattened tree; these may hold nothing."""
+        self._spec, self._descriptor = spec_of(structure, likes), -1
+        if device == "cuda" and not device_memory.refusal():
+            self._descriptor, room = device_memory.make(self._spec["bytes"])
+        else:
+            room = torch.empty(self._spec["bytes"], dtype=torch.uint8, device=device)
+        self.tensors = [_typed(room, place) for place in self._spec["tensors"]]
+
+    def give(self, fd: int) -> Spec:
+        """Let it take the memfd's place, or put there what it holds."""
+        if self._descriptor < 0:
+            return put(fd, self._spec["structure"], self.tensors)
+        torch.cuda.synchronize()
+        device_memory.hand(fd, self._descriptor, self._spec["bytes"])
+        self._descriptor = -1
+        return self._spec
+
+    def close(self) -> None:
+        """Let go of what was not given."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
 def _fill(room: torch.Tensor, spec: Spec, tensors: list[torch.Tensor]) -> None:
     for tensor, place in zip(tensors, spec["tensors"], strict=True):
         if place["bytes"]:
@@ -226,6 +254,14 @@ def placed(tensor: torch.Tensor, place: TensorLayout, device: str, dtype: torch.
         return tensor.to(device, dtype, copy=True)  # an expanded tensor is one value many times: none can be written to
     fresh = torch.empty_strided(place["shape"], place["strides"], dtype=dtype, device=device)
     return fresh.copy_(tensor)
+
+
+def apart(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors, or a copy of each that does not have memory to itself."""
+    stores = [t.untyped_storage() for t in tensors]
+    shared = Counter(store.data_ptr() for store in stores)
+    alone = [shared[s.data_ptr()] == 1 and s.nbytes() == t.nbytes for s, t in zip(stores, tensors, strict=True)]
+    return [t if own else t.clone() for t, own in zip(tensors, alone, strict=True)]
 
 
 def real(tensor: torch.Tensor) -> torch.Tensor:

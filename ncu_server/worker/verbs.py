@@ -23,7 +23,6 @@ from ncu_server.worker.answers import (
     Effects,
     Expected,
     How,
-    Inputs,
     Library,
     Measured,
     Opened,
@@ -31,12 +30,12 @@ from ncu_server.worker.answers import (
     Room,
     Sharpened,
     Slices,
-    Staged,
     Traced,
     Units,
     Warmed,
     Work,
 )
+from ncu_server.worker.timing_verbs import TIMING_VERBS
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,15 @@ class Sharpen(Verb[Sharpened]):
     input_seed: int
     still: list[int]
     how: How | None = None
+
+
+@dataclass(frozen=True)
+class DrawsAgain(Verb[bool]):
+    """Whether what Draw gives under this seed is the same as `inputs`. Memory: the inputs."""
+
+    inputs: Spec
+    variant: str
+    input_seed: int
 
 
 @dataclass(frozen=True)
@@ -222,55 +230,6 @@ class Slot(Verb[None]):
 
 
 @dataclass(frozen=True)
-class KeptInputs(Verb[Spec]):
-    """What the kept call was given. Memory: for it."""
-
-
-@dataclass(frozen=True)
-class Stage(Verb[Staged]):
-    """Set up rotating inputs for timing. Memory: the inputs."""
-
-    inputs: Spec
-    effects: Effects
-
-
-@dataclass(frozen=True)
-class Unstage(Verb[None]):
-    """Let go of what was set up for timing."""
-
-
-@dataclass(frozen=True)
-class Hollow(Verb[None]):
-    """Keep of what was set up for timing no more than CompileAhead asks for, which holds no memory."""
-
-
-@dataclass(frozen=True)
-class Block(Verb[list[float]]):
-    """Microseconds of a call in each of `count` groups of `group` calls."""
-
-    nonce: int
-    count: int
-    group: int = 1
-    inputs: Inputs = "cold"
-
-
-@dataclass(frozen=True)
-class TakeUnseen(Verb[None]):
-    """Take input sets that no call has seen, for the next block. Memory: each of them."""
-
-    inputs: list[Spec]
-
-
-@dataclass(frozen=True)
-class Snapshot(Verb[Spec]):
-    """What the kept call gave and changed, whole, or of each tensor a stretch at `window` (0 to 1); forgotten after the
-    `last` whole one. Memory: for it."""
-
-    window: float | None = None
-    last: bool = True
-
-
-@dataclass(frozen=True)
 class OpenCandidate(Verb[None]):
     """Load a candidate with its libraries and build `ModelNew`; `kernels` is where Triton keeps what the build
     compiled, `training` the mode of the reference. Memory: the constructor's arguments."""
@@ -298,6 +257,14 @@ class Check(Verb[Checked]):
     inputs: Spec
     effects: Effects
     room: int
+
+
+@dataclass(frozen=True)
+class Fresh(Verb[bool]):
+    """Whether two calls, whose outputs are held at once, give these in memory of their own. Memory: the inputs."""
+
+    inputs: Spec
+    effects: Effects
 
 
 @dataclass(frozen=True)
@@ -388,4 +355,4 @@ class Identical(Verb[bool]):
     other: Spec
 
 
-VERBS: dict[str, type[Verb[Any]]] = {kind.name(): kind for kind in Verb.__subclasses__()}
+VERBS: dict[str, type[Verb[Any]]] = TIMING_VERBS | {kind.name(): kind for kind in Verb.__subclasses__()}

@@ -12,7 +12,7 @@ import torch
 from ncu_server.worker.answers import Slices
 from ncu_server.worker.tensors import real
 
-SLICE_BYTES, SLICES = 256 << 20, 8  # what a slice may take, or that part of what the whole call does
+SLICE_BYTES, SLICES = 256 << 20, 32  # what a slice may take, or that part of what the whole call does
 CLOSE = 1e-5  # of the rms: two calls of a kernel for other sizes; less than leaving anything out makes for one index
 DIMENSIONS = 3  # that are tried
 PLACES = (0.29, 0.83)  # of the indices that are compared with the whole, as shares of the dimension
@@ -46,6 +46,10 @@ class Cut:
         """Indices of a slice, at least one; the whole call takes so many bytes, and twice as many in double."""
         room = max(SLICE_BYTES, whole // SLICES)
         return max(1, min(self.size, self.size * room // max(2 * whole, 1)))
+
+    def whole(self, part: torch.Tensor) -> list[int]:
+        """The shape of what a slice is part of."""
+        return [*part.shape[: self.dimension], self.size, *part.shape[self.dimension + 1 :]]
 
     def starts(self) -> list[int]:
         """Indices at which one slice is compared with the whole."""

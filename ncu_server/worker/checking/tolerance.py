@@ -117,11 +117,11 @@ class Run:
             to.copy_(self._values(mine, right))
         return kept
 
-    def room(self, shape: list[int]) -> torch.Tensor:
-        """Memory for what is kept of a tensor of that shape, of which this is a part."""
+    def like(self, shape: list[int]) -> torch.Tensor:
+        """The form of what is kept of a tensor of that shape, of which this is a part; it holds nothing."""
         floats = torch.float32 if self._rounds(math.prod(shape)) else torch.float64
         dtype = floats if self.got.is_floating_point() else self.got.dtype
-        return torch.empty(shape, dtype=dtype, device=self.got.device)
+        return torch.empty(shape, dtype=dtype, device="meta")
 
     def _rounds(self, count: int) -> bool:
         narrower = self.got.is_floating_point() and self.got.dtype is not torch.float64

@@ -23,7 +23,9 @@ CUDA_COPY_BYTES = 1 << 30
 BYTE_PRODUCT, CACHE_ROWS = 8192, 64
 CYCLES_PER_US = 2_000  # of an SM clock near 2 GHz; a slower clock only makes the lead longer
 MOST_BLOCKS = 64  # that are poisoned at once
-GIANT = 1 << 30  # bytes of a block that is alone
+GIANT = 1 << 30  # bytes of inputs or outputs that are no more than once where they need not be
+ALONE = 256 << 20  # bytes of a poisoned block from which on there is but one
+LEFT = 128 << 20  # bytes that a process may keep for itself between two verbs
 # Bound before any candidate's code: replacing them in `time` or in the classes of `torch.cuda` changes nothing here.
 _now, _stream, _synchronize, _sum = time.perf_counter_ns, torch.cuda.current_stream, torch.cuda.synchronize, torch.sum
 _sleep, _Event = private.take("torch.cuda._sleep"), private.take("torch._C._CudaEventBase")
@@ -205,8 +207,8 @@ class Cuda:
         return int(free + torch.cuda.memory_reserved()), int(total)
 
     def trim(self) -> None:
-        """Give back what is free, where it is gigabytes."""
-        if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > GIANT:
+        """Give back what is free, where that is much: other processes may want it."""
+        if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > LEFT:
             torch.cuda.empty_cache()
 
     def evict(self) -> None:
@@ -215,7 +217,7 @@ class Cuda:
     def poison(self, on: bool, room: int = 0) -> None:
         """Leave NaN bits in the allocator's free blocks of this room, where the next torch.empty finds them."""
         blocks: list[torch.Tensor] = []
-        reserved, least = torch.cuda.memory_reserved(), 1 if room > GIANT else 2
+        reserved, least = torch.cuda.memory_reserved(), 1 if room > ALONE else 2
         while on and len(blocks) < MOST_BLOCKS and (len(blocks) < least or torch.cuda.memory_reserved() == reserved):
             blocks.append(torch.empty(max(room, 512), dtype=torch.uint8, device="cuda").fill_(255))
         torch.cuda.synchronize()

@@ -10,10 +10,10 @@ import torch
 
 from ncu_server.worker.tensors import mapped, real
 
-PART = 1 << 25  # elements that are changed at once
+PART = 1 << 24  # elements that are changed at once
 ROW_SCALES = (1.0, 0.5, 0.25, 0.0625)
 STRETCH = 32.0
-FIRST = 64  # rows, in which what is in no order mostly shows it
+FIRST, COLUMNS = 64, 1 << 16  # rows, and elements of each, in which what is in no order mostly shows it
 STEEP = 0.9  # of the steps of what is in order; numbers that are drawn and sorted are seldom equal
 
 
@@ -76,7 +76,15 @@ def ordered(tensor: torch.Tensor) -> bool:
         return False
     longest = max(range(tensor.dim()), key=lambda d: tensor.shape[d])
     ways = (tensor.movedim(d, 0) for d in {longest, tensor.dim() - 1} if tensor.shape[d] > 1)
-    return any(_steps(rows[:FIRST]) and _steps(rows) for rows in ways)
+    return any(_steps(_first(rows)) and _steps(rows) for rows in ways)
+
+
+def _first(rows: torch.Tensor) -> torch.Tensor:
+    some = rows[:FIRST]
+    for d in range(1, some.dim()):
+        size = some.shape[d]
+        some = some.narrow(d, 0, min(size, max(1, COLUMNS * size // max(some[0].numel(), 1))))
+    return some
 
 
 def _steps(rows: torch.Tensor) -> bool:
@@ -88,7 +96,12 @@ def _steps(rows: torch.Tensor) -> bool:
 def symmetric(tensor: torch.Tensor) -> bool:
     """Whether the last two dimensions are those of symmetric matrices, and no constant."""
     square = tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2] > 1 and tensor.element_size() > 1
-    return square and bool(torch.equal(tensor, tensor.mT)) and bool((tensor != tensor.reshape(-1)[0]).any())
+    if not square or not tensor.numel():
+        return False
+    matrices = tensor.flatten(0, -3) if tensor.dim() > 2 else tensor[None]
+    parts = matrices.split(max(1, PART // matrices[0].numel()))
+    first = tensor[(0,) * tensor.dim()]
+    return all(torch.equal(one, one.mT) for one in parts) and any(bool((one != first).any()) for one in parts)
 
 
 def stretched(inputs: list[Any]) -> list[Any]:

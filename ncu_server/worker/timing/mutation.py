@@ -14,6 +14,7 @@ from ncu_server.worker.timing.input_sets import finite_ends, ordered, symmetric
 LEAST = 0.75  # of the factors
 PIECE, SPREAD = 1 << 22, 1 << 20  # floats that find their factors in one place, and how many places there are
 BASE_BYTES = 1 << 30  # of floats that are kept as drawn; of a larger tensor but every n-th one changes
+FRUGAL_BASE_BYTES = 128 << 20  # the same where memory is short
 FEW = 1024  # elements by which values that are alike differ: too few for a sample of the input to notice
 MIX = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, as in SplitMix64: neighbouring nonces get unlike values
 SEED = 20_261_129
@@ -39,16 +40,19 @@ class Draw:
         device: str,
         still: Sequence[int],
         kept: bool,
+        bases: int = BASE_BYTES,
     ) -> None:
         """`given` are what was drawn, wherever it lies. `kept`: calls change their inputs, so that all of them is put
-        back each time."""
-        steps = [1 if kept or not _is_float(t) else max(1, -(-t.nbytes // BASE_BYTES)) for t in given]
+        back each time. `bases` are the bytes of a tensor's floats that are kept as drawn."""
+        steps = [1 if kept or not _is_float(t) else max(1, -(-t.nbytes // bases)) for t in given]
         factors = Factors(max((_span(layout) for layout in spec["tensors"]), default=0), device)
+        # A small tensor beside a giant is copied: it would hold the memory of both.
+        little = device == "cuda" and all(t.nbytes <= bases for t in given)
         self._kept = kept
         self._drawn: list[torch.Tensor | None] = []  # None of a giant: most of it stays where it was laid
         self._fills: list[Fill | None] = []
         for place, (t, layout, step) in enumerate(zip(given, spec["tensors"], steps, strict=True)):
-            large = t.nbytes > BASE_BYTES  # nobody writes to what was given: it need not be copied
+            large = t.nbytes > bases or little  # nobody writes to what was given: it need not be copied
             as_it_lies = large and list(t.stride()) == layout["strides"] and t.device.type == device
             base = t if as_it_lies else placed(t, layout, device)
             self._fills.append(None if place in still else filled(base, place, factors, step))
@@ -57,6 +61,10 @@ class Draw:
             fill is not None and _is_float(t) for fill, t in zip(self._fills, given, strict=True) if t.numel() > 1
         )
         """Whether all inputs of more than one element are floats that change, and so whatever is made of them."""
+
+    def leaves(self, place: int) -> bool:
+        """Whether nothing but `fill` ever writes to a tensor in which this input was laid."""
+        return self._drawn[place] is None
 
     def lay(self, held: list[torch.Tensor]) -> None:
         """Put the values that were drawn into tensors of the draw's layout; a giant has to hold them already, but for

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
 from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker.answers import Inputs
 from ncu_server.worker.tensors import put, read
 from ncu_server.worker.timing.devices import Device
 from ncu_server.worker.timing.stage import Stage, Write
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def trimmed(verb: Method) -> Method:
+    """The verb of a role that has a `_device`, after which other processes have the memory that it has freed."""
+
+    @functools.wraps(verb)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return verb(self, *args, **kwargs)
+        finally:
+            with contextlib.suppress(RuntimeError):  # of a device that a candidate's call has left broken
+                self._device.trim()
+
+    return cast(Method, run)
 
 
 class TimedSide:
@@ -36,4 +57,7 @@ class TimedSide:
 
     def snapshot(self, fds: list[int], window: float | None = None, last: bool = True) -> Spec:
         """Write what the kept call gave; see Stage.snapshot."""
-        return self._stage.snapshot(fds[0], window, last, self._write)
+        spec = self._stage.snapshot(fds[0], window, last, self._write)
+        if self._stage.frugal:
+            self._device.release()
+        return spec

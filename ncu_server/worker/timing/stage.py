@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from ncu_server.worker.answers import Inputs, Staged
 from ncu_server.worker.checking.effects import State
 from ncu_server.worker.tensors import flatten, give, placed, put, unflatten
 from ncu_server.worker.timing.devices import SURE, USUAL, Calls, Device
-from ncu_server.worker.timing.mutation import MIX, Draw
+from ncu_server.worker.timing.mutation import BASE_BYTES, FRUGAL_BASE_BYTES, MIX, Draw
 
 MAX_SETS = 16
 MAX_SET_BYTES = 2 << 30
@@ -81,24 +82,33 @@ class Stage:
         state: State,
         still: Sequence[int] = (),
         looks: Callable[[bool], None] | None = None,
+        frugal: bool = False,
     ) -> None:
-        """`given` are the inputs; enough sets are made to exceed the last-level cache.
+        """`given` are the inputs; enough sets are made to exceed the last-level cache. `frugal`: those of gigabytes are
+        this side's own and serve as they lie, fewer values are kept as drawn, nothing is held between blocks but inputs
+        and what is kept of a call, and a side of ours makes that anew when it is asked for.
 
         What calls change, of which `state` tells, is put back, untimed: a set of inputs before it is used again,
         buffers before each call. `still` are the inputs that stay as they are. `looks` is
         called after each call of a candidate (see Intact.check), of which outputs are flattened strictly.
         """
         self._model, self._device, self._state = model, device, state
-        self._still, self._looks, self._strict = still, looks, looks is not None
+        self._still, self._looks, self._strict, self.frugal = still, looks, looks is not None, frugal
         self._draw = self._drawn(given, spec)
         count, name = sets_for(spec["bytes"], device.cache_bytes()), device.torch_device
         self.exceeds = count * spec["bytes"] >= 2 * device.cache_bytes()
-        pairs = list(zip(given, spec["tensors"], strict=True))
-        self._held = [[placed(tensor, layout, name) for tensor, layout in pairs] for _ in range(count)]
+
+        def laid(place: int) -> torch.Tensor:
+            tensor, layout = given[place], spec["tensors"][place]
+            as_it_lies = frugal and count == 1 and list(tensor.stride()) == layout["strides"]
+            return tensor if as_it_lies and self._draw.leaves(place) else placed(tensor, layout, name)
+
+        self._held = [[laid(place) for place in range(len(given))] for _ in range(count)]
         self._arguments = [unflatten(spec["structure"], held) for held in self._held]
         self._unseen: list[Draw] = []
         self._given = self._draw, 0, False
         self._kept: Any = None
+        device.trim()
 
     @property
     def sets(self) -> int:
@@ -174,14 +184,15 @@ class Stage:
                 # Warm blocks are held against the time that the process computes: no long look falls into them.
                 self._looks(index == kept // group and not warm)
             if index == kept // group:
-                told = self._state.seen(out, self._arguments[calls.place(kept)])
-                structure, tensors = flatten(told, self._strict)
+                if self._recalls:
+                    return
+                structure, tensors = flatten(self._state.seen(out, self._arguments[calls.place(kept)]), self._strict)
                 # At once and in the caller's stream order: what is still being written by then is not an answer.
                 # Flat, and never put together again: the classes of a candidate's containers run no code for it.
                 self._kept = structure, [t.clone() for t in tensors]
 
         arguments = [self._arguments[calls.place(i)] for i in range(count * group)]
-        self._device.settle()
+        self._settle(*arguments[0])
         cold, lead = not warm and group == 1, SURE if unseen else USUAL
         with torch.no_grad():
             one = lambda i: self._model(*arguments[i][0], **arguments[i][1])  # noqa: E731
@@ -191,33 +202,69 @@ class Stage:
             self._unseen = []
             for held in self._held:
                 self._draw.lay(held)
+        if self.frugal:
+            self._device.release()
         return times
 
+    def _settle(self, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Have the allocator hold what a call takes, where the block before has given that back."""
+        if self.frugal:
+            with torch.no_grad():
+                self._model(*args, **kwargs)
+        self._device.settle()
+
+    @property
+    def _recalls(self) -> bool:
+        return self.frugal and self._looks is None
+
     def _drawn(self, given: list[torch.Tensor], spec: Spec) -> Draw:
-        return Draw(given, spec, self._device.torch_device, self._still, bool(self._state.inputs))
+        bases = FRUGAL_BASE_BYTES if self.frugal else BASE_BYTES
+        return Draw(given, spec, self._device.torch_device, self._still, bool(self._state.inputs), bases)
 
     def snapshot(self, fd: int, window: float | None = None, last: bool = True, write: Write = put) -> Spec:
         """Write what the kept call gave and changed, whole, after which it is forgotten if this was the `last` look;
         with a `window` (0 to 1) a stretch of each tensor there."""
-        structure, tensors = self._kept
-        if window is not None:
-            return write(fd, structure, [_stretch(t, window) for t in tensors])
-        self._device.trim()  # what calls had is free, and lies beside what is written now
-        spec = write(fd, structure, tensors)
+        if window is None:
+            self._device.trim()  # what calls had is free, and lies beside what is written now
+        with self._told() as (structure, tensors):
+            if window is not None:
+                return write(fd, structure, [_stretch(t, window) for t in tensors])
+            spec = write(fd, structure, tensors)
         if last:
             del tensors
             self._kept = None
             self._device.trim()
         return spec
 
-    def kept_inputs(self, fd: int) -> Spec:
-        """Give what the kept call was given, before it changed any of it."""
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[tuple[Any, list[torch.Tensor]]]:
+        """What the kept call gave and changed; inside, a frugal side of ours has it by the same call."""
+        if not self._recalls:
+            yield self._kept
+            return
+        with self.kept_laid() as arguments, torch.no_grad():
+            self._state.reset()
+            yield flatten(self._state.seen(self._model(*arguments[0], **arguments[1]), arguments))
+
+    @contextlib.contextmanager
+    def kept_laid(self) -> Iterator[Any]:
+        """Inside, the first of the sets is what the kept call was given, before it changed any of it."""
         draw, nonce, alike = self._given
         draw.lay(self._held[0])
         draw.fill(self._held[0], nonce, alike)
-        spec = give(fd, *flatten(self._arguments[0]))
-        self._draw.lay(self._held[0])
-        return spec
+        try:
+            yield self._arguments[0]
+        finally:
+            self._draw.lay(self._held[0])
+
+    def lend(self, fd: int) -> Spec:
+        """Give a copy of the first of the sets."""
+        return give(fd, *flatten(self._arguments[0]))
+
+    def kept_inputs(self, fd: int) -> Spec:
+        """Give what the kept call was given; see `kept_laid`."""
+        with self.kept_laid() as arguments:
+            return give(fd, *flatten(arguments))
 
 
 def _stretch(tensor: torch.Tensor, window: float) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What judging takes of a device's memory, who is to blame where it runs out, and when a call waits."""
+"""How a problem is judged with the memory that is free: in full, lean, or not at all, and when a call waits."""
 
 from dataclasses import replace
 
@@ -13,7 +13,10 @@ from ncu_server.judge.memory_plan import (
     PROCESS_BYTES,
     Demand,
     Exhaustion,
+    MemoryPlan,
     is_candidates,
+    plan,
+    tightest,
 )
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.problems import Workshop
@@ -22,26 +25,57 @@ from ncu_server.worker.answers import Room
 from tests.support.edits import edit
 from tests.support.measuring import QUICK, SCALE_ADD
 
-GELU = Demand(inputs=6 * GIB, outputs=6 * GIB, parameters=0, working=12 * GIB)
-SMALL = Demand(inputs=GIB // 4, outputs=GIB // 4, parameters=0, working=GIB // 2)
-LAYER = Demand(inputs=GIB // 64, outputs=GIB // 64, parameters=4 * GIB, working=4 * GIB + GIB // 32)
+GELU = Demand(inputs=6 * GIB, outputs=6 * GIB, parameters=0, working=12 * GIB, sliceable=True)
+POOL = Demand(inputs=16 * GIB, outputs=GIB // 8, parameters=0, working=16 * GIB + GIB // 8, sliceable=True)
+SPREAD = Demand(inputs=GIB, outputs=9 * GIB, parameters=0, working=10 * GIB, sliceable=True)
+SMALL = Demand(inputs=GIB // 4, outputs=GIB // 4, parameters=0, working=GIB // 2, sliceable=True)
+LAYER = Demand(inputs=GIB // 64, outputs=GIB // 64, parameters=4 * GIB, working=4 * GIB + GIB // 32, sliceable=True)
+WHOLE = replace(GELU, sliceable=False)
 CONTEXTS = 3 * PROCESS_BYTES
 
 
 @pytest.mark.parametrize(("demand", "held"), [(GELU, 0), (SMALL, 3 * GIB // 2), (LAYER, 3 * GIB // 32)])
 def test_judging_takes_four_calls_and_what_stays_of_two_small_input_sets(demand: Demand, held: int) -> None:
-    assert demand.needed == 4 * demand.working + held + CONTEXTS
-    assert demand.allowed == 2 * demand.working
+    found = plan(4 * demand.working + held + CONTEXTS, demand)
+    assert (found.mode, found.needed) == ("full", 4 * demand.working + held + CONTEXTS)
+    assert found.allowed == 2 * demand.working
+
+
+@pytest.mark.parametrize("demand", [GELU, POOL, SPREAD])
+def test_lean_judging_takes_two_and_a_half_calls_at_most(demand: Demand) -> None:
+    found = plan(5 * demand.working // 2 + CONTEXTS, demand)
+    assert found.mode == "lean" and found.needed <= 5 * demand.working // 2 + CONTEXTS
+    assert plan(found.needed - 1, demand) == MemoryPlan("refused", found.needed, found.allowed)
+    assert plan(plan(1 << 60, demand).needed - 1, demand).mode == "lean"
+
+
+@pytest.mark.parametrize("demand", [WHOLE, LAYER, replace(GELU, remade=False)])
+def test_what_cannot_be_lean_is_refused_with_what_full_judging_needs(demand: Demand) -> None:
+    full = plan(1 << 60, demand)
+    assert plan(full.needed - 1, demand) == MemoryPlan("refused", full.needed, full.allowed)
+
+
+def test_of_several_shapes_the_tightest_plan_counts() -> None:
+    full, lean, refused = (MemoryPlan(mode, 1, 1) for mode in memory_plan.MODES)
+    assert tightest([lean, full]) == lean and tightest([full, refused, lean]) == refused
+
+
+def test_what_a_lean_plan_leaves_out_is_said() -> None:
+    assert not MemoryPlan("full", 1, 1).notes
+    (said,) = MemoryPlan("lean", 3 * GIB, 1).notes
+    assert said.startswith("memory plan: lean, of 3.0 GiB")
 
 
 @pytest.mark.parametrize("demand", [GELU, SMALL, LAYER])
 def test_each_further_baseline_takes_its_process_and_its_inputs(demand: Demand) -> None:
     each = PROCESS_BYTES + demand.inputs + demand.outputs + demand.parameters
-    assert replace(demand, baselines=3).needed - demand.needed == 2 * each
+    more = replace(demand, baselines=3)
+    assert more.full - demand.full == 2 * each
+    assert more.lean and demand.lean and more.lean - demand.lean == 2 * each
 
 
 def test_inputs_that_come_out_otherwise_each_time_stay() -> None:
-    assert replace(GELU, remade=False).needed - GELU.needed == 2 * (GELU.inputs + 2 * GELU.outputs)
+    assert replace(GELU, remade=False).full - GELU.full == 2 * (GELU.inputs + 2 * GELU.outputs)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +147,7 @@ class Played:
         self.total, self.free = total, list(free)
         monkeypatch.setattr(room, "_room", self.room)
         monkeypatch.setattr(memory_plan, "PROCESS_BYTES", 0)
+        monkeypatch.setattr(memory_plan, "SLACK_BYTES", 0)
         monkeypatch.setattr(room, "PROCESS_BYTES", 0)
 
     async def room(self, _: PreparedProblem) -> Room:
@@ -123,14 +158,23 @@ async def quiet(message: str, *, ahead: int | None = None) -> None:
     pass
 
 
+INPUTS = 2 * 64 * 256 * 4
+LEAN = 6 * INPUTS  # of SCALE_ADD, whose inputs are twice its output; a host's process says nothing of its calls
+
+
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a_verdict_says_that_memory_was_planned(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    Played(monkeypatch, 1 << 40, 1 << 30)
-    asked = EvaluateRequest(QUICK, SCALE_ADD, "cpu", (), False, 120.0)
+@pytest.mark.parametrize(("free", "mode"), [(1 << 30, "full"), (LEAN, "lean")])
+async def test_a_verdict_says_which_plan_it_was_judged_by(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, free: int, mode: str
+) -> None:
+    Played(monkeypatch, 1 << 40, free)
+    asked = EvaluateRequest(QUICK, SCALE_ADD, "cpu", (), True, 120.0)
     result = await evaluate(workshop, asked, quiet)
-    assert (result.status, result.memory_plan) == ("passed", "full"), result.log
-    wrong = EvaluateRequest(edit(QUICK, "+ c[i % n]", "+ 1.1f * c[i % n]"), SCALE_ADD, "cpu", (), False, 120.0)
-    assert (await evaluate(workshop, wrong, quiet)).status == "wrong"
+    assert (result.status, result.memory_plan) == ("passed", mode), result.log
+    assert any(note.startswith("memory plan: lean") for note in result.notes) is (mode == "lean")
+    for wrong in ("1.1f * c[i % n]", "(i == m - 1 ? 1.1f : 1.0f) * c[i % n]"):
+        asked = EvaluateRequest(edit(QUICK, "+ c[i % n]", f"+ {wrong}"), SCALE_ADD, "cpu", (), False, 120.0)
+        assert (await evaluate(workshop, asked, quiet)).status == "wrong"
 
 
 @pytest.mark.asyncio(loop_scope="session")
@@ -150,7 +194,7 @@ async def test_memory_that_others_give_back_is_waited_for(
 ) -> None:
     Played(monkeypatch, 1 << 40, 1, 1, 1, 1, 1 << 40)
     async with workshop.problems.prepared(SCALE_ADD, workshop.machine.device("cpu")) as prepared:
-        assert prepared.plan
+        assert prepared.plan and prepared.plan.mode == "full"
     assert tries == [1, 2]
 
 

@@ -7,7 +7,7 @@ import torch
 
 from ncu_server.worker.tensors import write
 from ncu_server.worker.timing.input_sets import ordered, sharper, symmetric
-from ncu_server.worker.timing.mutation import LEAST, PIECE, Draw, Factors, filled, wanders
+from ncu_server.worker.timing.mutation import BASE_BYTES, LEAST, PIECE, Draw, Factors, filled, wanders
 
 FACTORS = Factors(10_000, "cpu")
 
@@ -16,10 +16,12 @@ def random(*shape: int, seed: int = 5) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def drawn(*tensors: torch.Tensor, still: tuple[int, ...] = (), kept: bool = False) -> tuple[Draw, list[torch.Tensor]]:
+def drawn(
+    *tensors: torch.Tensor, still: tuple[int, ...] = (), kept: bool = False, bases: int = BASE_BYTES
+) -> tuple[Draw, list[torch.Tensor]]:
     """A draw, and tensors of its layout in which it was laid."""
     fd = os.memfd_create("inputs")
-    draw = Draw(list(tensors), write(fd, list(tensors)), "cpu", still, kept)
+    draw = Draw(list(tensors), write(fd, list(tensors)), "cpu", still, kept, bases)
     os.close(fd)
     return draw, [t.clone() for t in tensors]
 
@@ -94,10 +96,9 @@ def test_a_tensor_longer_than_its_factors_gets_each_piece_from_another_place() -
     assert int((held[:PIECE].abs() == held[PIECE : 2 * PIECE].abs()).sum()) < PIECE // 1000
 
 
-def test_of_a_giant_but_every_nth_value_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ncu_server.worker.timing.mutation.BASE_BYTES", 10_000)
+def test_of_a_giant_but_every_nth_value_changes() -> None:
     first = random(100, 100)
-    draw, (held,) = drawn(first)
+    draw, (held,) = drawn(first, bases=10_000)
     draw.fill([held], 8)
     changed = (held != first).reshape(-1)
     assert bool(changed[::4].sum() > 2490) and not bool(changed[1::4].any())

@@ -60,6 +60,7 @@ def memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[int
 
 def opened(memory: list[int], monkeypatch: pytest.MonkeyPatch, source: str, most: int) -> Reference:
     monkeypatch.setattr(module, "IN_ONE_BYTES", most)
+    monkeypatch.setattr(module, "SHARED_BYTES", most)
     monkeypatch.setattr("ncu_server.worker.checking.slices.SLICE_BYTES", 700)
     one = Reference()
     one.open_reference(memory, source, "cpu", 1, None)
