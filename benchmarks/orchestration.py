@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -46,6 +45,7 @@ from tests.support.scripted_bench import verdict
 from tests.support.scripted_run import DESCRIPTION, PROBLEM, InProcessBench, ScriptedProposer
 from tests.support.scripted_suite import ScriptedPool, plan, problems
 
+HEAD = "# What the search and a suite themselves cost\n\n"
 HOW = """Instant replies, an instant judge in the same process, every journal on disk, no lookups in the library.
 
 """
@@ -113,7 +113,7 @@ def _fill(journal: Journal, trials: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SuiteCost:
-    """What one process took for a suite; `peak_mb` is its largest resident set, `table_s` the wall time of its table."""
+    """What one process took for a suite: `peak_mb` is its largest resident set, `table_s` what the table took."""
 
     candidates: int
     cpu_s: float
@@ -132,7 +132,7 @@ def suite_cost(count: int, at_once: int) -> SuiteCost:
             cpu, wall = time.process_time(), time.monotonic()
             asyncio.run(_played(kept))
             cpu, wall = time.process_time() - cpu, time.monotonic() - wall
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        peak = peak_mb()
         began = time.monotonic()
         suite = store.read(directory)
         page = markdown(table("scripted", rows_of(suite)))
@@ -141,6 +141,12 @@ def suite_cost(count: int, at_once: int) -> SuiteCost:
         assert [suite.outcome(one).state for one in suite.problems] == [State.DONE] * count
         candidates = sum(len(read(one.directory(directory)).evaluations) for one in suite.problems)
     return SuiteCost(candidates, cpu, wall, peak, table_s)
+
+
+def peak_mb() -> float:
+    """The largest resident set of this program; getrusage counts that of the process that started it too."""
+    rows = Path("/proc/self/status").read_text().splitlines()
+    return int(next(row.split()[1] for row in rows if row.startswith("VmHWM:"))) / 1024
 
 
 class Nothing:
@@ -204,8 +210,8 @@ def main() -> None:
     rows = [*of_searches(args.candidates, args.trials), *of_suites(args.problems, args.at_once)]
     print("\n".join(rows))
     if args.result:
-        title = f"# What the search and a suite themselves cost\n\nMade by `python -m benchmarks.orchestration` on {where}.\n"
-        (RESULTS / "orchestration.md").write_text(title + HOW + "".join(f"- {row}\n" for row in rows))
+        made = f"Made by `python -m benchmarks.orchestration` on {where}.\n"
+        (RESULTS / "orchestration.md").write_text(HEAD + made + HOW + "".join(f"- {row}\n" for row in rows))
 
 
 if __name__ == "__main__":
