@@ -137,7 +137,7 @@ def test_a_suite_whose_minutes_are_over_says_how_many_wait(tmp_path: Path, folde
         (["run", "examples", "--record", "one.jsonl"], "--record of a suite is a folder"),
         (["run", "examples", "--minutes-per-problem", "x"], "The setting `budget_minutes` cannot be used"),
         (["resume", "{empty}"], "There is no suite in"),
-        (["resume", "{taken}"], "Another process plays the suite in"),
+        (["resume", "{taken}"], "is in use by another process"),
         (["play"], "invalid choice: 'play'"),
     ],
 )
