@@ -13,7 +13,7 @@ from kernel_agent.interfaces import Library
 from kernel_agent.knowledge.extract import experiences_for_brief
 from kernel_agent.knowledge.situation import operators_of, situation
 from kernel_agent.prompts.advice import chosen, rules
-from kernel_agent.run.brief import Brief, Outcome, SecondParent
+from kernel_agent.run.brief import Brief, Outcome, SecondParent, Unjudged
 from kernel_agent.run.tree import SEEDING, Run, ShownBaselines, chain, lineage, reference, values
 from kernel_agent.run.types import Evaluation, Idea, Profile, Status, Trial, digest
 from kernel_agent.search.selection import profiled
@@ -39,7 +39,7 @@ def outcome(run: Run, idea: Idea, profiles: Mapping[str, Profile]) -> Outcome | 
     told = Outcome(idea.title, None, None, predicted=idea.predicted, gist=idea.transformation)
     if not judged:
         why = next((one.reason for one in run.unwritten.values() if one.idea == idea.id), None)
-        return replace(told, status=Status.REJECTED, remark=f"no code came of it: {why}") if why else None
+        return replace(told, status=Unjudged.NO_CODE, remark=why) if why is not None else None
     passed = [(evaluation.speedup or 0.0, trial) for trial, evaluation in judged if evaluation.status is Status.PASSED]
     if not passed:
         return replace(told, status=judged[-1][1].status, remark=_remark(judged[-1][1]))
