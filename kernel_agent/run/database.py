@@ -12,8 +12,11 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
-from kernel_agent.errors import Unavailable, UsageError
+from kernel_agent.errors import DiskError, UsageError
 from kernel_agent.run import lock
+
+LOG = "server.log"
+"""What the measuring server says on stderr, beside the file."""
 
 META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
 
@@ -42,6 +45,12 @@ class Kind:
     format: str
     command: str
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that may stand in the directory before anything is recorded there."""
+        own = (self.file, *(f"{self.file}-{more}" for more in ("wal", "shm", "journal")))
+        return (*own, lock.FILE, LOG, *(f"server-{n}.log" for n in range(2, 33)))
+
 
 class Database:
     """A directory's file, held until closed.
@@ -69,8 +78,22 @@ class Database:
             raise UsageError(f"{directory / self.kind.file} cannot be opened ({error}).") from None
 
     @classmethod
-    def _new(cls, directory: Path) -> Self:
-        """Take a directory whose file keeps nothing yet. Raises UsageError where it keeps something."""
+    def _new(cls, directory: Path, *besides: str) -> Self:
+        """Take a directory that holds no more than an early kill leaves, and files of the names `besides`.
+
+        Raises UsageError where its file keeps something, or others have written there.
+        """
+        kind = cls.kind
+        try:
+            held = [*directory.iterdir()] if directory.is_dir() else []
+        except OSError as error:
+            raise UsageError(f"{directory} cannot be read ({error.strerror}).") from None
+        others = sorted(one.name for one in held if one.name not in (*kind.files, *besides) and one.suffix != ".half")
+        if others and not begun(directory, kind):
+            raise UsageError(
+                f"{directory} holds files that no {kind.keeps} has written ({', '.join(others[:3])}): "
+                f"choose another {kind.keeps} directory."
+            )
         made = cls(directory)
         with made._closed_by_a_fault(), made._reading():
             if tables(made._rows):
@@ -130,7 +153,7 @@ class Database:
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise Unavailable(
+            raise DiskError(
                 f"The {self.kind.noun} in {self.directory} cannot be written ({error}); what it holds is safe: "
                 f"make room for it, then resume {self.directory}."
             ) from None
@@ -228,7 +251,7 @@ def understood(directory: Path, kind: Kind) -> Iterator[None]:
         yield
     except (sqlite3.Error, KeyError, TypeError, ValueError) as error:
         if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in PLACE:
-            raise Unavailable(
+            raise DiskError(
                 f"The {kind.noun} in {directory} cannot be read ({error}); what it holds is safe: "
                 f"see to the disk, which may be full, then resume {directory}."
             ) from None

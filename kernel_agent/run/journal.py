@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from kernel_agent.errors import UsageError
-from kernel_agent.run import database, lock
+from kernel_agent.run import database
 from kernel_agent.run.budget import Charge
 from kernel_agent.run.database import META, Database, Kind, meta, tables
 from kernel_agent.run.rows import grow, reader, row_of, text_of
@@ -21,17 +21,8 @@ from kernel_agent.settings import Settings, load_settings
 
 FILE = "journal.sqlite"
 
-LOG = "server.log"
-"""What the measuring server says on stderr, beside the journal."""
-
 MANUAL = "manual"
 """The folder of prompts and replies where a person is the model."""
-
-OURS = (
-    *(FILE, f"{FILE}-wal", f"{FILE}-shm", f"{FILE}-journal", lock.FILE, LOG),
-    *(f"server-{n}.log" for n in range(2, 33)),
-)
-"""The files that stand in a run's directory before anything is recorded there."""
 
 KIND = Kind(FILE, "run", "journal", frozenset({"meta", "records", "calls"}), "1", "python -m kernel_agent run")
 
@@ -68,8 +59,7 @@ class Journal(Database):
         Left by a failure before anything is recorded, or by a stop before it has begun, the journal removes what the
         run has written and made.
         """
-        _check_free(directory)
-        journal = cls._new(directory)
+        journal = cls._new(directory, MANUAL)
         journal._is_new = True
         return journal
 
@@ -177,7 +167,7 @@ class Journal(Database):
         self.close()
         if bare:
             with suppress(OSError):  # such as somebody else's files in the directory
-                for name in OURS:
+                for name in KIND.files:
                     (self.directory / name).unlink(missing_ok=True)
                 for place in self._made:
                     place.rmdir()
@@ -195,15 +185,6 @@ class Journal(Database):
             return self._rows.execute(HELD).fetchone() is None
         except sqlite3.Error:
             return False
-
-
-def _check_free(directory: Path) -> None:
-    """Raises UsageError where it holds more than an early kill leaves and the replies of a person, and no run."""
-    held = directory.iterdir() if directory.is_dir() else ()
-    others = sorted(path.name for path in held if path.name not in (*OURS, MANUAL) and path.suffix != ".half")
-    if others and not begun(directory):
-        first = ", ".join(others[:3])
-        raise UsageError(f"{directory} holds files that no run has written ({first}): choose another run directory.")
 
 
 def begun(directory: Path) -> bool:

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import KernelAgentError, ServerError, UsageError
-from kernel_agent.run.journal import FILE, LOG, MANUAL, Journal, read
+from kernel_agent.run.database import LOG
+from kernel_agent.run.journal import FILE, MANUAL, Journal, read
 from kernel_agent.run.journal import begun as has_begun
 from kernel_agent.run.tree import Confirmation, Diagnosis, EvaluationRecord, Ideas, Run, Unwritten
 from kernel_agent.run.types import Evaluation, Idea, Profile, Status, Trial, digest
