@@ -1,9 +1,14 @@
 """What is measured once in a while can still be measured."""
 
 import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from benchmarks.kernelbench_script import stand_ins
 from tests.support.paths import ROOT
 
 APART = {"kernelbench_one", "clients.legacy"}
@@ -15,3 +20,21 @@ NAMES = {".".join(path.relative_to(ROOT / "benchmarks").with_suffix("").parts) f
 @pytest.mark.parametrize("name", sorted(name for name in NAMES - APART if not name.startswith("prompt_problems")))
 def test_a_benchmark_can_be_imported(name: str) -> None:
     importlib.import_module(f"benchmarks.{name}".removesuffix(".__init__"))
+
+
+USES = """
+import no_such
+from no_such.inner import Thing
+@no_such.App("x").cls(retries=Thing(1).more)
+class Left: ...
+with no_such.bar(total=1) as bar:
+    bar.update(1)
+print("ran")
+"""
+
+
+def test_an_empty_package_stands_in_for_what_is_missing_and_that_alone(tmp_path: Path) -> None:
+    assert stand_ins(tmp_path, ["no_such.inner", "json.tool"]) == ["no_such.inner"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", USES], capture_output=True, text=True, env=environment)
+    assert done.stdout == "ran\n", done.stderr
