@@ -1,15 +1,14 @@
 """What the search and a suite themselves cost: scripted runs with instant replies and an instant judge.
 
-    python -m benchmarks.orchestration [--candidates N] [--trials N] [--result]
-    python -m benchmarks.orchestration --problems N [--at-once N] [--result]
+    python -m benchmarks.orchestration [--candidates N] [--trials N] [--problems N] [--at-once N] [--result]
 
 Prints CPU and wall milliseconds a candidate, everything between the proposer's answer and the next question included
-(journal, tree, selection, briefs), and the seconds in which a journal of N trials is opened and ranked. With
-`--problems` it plays a suite (templates, no model, a library that knows nothing: what it costs stands in retrieval.md)
-with the journal of each problem and the suite's record on disk. It prints the CPU time of the process a candidate, and
-by how much its memory (the resident set at its highest) grows for each problem under way: the difference to a suite
-whose problems are played one at a time, in a process of its own. With `--result` it writes
-benchmarks/results/orchestration.md, or suite-orchestration.md, too.
+(journal, tree, selection, briefs), and the seconds in which a journal of N trials is opened and ranked. Then it plays a
+suite (templates, no model, a library that knows nothing: what it costs stands in retrieval.md) with the journal of each
+problem and the suite's record on disk. It prints the CPU time of the process a candidate, by how much its memory (the
+resident set at its highest) grows for each problem under way (the difference to a suite whose problems are played one
+at a time, in a process of its own), and the seconds in which the suite's table is read and written out. With `--result`
+it writes benchmarks/results/orchestration.md too.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import argparse
 import asyncio
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -39,11 +37,18 @@ from kernel_agent.search.loop import Search
 from kernel_agent.settings import load_settings
 from kernel_agent.suite import store
 from kernel_agent.suite.play import Play
+from kernel_agent.suite.rows import rows_of
+from kernel_agent.suite.table import markdown, table
 from kernel_agent.suite.types import State
 from rag import Answer, Situation
 from tests.support.scripted_bench import verdict
 from tests.support.scripted_run import DESCRIPTION, PROBLEM, InProcessBench, ScriptedProposer
 from tests.support.scripted_suite import ScriptedPool, plan, problems
+
+HEAD = "# What the search and a suite themselves cost\n\n"
+HOW = """Instant replies, an instant judge in the same process, every journal on disk, no lookups in the library.
+
+"""
 
 PADDING = "# a line as long as those of real kernels, of which there are about a hundred\n" * 50
 """Four kilobytes: about what a candidate takes beside the problem."""
@@ -108,12 +113,13 @@ def _fill(journal: Journal, trials: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SuiteCost:
-    """What one process took for a suite; `peak_mb` is its largest resident set."""
+    """What one process took for a suite: `peak_mb` is its largest resident set, `table_s` what the table took."""
 
     candidates: int
     cpu_s: float
     wall_s: float
     peak_mb: float
+    table_s: float
 
 
 def suite_cost(count: int, at_once: int) -> SuiteCost:
@@ -126,10 +132,21 @@ def suite_cost(count: int, at_once: int) -> SuiteCost:
             cpu, wall = time.process_time(), time.monotonic()
             asyncio.run(_played(kept))
             cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+        peak = peak_mb()
+        began = time.monotonic()
         suite = store.read(directory)
+        page = markdown(table("scripted", rows_of(suite)))
+        table_s = time.monotonic() - began
+        assert page.count("| improved |") >= count
         assert [suite.outcome(one).state for one in suite.problems] == [State.DONE] * count
         candidates = sum(len(read(one.directory(directory)).evaluations) for one in suite.problems)
-    return SuiteCost(candidates, cpu, wall, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    return SuiteCost(candidates, cpu, wall, peak, table_s)
+
+
+def peak_mb() -> float:
+    """The largest resident set of this program; getrusage counts that of the process that started it too."""
+    rows = Path("/proc/self/status").read_text().splitlines()
+    return int(next(row.split()[1] for row in rows if row.startswith("VmHWM:"))) / 1024
 
 
 class Nothing:
@@ -173,6 +190,7 @@ def of_suites(count: int, at_once: int) -> list[str]:
         f"{1e3 * many.cpu_s / many.candidates:.2f} ms CPU each (bound: 5 ms), {many.wall_s:.0f} s in all",
         f"memory at its highest {many.peak_mb:.0f} MB; {alone.peak_mb:.0f} MB where one is played at a time: "
         f"{each:.1f} MB for each problem more under way (bound: 20 MB)",
+        f"a table of {count} problems: {many.table_s:.2f} s (bound: 2 s)",
     ]
 
 
@@ -180,7 +198,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--candidates", type=int, default=1000)
     parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--problems", type=int)
+    parser.add_argument("--problems", type=int, default=250)
     parser.add_argument("--at-once", type=int, default=32)
     parser.add_argument("--one", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--result", action="store_true")
@@ -188,14 +206,12 @@ def main() -> None:
     if args.one:
         print(json.dumps(asdict(suite_cost(*args.one))))
         return
-    suite = args.problems is not None
-    rows = of_suites(args.problems, args.at_once) if suite else of_searches(args.candidates, args.trials)
+    where = f"{machine('cpu')}, load {os.getloadavg()[0]:.1f}"
+    rows = [*of_searches(args.candidates, args.trials), *of_suites(args.problems, args.at_once)]
     print("\n".join(rows))
     if args.result:
-        what, name = ("a suite", "suite-orchestration") if suite else ("the search", "orchestration")
-        where = f"{machine('cpu')}, load {os.getloadavg()[0]:.1f}"
-        title = f"# What {what} itself costs\n\nMade by `python -m benchmarks.orchestration` on {where}.\n\n"
-        (RESULTS / f"{name}.md").write_text(title + "".join(f"- {row}\n" for row in rows))
+        made = f"Made by `python -m benchmarks.orchestration` on {where}.\n"
+        (RESULTS / "orchestration.md").write_text(HEAD + made + HOW + "".join(f"- {row}\n" for row in rows))
 
 
 if __name__ == "__main__":

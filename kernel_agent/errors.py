@@ -4,6 +4,7 @@ KernelAgentError
   UsageError                 what the user gave us cannot be used           exit 2
     ProblemError             the PyTorch source itself is at fault          exit 2
   Unavailable                something this machine or account lacks        exit 4
+    DiskError                what is kept cannot be written or read         exit 4
     ServerError              the measuring server failed or is missing      exit 4
     ProviderError            the model's endpoint refused or failed         exit 4
       Unusable               its replies cannot be used; a run goes on      exit 4
@@ -82,6 +83,10 @@ class NotCovered(Exception):  # noqa: N818
 
 class Unavailable(KernelAgentError):  # noqa: N818
     exit_code = 4
+
+
+class DiskError(Unavailable):
+    pass
 
 
 class ServerError(Unavailable):

@@ -1,10 +1,15 @@
 """What is measured once in a while can still be measured."""
 
 import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks.deck import valued
+from benchmarks.kernelbench_script import stand_ins
 from tests.support.paths import ROOT
 
 APART = {"kernelbench_one", "clients.legacy"}
@@ -24,3 +29,21 @@ def test_a_decks_formula_is_read_as_sums_and_products_alone() -> None:
     for other in ("M ** K", "print(M)", "M * N"):
         with pytest.raises(ValueError, match="no sum of products of M, K"):
             valued(other, sizes)
+
+
+USES = """
+import no_such
+from no_such.inner import Thing
+@no_such.App("x").cls(retries=Thing(1).more)
+class Left: ...
+with no_such.bar(total=1) as bar:
+    bar.update(1)
+print("ran")
+"""
+
+
+def test_an_empty_package_stands_in_for_what_is_missing_and_that_alone(tmp_path: Path) -> None:
+    assert stand_ins(tmp_path, ["no_such.inner", "json.tool"]) == ["no_such.inner"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", USES], capture_output=True, text=True, env=environment)
+    assert done.stdout == "ran\n", done.stderr

@@ -16,7 +16,7 @@ from kernel_agent.bench.servers import ServerPool
 from kernel_agent.bench.transport import Endpoint
 from kernel_agent.errors import UsageError
 from kernel_agent.interfaces import OnNotice, Pool, ignore
-from kernel_agent.run.journal import LOG
+from kernel_agent.run.database import LOG
 from kernel_agent.settings import Settings
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

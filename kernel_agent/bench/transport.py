@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
 
 from kernel_agent.errors import ServerError
-from kernel_agent.run.journal import LOG
+from kernel_agent.run.database import LOG
 
 PASSED_ON = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LC_\w+|TZ|TMPDIR|LD_LIBRARY_PATH|VIRTUAL_ENV|CC|CXX|"

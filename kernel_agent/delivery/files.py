@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernel_agent.delivery.module import delivered
 from kernel_agent.delivery.sheet import Sheet, headed, page
-from kernel_agent.errors import Unavailable
+from kernel_agent.errors import DiskError
 from kernel_agent.run import tree
 from kernel_agent.run.tree import Run
 from rag import text_files
@@ -18,7 +18,7 @@ BEST, PAGE = "best_kernel.py", "VERIFICATION.md"
 def deliver(run: Run, directory: Path, bind: str) -> str:
     """Write the run's best kernel, bound by `bind`, and its page to `directory`; the kernel's text.
 
-    Where nothing beat the original that is delivered as it is, without a page. Raises Unavailable where there is no
+    Where nothing beat the original that is delivered as it is, without a page. Raises DiskError where there is no
     room, UsageError where the kernel cannot be bound so.
     """
     winner = tree.winner(run)
@@ -33,11 +33,11 @@ def deliver(run: Run, directory: Path, bind: str) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Whole or not at all. Raises Unavailable where it cannot be written."""
+    """Whole or not at all. Raises DiskError where it cannot be written."""
     try:
         text_files.write_whole(path, text)
     except OSError as error:
-        raise Unavailable(
+        raise DiskError(
             f"{path} cannot be written ({error.strerror}); the run is over and its journal safe: "
             f"make room for it, then resume {path.parent}."
         ) from None

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from kernel_agent.run.types import Description, Evaluation, Idea, Problem, Profile, Status, Trial
 from rag import Passage
 from rag.experience.ledger import Experience
+
+
+class Unjudged(StrEnum):
+    """Why the judge has found nothing of an idea, and never will."""
+
+    NO_CODE = "no_code"
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,11 +21,12 @@ class Outcome:
     """A sibling's or ancestor's idea and what became of it; the status is None while it is being tried.
 
     `speedup` is over eager PyTorch, `gain` over the kernel that the idea departs from, if any; `predicted` was promised
-    over the latter, else the former. `gist` says how it was to be done, `remark` why it failed or what limits it.
+    over the latter, else the former. `gist` says how it was to be done, `remark` why it failed, or why no code
+    came, or what limits it.
     """
 
     title: str
-    status: Status | None
+    status: Status | Unjudged | None
     speedup: float | None
     remark: str = ""
     gain: float | None = None

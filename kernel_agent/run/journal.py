@@ -3,45 +3,31 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 
-from kernel_agent.errors import KernelAgentError, Unavailable, UsageError
-from kernel_agent.run import lock
+from kernel_agent.errors import UsageError
+from kernel_agent.run import database
 from kernel_agent.run.budget import Charge
-from kernel_agent.run.damage import understood
+from kernel_agent.run.database import META, Database, Kind, meta, tables
 from kernel_agent.run.rows import grow, reader, row_of, text_of
 from kernel_agent.run.tree import Record, Run
 from kernel_agent.run.types import JSON, Description, Problem
 from kernel_agent.settings import Settings, load_settings
 
-FORMAT = "1"
-"""Changes when an older journal could no longer be read."""
-
 FILE = "journal.sqlite"
-
-LOG = "server.log"
-"""What the measuring server says on stderr, beside the journal."""
 
 MANUAL = "manual"
 """The folder of prompts and replies where a person is the model."""
 
-OURS = (
-    *(FILE, f"{FILE}-wal", f"{FILE}-shm", f"{FILE}-journal", lock.FILE, LOG),
-    *(f"server-{n}.log" for n in range(2, 33)),
-)
-"""The files that stand in a run's directory before anything is recorded there."""
-
-TABLES = {"meta", "records", "calls"}
+KIND = Kind(FILE, "run", "journal", frozenset({"meta", "records", "calls"}), "1", "python -m kernel_agent run")
 
 SCHEMA = (
-    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    META,
     "CREATE TABLE records (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL, "
     "at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE (kind, key))",
     "CREATE TABLE calls (key TEXT PRIMARY KEY, request TEXT NOT NULL, reply TEXT NOT NULL, usage TEXT NOT NULL, "
@@ -60,27 +46,11 @@ SYNCED = "PRAGMA synchronous=NORMAL"
 """With the write-ahead log a run is whole after a kill, and after a power cut too."""
 
 
-class Journal:
-    """The journal of one run directory, which it holds for itself until closed.
+class Journal(Database):
+    """The journal of one run directory."""
 
-    Every write is one transaction: after a `kill -9` a record is there whole or not at all.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        """Lock the directory. Raises UsageError where it cannot be written or a live process holds it."""
-        self.directory = directory
-        self._new = False
-        try:
-            self._made = [place for place in (directory, *directory.parents) if not place.exists()]
-            directory.mkdir(parents=True, exist_ok=True)
-            self._lock = lock.take(directory)
-        except OSError as error:
-            raise UsageError(f"The run directory {directory} cannot be written ({error.strerror}).") from None
-        try:
-            self._rows = sqlite3.connect(directory / FILE, isolation_level=None)
-        except sqlite3.Error as error:
-            self._lock.close()
-            raise UsageError(f"{directory / FILE} cannot be opened ({error}).") from None
+    kind = KIND
+    _is_new = False
 
     @classmethod
     def create(cls, directory: Path) -> Journal:
@@ -89,30 +59,16 @@ class Journal:
         Left by a failure before anything is recorded, or by a stop before it has begun, the journal removes what the
         run has written and made.
         """
-        _check_free(directory)
-        journal = cls(directory)
-        try:
-            with understood(directory / FILE):
-                if _tables(journal._rows):
-                    raise UsageError(f"The run directory {directory} holds a run already; resume it, or take another.")
-        except KernelAgentError:
-            journal.close()
-            raise
-        journal._new = True
+        journal = cls._new(directory, MANUAL)
+        journal._is_new = True
         return journal
 
     @classmethod
     def open(cls, directory: Path) -> Journal:
         """Go on with the journal of an earlier run."""
-        _require(directory)
-        journal = cls(directory)
-        try:
-            with understood(directory / FILE):
-                _check(journal._rows, directory)
-                journal._rows.execute(SYNCED)
-        except KernelAgentError:
-            journal.close()
-            raise
+        journal = super().open(directory)
+        with journal._closed_by_a_fault(), journal._reading():
+            journal._rows.execute(SYNCED)
         return journal
 
     def begin(self, problem: Problem, settings: Settings) -> None:
@@ -123,20 +79,20 @@ class Journal:
         with self._writing():
             for statement in SCHEMA:
                 self._rows.execute(statement)
-            self._put("format", FORMAT)
+            self._put("format", KIND.format)
             self._put("problem", text_of(problem))
             self._put("settings", json.dumps(settings.keyless()))
 
     @property
     def problem(self) -> Problem:
-        with understood(self.directory / FILE):
-            return reader(Problem).validate_json(_meta(self._rows)["problem"])
+        with self._reading():
+            return reader(Problem).validate_json(meta(self._rows)["problem"])
 
     @property
     def settings(self) -> Settings:
         """The settings the run goes on with; keys come from the environment of today."""
-        with understood(self.directory / FILE):
-            return load_settings(**json.loads(_meta(self._rows)["settings"]))
+        with self._reading():
+            return load_settings(**json.loads(meta(self._rows)["settings"]))
 
     @settings.setter
     def settings(self, settings: Settings) -> None:
@@ -146,8 +102,8 @@ class Journal:
     @property
     def described(self) -> bool:
         """Whether the server has said what the problem is; before that there is no run to load."""
-        with understood(self.directory / FILE):
-            return "description" in _meta(self._rows)
+        with self._reading():
+            return "description" in meta(self._rows)
 
     def describe(self, description: Description) -> None:
         """Keep the description; a run has one."""
@@ -156,7 +112,7 @@ class Journal:
 
     def load(self) -> Run:
         """The run as far as it is recorded. Raises UsageError where it stopped before its problem was described."""
-        with understood(self.directory / FILE):
+        with self._reading():
             return run_of(self._rows, self.directory)
 
     def append(self, record: Record, seconds: float | None = None) -> None:
@@ -169,8 +125,8 @@ class Journal:
     @property
     def seconds(self) -> float:
         """The time charged when the last record was written."""
-        with understood(self.directory / FILE):
-            return float(_meta(self._rows).get("seconds", "0")) if _tables(self._rows) else 0.0
+        with self._reading():
+            return float(meta(self._rows).get("seconds", "0")) if tables(self._rows) else 0.0
 
     def charge(self, charge: Charge) -> None:
         """Write what a model call cost, whether its reply could be used or not."""
@@ -182,15 +138,15 @@ class Journal:
 
     def charges(self) -> tuple[Charge, ...]:
         """What all model calls cost, in order."""
-        with understood(self.directory / FILE):
-            if "charges" not in _tables(self._rows):
+        with self._reading():
+            if "charges" not in tables(self._rows):
                 return ()
             names = "stage, model, prompt_tokens, reply_tokens, dollars, seconds"
             return tuple(Charge(*row) for row in self._rows.execute(f"SELECT {names} FROM charges ORDER BY number"))
 
     def call(self, key: str) -> str | None:
         """The reply recorded for a request, by the request's hash."""
-        with understood(self.directory / FILE):
+        with self._reading():
             row = self._rows.execute("SELECT reply FROM calls WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
@@ -202,24 +158,16 @@ class Journal:
 
     def calls(self) -> tuple[tuple[str, str, JSON], ...]:
         """Every recorded call in the order of recording: its key, the reply, and what it cost."""
-        with understood(self.directory / FILE):
+        with self._reading():
             found = self._rows.execute("SELECT key, reply, usage FROM calls ORDER BY rowid")
             return tuple((str(key), str(reply), json.loads(usage)) for key, reply, usage in found)
 
-    def close(self) -> None:
-        """Give the directory back."""
-        self._rows.close()
-        self._lock.close()
-
-    def __enter__(self) -> Journal:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        bare = self._new and error is not None and self._is_bare(stopped=not isinstance(error, Exception))
+        bare = self._is_new and error is not None and self._is_bare(stopped=not isinstance(error, Exception))
         self.close()
         if bare:
             with suppress(OSError):  # such as somebody else's files in the directory
-                for name in OURS:
+                for name in KIND.files:
                     (self.directory / name).unlink(missing_ok=True)
                 for place in self._made:
                     place.rmdir()
@@ -232,60 +180,16 @@ class Journal:
         if (self.directory / MANUAL).exists():
             return False
         try:
-            if not (there := _tables(self._rows)) or stopped:
+            if not (there := tables(self._rows)) or stopped:
                 return not there
             return self._rows.execute(HELD).fetchone() is None
         except sqlite3.Error:
             return False
 
-    def _put(self, name: str, value: str) -> None:
-        self._rows.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with self._room(), _transaction(self._rows):
-            yield
-
-    @contextmanager
-    def _room(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            raise Unavailable(
-                f"The journal in {self.directory} cannot be written ({error}); what it holds is safe: "
-                f"make room for it, then resume {self.directory}."
-            ) from None
-
-
-@contextmanager
-def _transaction(rows: sqlite3.Connection) -> Iterator[None]:
-    rows.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        rows.execute("ROLLBACK")
-        raise
-    rows.execute("COMMIT")
-
-
-def _check_free(directory: Path) -> None:
-    """Raises UsageError where it holds more than an early kill leaves and the replies of a person, and no run."""
-    held = directory.iterdir() if directory.is_dir() else ()
-    others = sorted(path.name for path in held if path.name not in (*OURS, MANUAL) and path.suffix != ".half")
-    if others and not begun(directory):
-        first = ", ".join(others[:3])
-        raise UsageError(f"{directory} holds files that no run has written ({first}): choose another run directory.")
-
 
 def begun(directory: Path) -> bool:
     """Whether a run has begun in this directory, so that there is something to resume; takes no lock."""
-    try:
-        if not (directory / FILE).is_file():
-            return False
-        with closing(sqlite3.connect(directory / FILE)) as rows:
-            return bool(_tables(rows))
-    except (OSError, sqlite3.Error):
-        return False
+    return database.begun(directory, KIND)
 
 
 def read(directory: Path) -> Run:
@@ -297,83 +201,21 @@ def read(directory: Path) -> Run:
 @contextmanager
 def reading(directory: Path) -> Iterator[sqlite3.Connection]:
     """The rows of the journal in a directory as they stand now, whoever is writing it; takes no lock."""
-    _require(directory)
-    with understood(directory / FILE):
-        if _opens(directory / FILE):
-            with _opened(directory / FILE, directory) as rows:
-                yield rows
-            return
-        with TemporaryDirectory() as folder:  # where nothing can be written SQLite cannot read beside a log either
-            try:
-                for file in (FILE, f"{FILE}-wal"):
-                    if (directory / file).exists():
-                        shutil.copyfile(directory / file, Path(folder) / file)
-            except OSError as error:
-                raise UsageError(f"The journal in {directory} cannot be read ({error.strerror}).") from None
-            with _opened(Path(folder) / FILE, directory) as rows:
-                yield rows
-
-
-def _opens(file: Path) -> bool:
-    try:
-        with closing(sqlite3.connect(file)) as rows:
-            _tables(rows)
-    except sqlite3.OperationalError:
-        return False
-    return True
-
-
-@contextmanager
-def _opened(file: Path, directory: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(file, isolation_level=None)) as rows:
-        _check(rows, directory)
-        rows.execute("BEGIN")  # all that is read is of one moment
+    with database.reading(directory, KIND) as rows:
         yield rows
-
-
-def _require(directory: Path) -> None:
-    try:
-        if (directory / FILE).is_file():
-            return
-        if not directory.is_dir():
-            raise UsageError(f"There is no folder {directory}; each run has one of its own, in runs by default.")
-        runs = sorted(path.parent for path in directory.glob(f"*/{FILE}"))
-    except OSError as error:
-        raise UsageError(f"{directory} cannot be read ({error.strerror}).") from None
-    within = f" It holds {len(runs)} runs; give one of them, such as {runs[-1]}." if runs else ""
-    raise UsageError(f"There is no run in {directory}: {FILE} is missing.{within}")
-
-
-def _check(rows: sqlite3.Connection, directory: Path) -> None:
-    there = _tables(rows)
-    if not there:
-        raise UsageError(f"Nothing was recorded in {directory}: start again with `python -m kernel_agent run`.")
-    if missing := TABLES - there:
-        raise KeyError(f"it has no table {min(missing)}")
-    if (found := _meta(rows).get("format")) != FORMAT:
-        raise UsageError(f"The journal in {directory} has format {found}, this version reads format {FORMAT}.")
-
-
-def _tables(rows: sqlite3.Connection) -> set[str]:
-    """All that a run writes at its beginning comes in one transaction: no table, no run."""
-    return {str(name) for (name,) in rows.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 def run_of(rows: sqlite3.Connection, directory: Path) -> Run:
     """The run that these rows record. Raises UsageError where its problem was not described yet."""
-    meta = _meta(rows)
-    if "description" not in meta:
+    kept = meta(rows)
+    if "description" not in kept:
         raise UsageError(f"The run in {directory} stopped before its problem was described; resume it first.")
     run = Run(
-        reader(Problem).validate_json(meta["problem"]),
-        load_settings(**json.loads(meta["settings"])),
-        reader(Description).validate_json(meta["description"]),
+        reader(Problem).validate_json(kept["problem"]),
+        load_settings(**json.loads(kept["settings"])),
+        reader(Description).validate_json(kept["description"]),
     )
     if "eager" not in run.description.baselines:
         raise KeyError("its problem has no eager baseline")
     grow(run, rows)
     return run
-
-
-def _meta(rows: sqlite3.Connection) -> dict[str, str]:
-    return dict(rows.execute("SELECT name, value FROM meta"))

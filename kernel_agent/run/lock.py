@@ -24,7 +24,7 @@ def take(directory: Path) -> TextIO:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.close()
-        raise UsageError(f"The run directory {directory} is in use by another process.") from None
+        raise UsageError(f"{directory} is in use by another process: wait for it, or take another directory.") from None
     with suppress(OSError):  # a full disk: nobody can stop this run from outside, and it goes on
         file.truncate(0)
         file.write(f"{os.getpid()}\n")

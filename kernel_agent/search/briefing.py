@@ -13,11 +13,10 @@ from kernel_agent.interfaces import Library
 from kernel_agent.knowledge.extract import experiences_for_brief
 from kernel_agent.knowledge.situation import operators_of, situation
 from kernel_agent.prompts.advice import chosen, rules
-from kernel_agent.run.brief import Brief, Outcome, SecondParent
+from kernel_agent.run.brief import Brief, Outcome, SecondParent, Unjudged
 from kernel_agent.run.tree import SEEDING, Run, ShownBaselines, chain, lineage, reference, values
 from kernel_agent.run.types import Evaluation, Idea, Profile, Status, Trial, digest
 from kernel_agent.search.selection import profiled
-from rag import Situation
 
 
 def _second_parent(run: Run, trial: Trial) -> SecondParent:
@@ -40,7 +39,7 @@ def outcome(run: Run, idea: Idea, profiles: Mapping[str, Profile]) -> Outcome | 
     told = Outcome(idea.title, None, None, predicted=idea.predicted, gist=idea.transformation)
     if not judged:
         why = next((one.reason for one in run.unwritten.values() if one.idea == idea.id), None)
-        return replace(told, status=Status.REJECTED, remark=f"no code came of it: {why}") if why else None
+        return replace(told, status=Unjudged.NO_CODE, remark=why) if why is not None else None
     passed = [(evaluation.speedup or 0.0, trial) for trial, evaluation in judged if evaluation.status is Status.PASSED]
     if not passed:
         return replace(told, status=judged[-1][1].status, remark=_remark(judged[-1][1]))
@@ -130,7 +129,7 @@ class Briefs:
             served = tuple(dict.fromkeys(passage for one in before for passage in one.passages))
             brief = replace(brief, siblings=(*brief.siblings, *tried), served=served)
         if round > SEEDING:
-            brief = await self._with_passages(brief, situation(brief))
+            brief = await self._with_passages(brief)
         return replace(brief, experiences=experiences_for_brief(self.run, brief))
 
     async def for_code(self, idea: Idea, attempt: int) -> Brief:
@@ -138,7 +137,7 @@ class Briefs:
         brief = self._for_author(idea, attempt, "")
         if idea.change is not None:
             return brief
-        return await self._with_passages(brief, situation(brief, idea, attempt))
+        return await self._with_passages(brief, idea, attempt)
 
     async def for_repair(self, idea: Idea, failed: Trial, evaluation: Evaluation) -> Brief:
         """For another version of a trial that failed. Pages help with what compilers say; what a run does wrong stands
@@ -149,7 +148,7 @@ class Briefs:
             and evaluation.status in (Status.BUILD_ERROR, Status.POOR_BUILD)
             and evaluation.log.strip()
         ):
-            brief = await self._with_passages(brief, situation(brief, idea, failed.attempt, evaluation.log))
+            brief = await self._with_passages(brief, idea, failed.attempt, evaluation.log)
         return replace(brief, repair_history=repair_history(self.run, idea, failed))
 
     def _for_author(self, idea: Idea, attempt: int, log: str) -> Brief:
@@ -172,10 +171,10 @@ class Briefs:
         judged = brief.parent_evaluation if brief.parent_idea else reference(known)
         return replace(brief, description=known, parent_evaluation=judged)
 
-    async def _with_passages(self, brief: Brief, situation: Situation) -> Brief:
+    async def _with_passages(self, brief: Brief, idea: Idea | None = None, attempt: int = 0, log: str = "") -> Brief:
         if self.library is None:
             return brief
-        answer = await asyncio.to_thread(self.library.consult, situation)
+        answer = await asyncio.to_thread(self.library.consult, situation(brief, idea, attempt, log))
         return replace(brief, passages=answer.passages, retrieval_mode=answer.mode)
 
     def _profiles_before(self, round: int) -> dict[str, Profile]:

@@ -49,7 +49,7 @@ def tunables(source: str) -> tuple[Tunable, ...]:
 
 def _rows(source: str) -> list[bytes]:
     """The lines with their ends, as Python counts them."""
-    return [row.encode() for row in re.split(r"(?<=\n)|(?<=\r)(?!\n)", source)]
+    return source.encode().splitlines(keepends=True)
 
 
 def _tunable(node: ast.stmt, rows: Sequence[bytes]) -> Tunable | None:

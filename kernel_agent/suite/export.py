@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_agent.delivery import BEST, delivered, write
+from kernel_agent.delivery import BEST, delivered
 from kernel_agent.errors import UsageError
 from kernel_agent.run import tree
 from kernel_agent.run.journal import read
@@ -14,6 +15,7 @@ from kernel_agent.suite.kernels import LEVEL, name_of
 from kernel_agent.suite.rows import rows_of
 from kernel_agent.suite.store import Suite
 from kernel_agent.suite.types import PROBLEMS, Row
+from rag import text_files
 
 BACKENDS = {"cuda": "cuda", "triton": "triton"}
 """What KernelBench calls our targets; it scores on a GPU alone."""
@@ -89,15 +91,17 @@ def export(suite: Suite, directory: Path, bind: str = "torch", level: int | None
     if not places:
         raise UsageError(f"No kernel of {suite.directory} can be exported: {next(iter(left_out.values()))}.")
     for folder in sorted({place.file(directory).parent for place in places.values()}):
-        if folder.exists() and any(folder.iterdir()):
-            raise UsageError(f"{folder} is not empty: choose another folder for the kernels.")
+        with _writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise UsageError(f"{folder} is not empty: choose another folder for the kernels.")
     as_it_lay = []
     groups: dict[tuple[int, str, str], list[int]] = {}
     for problem, place in places.items():
         kernel = _kernel(suite, problem, bind)
         file = place.file(directory)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write(file, kernel.text)
+        with _writing(file):
+            text_files.write_whole(file, kernel.text)
         as_it_lay += [] if kernel.is_bound else [problem]
         groups.setdefault((place.level, rows[problem].target or "", kernel.arch), []).append(place.number)
     levels = [
@@ -105,6 +109,14 @@ def export(suite: Suite, directory: Path, bind: str = "torch", level: int | None
         for (at, target, arch), numbers in groups.items()
     ]
     return Exported(tuple(levels), left_out, tuple(as_it_lay))
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}): choose another folder.") from None
 
 
 def _places(suite: Suite, rows: Mapping[str, Row], level: int | None) -> tuple[dict[str, Place], dict[str, str]]:

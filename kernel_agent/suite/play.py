@@ -15,6 +15,7 @@ from kernel_agent import errors
 from kernel_agent.agent import KernelAgent, found_target
 from kernel_agent.errors import (
     BudgetSpent,
+    DiskError,
     KernelAgentError,
     ProviderError,
     Unavailable,
@@ -253,8 +254,10 @@ class Play:
         return settings
 
     async def _end(self, id: str, task: asyncio.Task[Found]) -> None:
-        """Record what became of a problem. Raises its fault where that is the loss of the pool."""
+        """Record what became of a problem. Raises its fault where that is of the disk, or the loss of the pool."""
         fault = task.exception()
+        if isinstance(fault, DiskError):
+            raise fault
         if isinstance(fault, Unavailable) and not isinstance(fault, ProviderError | Waiting) and await self._is_lost():
             raise fault
         if fault is not None and not isinstance(fault, KernelAgentError):

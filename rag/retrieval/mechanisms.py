@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 
 MECHANISMS = (
     (r"\bwgmma\b|warpgroup\W+(matrix|mma|multipl|product)", "warpgroup matrix multiply on Hopper wgmma"),
@@ -75,6 +76,7 @@ def named(idea: str, shown: Collection[str] = ()) -> tuple[str, ...]:
     return found or tuple(question for question in _found(COMMON, idea) if question not in shown)[:1]
 
 
+@lru_cache(maxsize=64)
 def shown_by(source: str) -> tuple[str, ...]:
     """The questions on the mechanisms that a kernel has already: whoever changes it needs no page on them."""
     return (*_found(MECHANISMS, source), *_found(COMMON, source))

@@ -16,7 +16,7 @@ from kernel_agent.bench.answers import EvaluateAnswer, parse
 from kernel_agent.bench.client import BenchClient
 from kernel_agent.errors import KernelAgentError, ProblemError, ServerError, Unavailable, Unprofiled, UsageError
 from kernel_agent.interfaces import Stage
-from kernel_agent.run.journal import LOG
+from kernel_agent.run.database import LOG
 from kernel_agent.run.types import Diagnostic, Evaluation, Problem, Status
 from tests.support.scripted_run import DESCRIPTION, PROBLEM, ROOT
 

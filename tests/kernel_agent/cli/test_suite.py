@@ -6,9 +6,11 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,66 @@ def test_a_server_that_does_not_start_ends_the_suite_in_one_sentence(tmp_path: P
     assert "suite resume" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("pool", "sentence"),
+    [
+        ("http://127.0.0.1:9/mcp", "The measuring server `http://127.0.0.1:9/mcp` does not answer"),
+        ("http://127.0.0.1:9/mcp,http://127.0.0.1:7/mcp", "None of the 2 measuring servers of the pool answers"),
+        pytest.param(
+            *("ray", "The pool `ray` needs Ray, which is not installed here"),
+            marks=pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed"),
+        ),
+    ],
+)
+def test_a_pool_that_is_not_there_loses_nothing(tmp_path: Path, folder: Path, pool: str, sentence: str) -> None:
+    command = ("run", folder, "--run-directory", tmp_path / "s", *QUICK)
+    done = suite(*command, "--pool", pool)
+    assert done.returncode == 4 and f"error: {sentence}" in done.stderr and "Traceback" not in done.stderr
+    assert len([row for row in done.stderr.splitlines() if row.startswith("error: ")]) == 1
+    again = suite(*command, "--pool", "local", *server(tmp_path))
+    assert again.returncode == 0 and read(tmp_path / "s").outcomes["1_relu"].state is State.DONE
+
+
+FULL = """
+import resource, sys
+from kernel_agent.cli.main import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_full_disk_ends_a_suite_in_one_sentence_and_loses_nothing(tmp_path: Path, folder: Path) -> None:
+    command = ["suite", "run", str(folder), "--run-directory", str(tmp_path / "s"), *server(tmp_path), *QUICK]
+    command += ["--ideas", "8", "--rounds", "3", "--problems-at-once", "1"]
+    done = subprocess.run([sys.executable, "-c", FULL, *command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 4 and "Traceback" not in done.stderr
+    assert re.search(r"^error: The journal in .*1_relu cannot be written .* what it holds is safe", done.stderr, re.M)
+    kept = run_in(tmp_path / "s" / "problems" / "1_relu").evaluations
+    assert kept and "2_relu begins" not in done.stdout
+    again = suite(*command[1:])
+    assert again.returncode == 0 and read(tmp_path / "s").outcomes["2_relu"].state is State.DONE
+    assert kept.items() <= run_in(tmp_path / "s" / "problems" / "1_relu").evaluations.items()
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare to mount something read-only")
+def test_a_read_only_suite_is_shown_and_not_played(tmp_path: Path, folder: Path) -> None:
+    place = tmp_path / "s"
+    with Store.create(place, plan(), problems("a")):
+        pass
+    mount = f"mount --bind {place} {place} && mount -o remount,bind,ro {place} && exec "
+    for words, code, sentence in (
+        (f"table {place}", 0, ""),
+        (f"resume {place}", 2, "cannot be written (Read-only file system)"),
+        (f"run {folder} --run-directory {place}/new", 2, "cannot be written (Read-only file system)"),
+    ):
+        command = f"{mount} {sys.executable} -m kernel_agent suite {words}"
+        done = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, cwd=ROOT)
+        if done.returncode == 1 and "unshare" in done.stderr:
+            pytest.skip("unshare is not allowed here")
+        assert (done.returncode, sentence in done.stderr) == (code, True), done.stderr
+        assert len(done.stderr.strip().splitlines()) == (1 if code else 0)
+
+
 def test_a_suite_whose_minutes_are_over_says_how_many_wait(tmp_path: Path, folder: Path) -> None:
     done = suite(
         "run", folder, "--run-directory", tmp_path / "s", "--minutes", "0.01", "--problems-at-once", "1",
@@ -137,7 +199,11 @@ def test_a_suite_whose_minutes_are_over_says_how_many_wait(tmp_path: Path, folde
         (["run", "examples", "--record", "one.jsonl"], "--record of a suite is a folder"),
         (["run", "examples", "--minutes-per-problem", "x"], "The setting `budget_minutes` cannot be used"),
         (["resume", "{empty}"], "There is no suite in"),
-        (["resume", "{taken}"], "Another process plays the suite in"),
+        (["resume", "{taken}"], "is in use by another process"),
+        (["run", "examples", "--run-directory", "{taken}"], "has other problems than examples now holds"),
+        (["run", "examples", "--run-directory", "{twice}"], "holds files that no suite has written (a, a.py): choose"),
+        (["run", "examples", "--run-directory", "{broken}"], "is damaged, or keeps no suite"),
+        (["resume", "{broken}"], "is damaged, or keeps no suite"),
         (["play"], "invalid choice: 'play'"),
     ],
 )
@@ -148,8 +214,13 @@ def test_bad_input_is_one_sentence(tmp_path: Path, arguments: list[str], sentenc
     (tmp_path / "twice" / "a" / "reference.py").write_text(MODEL)
     (tmp_path / "inside" / "a.py").write_text(MODEL)
     (tmp_path / "inside" / "a" / "b.py").write_text(MODEL)
-    places = {name: str(tmp_path / name) for name in ("empty", "twice", "inside", "taken")}
-    with Store.create(tmp_path / "taken", plan(), problems("a")):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "suite.sqlite").write_text("this is no database")
+    places = {name: str(tmp_path / name) for name in ("empty", "twice", "inside", "taken", "broken")}
+    held = Store.create(tmp_path / "taken", plan(), problems("a"))
+    if "run" in arguments:
+        held.close()
+    with held:
         done = suite(*(word.format(**places) for word in arguments))
     assert done.returncode == 2 and sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 and "Traceback" not in done.stderr

@@ -96,9 +96,9 @@ def test_a_kernel_that_does_not_hold_is_told_by_the_exit_code_and_the_table(suit
 
 
 BAD = [
-    ("table none", "There is no suite in none: suite.sqlite is missing."),
+    ("table none", "There is no folder none; each suite has one of its own"),
     ("table empty.json", "empty.json is no table of a suite: `suite table RUN --json` writes one."),
-    ("compare none none", "There is no suite in none"),
+    ("compare none none", "There is no folder none"),
     ("confirm fresh", "has delivered no kernel that could be judged again."),
     ("export fresh kb", "No kernel of fresh can be exported: a has no kernel (waiting)."),
     ("evaluate none --problems relu.py", "There is no folder none."),

@@ -144,7 +144,7 @@ def test_a_run_that_cannot_be_read_is_in_the_list_with_the_reason(tmp_path: Path
     (tmp_path / "runs" / "bad" / "suite.sqlite").write_bytes(b"no suite" * 100)
     with watching(tmp_path / "runs") as address:
         _, found = next(Asked(address).events())
-    assert "damaged" in found["runs"][0]["fault"] and "cannot be read" in found["suites"][0]["fault"]
+    assert "damaged" in found["runs"][0]["fault"] and "keeps no suite" in found["suites"][0]["fault"]
 
 
 @pytest.mark.long

@@ -146,7 +146,7 @@ async def test_later_briefs_say_that_no_code_came_of_an_idea(tmp_path: Path) -> 
     async with ScriptedOpenAI(Two(first_idea)) as server:
         await run(tmp_path, server, num_rounds=2)
         second = [body["messages"][1]["content"] for body in server.requests if not is_code(body)][1]
-    assert re.search(r"^rejected: try 0.*; no code came of it: tiny answered twice", second, re.MULTILINE)
+    assert re.search(r"^no code: try 0.*; tiny answered twice", second, re.MULTILINE)
 
 
 async def test_a_useless_repair_ends_the_repairs_and_leaves_a_try_to_the_escalation(tmp_path: Path) -> None:

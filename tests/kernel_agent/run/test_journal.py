@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import KernelAgentError, ServerError, UsageError
-from kernel_agent.run.journal import FILE, LOG, MANUAL, Journal, read
+from kernel_agent.run.database import LOG
+from kernel_agent.run.journal import FILE, MANUAL, Journal, read
 from kernel_agent.run.journal import begun as has_begun
 from kernel_agent.run.tree import Confirmation, Diagnosis, EvaluationRecord, Ideas, Run, Unwritten
 from kernel_agent.run.types import Evaluation, Idea, Profile, Status, Trial, digest
@@ -236,7 +237,7 @@ def test_a_damaged_journal_is_one_sentence(tmp_path: Path, damage: str) -> None:
             journal.load()
 
     for look in (lambda: read(tmp_path), resume):
-        with pytest.raises(KernelAgentError, match=r"damaged, or not a journal .*: start a new run\.$") as caught:
+        with pytest.raises(KernelAgentError, match=r"damaged, or keeps no run .*: start a new run\.$") as caught:
             look()
         assert "\n" not in str(caught.value)
     assert has_begun(tmp_path)
@@ -324,9 +325,9 @@ def test_a_directory_without_a_run_and_a_broken_journal_are_told_apart(tmp_path:
     with pytest.raises(UsageError, match="There is no run"):
         Journal.open(tmp_path)
     (tmp_path / FILE).write_text("this is no database, but it is long enough to be looked at" * 20)
-    with pytest.raises(UsageError, match="not a journal"):
+    with pytest.raises(UsageError, match="keeps no run"):
         read(tmp_path)
-    with pytest.raises(UsageError, match="not a journal"):
+    with pytest.raises(UsageError, match="keeps no run"):
         Journal.open(tmp_path)
 
 

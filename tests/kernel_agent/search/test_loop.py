@@ -31,6 +31,7 @@ from kernel_agent.run.types import Evaluation, Idea, Problem, Profile, Status, T
 from kernel_agent.search import briefing, selection
 from kernel_agent.search.loop import Search
 from rag import Answer, Library, Passage, Situation
+from rag.retrieval.mechanisms import shown_by
 from tests.support.scripted_bench import kernel_in
 from tests.support.scripted_run import (
     DESCRIPTION,
@@ -94,6 +95,12 @@ async def test_a_run_plays_its_rounds_judges_each_source_once_and_keeps_everythi
     accepted = [event.trial for event in events if isinstance(event, Confirmed) and event.accepted]
     assert winner in accepted and winner == tree.winner(play.run)
     assert journal.load() == read(journal.directory) and journal.load().trials == play.run.trials
+
+
+async def test_a_search_without_a_library_works_out_no_question_for_it(journal: Journal) -> None:
+    before = shown_by.cache_info()
+    await search(journal, ScriptedProposer(), InProcessBench()).play()
+    assert shown_by.cache_info() == before, "it takes longer than all else that a candidate costs"
 
 
 async def test_one_source_in_two_tasks_at_once_is_judged_once(journal: Journal) -> None:

@@ -53,6 +53,13 @@ def test_kernels_lie_where_the_script_looks_for_them_and_originals_do_not(kept: 
         export(read(kept), tmp_path / "kb")
 
 
+def test_a_folder_that_cannot_be_written_is_one_sentence(kept: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in ("file", "file/kb"):
+        with pytest.raises(UsageError, match=r"level1 cannot be written \(.*\): choose another folder\.$"):
+            export(read(kept), tmp_path / place)
+
+
 def test_the_other_binding_can_be_asked_for(kept: Path, tmp_path: Path) -> None:
     export(read(kept), tmp_path / "kb", bind="tvm_ffi")
     text = (tmp_path / "kb" / "level1" / "level_1_problem_19_sample_0_kernel.py").read_text()

@@ -30,7 +30,7 @@ def test_what_is_recorded_is_read_back_while_it_is_written(tmp_path: Path) -> No
 
 
 def test_two_suites_in_one_directory_are_one_sentence(tmp_path: Path) -> None:
-    held = pytest.raises(UsageError, match=r"Another process plays the suite in .*: wait for it")
+    held = pytest.raises(UsageError, match=r"is in use by another process: wait for it")
     with Store.create(tmp_path / "s", plan(), problems("a")), held:
         Store.open(tmp_path / "s")
     with pytest.raises(UsageError, match="holds a suite already"):
@@ -42,7 +42,7 @@ def test_what_is_no_suite_says_so_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"There is no suite in .*: suite.sqlite is missing"):
         read(tmp_path)
     (tmp_path / "suite.sqlite").write_bytes(b"no database at all, but long enough to be taken for one" * 10)
-    with pytest.raises(UsageError, match="cannot be read, or is not of a suite"):
+    with pytest.raises(UsageError, match="is damaged, or keeps no suite"):
         read(tmp_path)
     sqlite3.connect(tmp_path / "empty.sqlite").close()
     (tmp_path / "e").mkdir()
