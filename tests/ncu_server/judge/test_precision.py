@@ -119,7 +119,7 @@ def get_init_inputs():
 """
 
 
-async def test_how_exact_an_output_of_zeros_has_to_be_is_told_by_inputs_that_make_others(server: Server) -> None:
+async def test_how_exact_zeros_have_to_be_is_told_by_inputs_that_make_others(server: Server) -> None:
     given = {"problem": DEAD, "target": "cpu", "baselines": ["eager"]}
     result = (await server.call("describe_problem", **given)).structured_content
     assert result is not None
