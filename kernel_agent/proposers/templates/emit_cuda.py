@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from textwrap import indent
 
+from kernel_agent.proposers.templates import emit_transpose
 from kernel_agent.proposers.templates.express import (
     contiguous,
     expression,
@@ -23,6 +24,8 @@ from kernel_agent.proposers.templates.writer import START, TYPES, Writer
 
 def emit(program: Program, genes: Mapping[str, object]) -> str:
     """The whole CUDA source; it exports `run`, which takes the program's leaves and then its outputs."""
+    if program.transposed:
+        return emit_transpose.emit(program, genes)
     writer = _CudaWriter(program, genes, "everything" if genes.get("row") == "registers" else "nothing")
     work = indent(writer.rows() if program.folds else writer.points(), "    ")
     end = ["launch(t, out0.device());"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernel_agent.proposers.templates import emit_transpose
 from kernel_agent.proposers.templates.emit_cuda import vector
 from kernel_agent.proposers.templates.genes import Gene, Space, numbers, starting, strategy
 from kernel_agent.proposers.templates.program import Call, Program
@@ -103,6 +104,8 @@ def cpu_space(program: Program, device: Device) -> Space:
 
 def cuda_space(program: Program, device: Device) -> Space:
     """Genes of CUDA C++."""
+    if program.transposed:
+        return emit_transpose.space(program)
     common = [
         strategy(
             "load",
