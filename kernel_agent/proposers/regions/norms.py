@@ -25,14 +25,8 @@ def batch_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     mean, var = _moments(w, x, spec.shape, n) if inner == 1 else _moments_in_two(w, x, spec.shape)
     follow(w, node, mean, var, n)
     moments = viewed(w, mean, wide), viewed(w, var, wide)
-    standard(
-        w,
-        x,
-        spec.shape,
-        moments,
-        node.args[7],
-        [viewed(w, a, wide) if isinstance(a, Ref) else None for a in (weight, bias)],
-    )
+    affine = [viewed(w, a, wide) if isinstance(a, Ref) else None for a in (weight, bias)]
+    standard(w, x, spec.shape, moments, wide, node.args[7], affine)
     w.calls[-1] = replace(w.calls[-1], name=node.name)
     return w.calls
 
@@ -51,11 +45,16 @@ def follow(w: Writer, node: Node, mean: Ref, var: Ref, n: int) -> None:
 
 
 def standard(
-    w: Writer, x: Any, shape: Sequence[int], moments: tuple[Ref, Ref], eps: float, affine: Sequence[Ref | None]
+    w: Writer,
+    x: Any,
+    shape: Sequence[int],
+    moments: tuple[Ref, Ref],
+    wide: Sequence[int],
+    eps: float,
+    affine: Sequence[Ref | None],
 ) -> Ref:
-    """x less its mean, over the root of its variance and eps, by a weight and with a bias; all broadcast to it."""
+    """x less its mean, over the root of its variance and eps, by a weight, with a bias; `wide` shapes both moments."""
     mean, var = moments
-    wide = next(call.outputs[0].shape for call in w.calls if call.name == var.node)
     away = w.call("sub.Tensor", x, mean, shape=shape)
     grown = w.call("add.Tensor", var, eps, shape=wide)
     out = w.call("mul.Tensor", away, w.call("rsqrt.default", grown, shape=wide), shape=shape)
@@ -92,6 +91,8 @@ def joined(w: Writer, x: Ref, shape: Sequence[int], dims: list[int], last: int =
     square = w.call("mul.Tensor", away, away, shape=shape)
     spread = w.call("mean.dim", square, [last], False, shape=outer)
     part = viewed(w, mean, outer)
+    if prod(outer[d] for d in dims) == 1:
+        return viewed(w, mean, flat), viewed(w, spread, flat)
     whole = w.call("mean.dim", part, dims, True, shape=others)
     off = w.call("sub.Tensor", part, whole, shape=outer)
     between = w.call("mul.Tensor", off, off, shape=outer)
@@ -129,7 +130,7 @@ def long_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     cut = (rows, parts, length // parts)
     mean, var = joined(w, viewed(w, args[0], cut), cut, [1])
     flat, moments = viewed(w, args[0], (rows, length)), (viewed(w, mean, (rows, 1)), viewed(w, var, (rows, 1)))
-    out = viewed(w, standard(w, flat, (rows, length), moments, eps, (None, None)), shape)
+    out = viewed(w, standard(w, flat, (rows, length), moments, (rows, 1), eps, (None, None)), shape)
     if isinstance(weight, Ref):
         out = w.call("mul.Tensor", out, viewed(w, weight, wide), shape=shape)
     if isinstance(bias, Ref):

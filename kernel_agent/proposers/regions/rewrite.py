@@ -8,6 +8,8 @@ from math import prod
 from typing import Any
 
 from kernel_agent.proposers.regions.canonical import cross_entropy, triplet, whole_pool
+from kernel_agent.proposers.regions.channels import TITLE as CHANNELS_LAST
+from kernel_agent.proposers.regions.channels import WIDE, channels_last, convolutions
 from kernel_agent.proposers.regions.norms import batch_norm, instance_norm, long_norm
 from kernel_agent.proposers.regions.on_cpu import pooling, transposed_2d, transposed_3d, winograd
 from kernel_agent.proposers.regions.rule import FEW, Rule, Writer, pieces, viewed
@@ -16,6 +18,7 @@ from kernel_agent.proposers.regions.views import is_in_place, renamed, storages,
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import DTYPES, IN_PLACE, mentions, names
 
+LAYOUTS = {"last": 1, "wide": WIDE}  # the kinds that give convolutions of so many channels channels last
 BIAS = "a convolution's bias is added by the kernel behind it"
 CONVOLUTIONS = {f"{kind}{d}d" for kind in ("conv", "conv_transpose") for d in (1, 2, 3)}
 
@@ -75,6 +78,10 @@ def rewritten(
     `kinds` names other rules that are wanted, such as those for a processor.
     """
     graph, used, origin = _expanded(spelled(_largest(functional(graph)))), list[str](), dict[str, str]()
+    fewest = next((n for kind, n in LAYOUTS.items() if kind in kinds), None)
+    if fewest is not None and (turned := channels_last(graph, bias, fewest)) is not graph:
+        biased = any(isinstance(a, Ref) for node in convolutions(graph) for a in node.args[2:3])
+        graph, used = turned, [CHANNELS_LAST, *([BIAS] if bias and biased else [])]
     wanted = kinds | {kind for kind, holds in {"": True, "bias": bias, "long": long_rows}.items() if holds}
     for title, rule in ((title, rule) for title, rule, kind in RULES if kind in wanted):
         after = _applied(graph, rule, spared, origin)

@@ -227,6 +227,15 @@ def _transpose(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
     return permute(args[0], order)
 
 
+def _channels_last(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    return permute(lift(args[0]), [0, *range(2, len(node.spec.shape)), 1])
+
+
+def _channels_first(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    rank = len(node.spec.shape)
+    return permute(lift(args[0]), [0, rank - 1, *range(1, rank - 1)])
+
+
 def _batch_norm(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
     x, weight, bias, mean, variance, training, _, eps = args[:8]
     assert isinstance(x, Value)
@@ -272,6 +281,8 @@ RULES: dict[str, LoweringRule] = {
     "broadcast_tensors": lambda node, args, kwargs: tuple(fit(v, node.spec.shape) for v in args[0]),
     "prelu": lambda node, args, kwargs: POINTWISE["leaky_relu"](args[0], channels(args[1], args[0])),
     "batch_norm": _batch_norm,
+    "channels_last": _channels_last,
+    "channels_first": _channels_first,
     "windows_max": _windows,
     "windows_avg": _windows,
 }
