@@ -7,8 +7,9 @@ bottlenecks: [dram-bw, uncoalesced, smem]
 languages: [cuda]
 --- */
 // One idea: whole lines on both sides. What lies across the output (channels last under an output with channels first, or the other way
-// round) is read along its own order into a tile of shared memory and used along the output's. A thread asks for all vectors of its tile
-// before it keeps the first. Within a row of the tile places are exchanged (XOR), so that neither side waits for a bank of shared memory.
+// round) is read along its own order; what comes of it goes through a tile of shared memory, and is finished along the output. A thread
+// asks for all vectors of its tile before it uses the first. Within a row of the tile places are exchanged (XOR), so that neither side
+// waits for a bank of shared memory.
 #include <cmath>
 #include <cstdint>
 
@@ -32,6 +33,7 @@ __device__ __forceinline__ float k_max(float x, float y) { return x > y || x != 
 constexpr int64_t OUTER = 128, ACROSS = 64, ALONG = 15876;  // the output, the last dimension along memory
 constexpr int TILE_ACROSS = 32, TILE_ALONG = 128, TILES = 1;
 constexpr int VECTOR_ACROSS = 4, VECTOR_ALONG = 4;
+using index_t = int32_t;
 //@end shape
 
 constexpr int64_t BLOCKS_ALONG = (ALONG + TILE_ALONG - 1) / TILE_ALONG, BLOCKS_ACROSS = (ACROSS + TILE_ACROSS - 1) / TILE_ACROSS;
@@ -100,37 +102,41 @@ __device__ __forceinline__ int k_place(int along, int across) {
 
 __global__ void __launch_bounds__(THREADS) turn(const Tensors t) {
   __shared__ float tile[TILES][TILE];
-  const int64_t along0 = int64_t(blockIdx.x) % BLOCKS_ALONG * TILE_ALONG;
-  const int64_t across0 = int64_t(blockIdx.x) / BLOCKS_ALONG % BLOCKS_ACROSS * TILE_ACROSS;
-  const int64_t o = int64_t(blockIdx.x) / (BLOCKS_ALONG * BLOCKS_ACROSS);
+  const index_t block = static_cast<index_t>(blockIdx.x);  // neighbours share the lines across
+  const index_t across0 = block % index_t(BLOCKS_ACROSS) * TILE_ACROSS;
+  const index_t along0 = block / index_t(BLOCKS_ACROSS) % index_t(BLOCKS_ALONG) * TILE_ALONG;
+  const index_t o = block / index_t(BLOCKS_ALONG * BLOCKS_ACROSS);
   //@begin work
   k_vector<float, VECTOR_ACROSS> q0[LOADS];
 #pragma unroll
   for (int i = 0; i < LOADS; ++i) {
     int x, y;
     k_item<VECTOR_ACROSS, TILE_ACROSS, TILE_ALONG>(i * THREADS + threadIdx.x, y, x);
-    const int64_t d = along0 + x, a = across0 + y;
+    const index_t d = along0 + x, a = across0 + y;
     if (d < ALONG && a < ACROSS) q0[i] = k_fetch<VECTOR_ACROSS, true>(t.in0 + (o * (ACROSS * ALONG) + d * ACROSS + a));
   }
 #pragma unroll
   for (int i = 0; i < LOADS; ++i) {
     int x, y;
     k_item<VECTOR_ACROSS, TILE_ACROSS, TILE_ALONG>(i * THREADS + threadIdx.x, y, x);
+    const index_t d = along0 + x, a = across0 + y;
+    if (d < ALONG && a < ACROSS) {
+      const auto bias = k_fetch<VECTOR_ACROSS, false>(t.in1 + a);
 #pragma unroll
-    for (int j = 0; j < VECTOR_ACROSS; ++j) tile[0][k_place(x, y + j)] = q0[i].at[j];
+      for (int j = 0; j < VECTOR_ACROSS; ++j) tile[0][k_place(x, y + j)] = k_max(q0[i].at[j] + bias.at[j], 0.0f);
+    }
   }
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < STORES; ++i) {
     int x, y;
     k_item<VECTOR_ALONG, TILE_ALONG, TILE_ACROSS>(i * THREADS + threadIdx.x, x, y);
-    const int64_t d = along0 + x, a = across0 + y;
+    const index_t d = along0 + x, a = across0 + y;
     if (d < ALONG && a < ACROSS) {
-      const float bias = k_fetch<1, false>(t.in1 + a).at[0];
       k_vector<float, VECTOR_ALONG> o0;
 #pragma unroll
-      for (int j = 0; j < VECTOR_ALONG; ++j) o0.at[j] = k_max(tile[0][k_place(x + j, y)] + bias, 0.0f);
-      k_put<true>(t.out0 + ((o * ACROSS + a) * ALONG + d), o0);
+      for (int j = 0; j < VECTOR_ALONG; ++j) o0.at[j] = tile[0][k_place(x + j, y)];
+      k_put<true>(t.out0 + ((int64_t(o) * ACROSS + a) * ALONG + d), o0);
     }
   }
   //@end work

@@ -174,6 +174,7 @@ def _batch_norm(node: Node, text: Writer) -> str:
 def _channels_last(node: Node, text: Writer) -> str:
     """A call over planes or spaces with channels last, which PyTorch knows by strides."""
     base, rank = names(node.op)[0].removesuffix("_last"), len(node.spec.shape)
+    base = base if "windows" not in base else f"{base.removeprefix('windows_')}_pool{rank - 2}d"
     args = [text.of(a) for a in node.args]
     first, last = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
     layout = "torch.channels_last" if rank == 4 else "torch.channels_last_3d"
@@ -242,6 +243,7 @@ SPECIAL: dict[str, Callable[[Node, Writer], str | None]] = {
         for kind in ("conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool")
         for d in (2, 3)
     },
+    **dict.fromkeys(("windows_max_last", "windows_avg_last"), _channels_last),
     **dict.fromkeys(("channels_last", "channels_first"), _turned),
     "to": _to,
 }

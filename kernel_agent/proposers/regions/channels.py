@@ -15,9 +15,10 @@ from typing import Any
 
 from kernel_agent.proposers.regions.canonical import whole_pool
 from kernel_agent.proposers.regions.norms import follow, joined, standard
+from kernel_agent.proposers.regions.on_cpu import pooling
 from kernel_agent.proposers.regions.plan import size, specs
 from kernel_agent.proposers.regions.rule import Writer, viewed
-from kernel_agent.proposers.regions.views import is_view
+from kernel_agent.proposers.regions.views import is_view, renamed
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Shape, Spec
 from kernel_agent.proposers.templates.lowering import DTYPES, SAME, mentions, names
 from kernel_agent.proposers.templates.pointwise import POINTWISE
@@ -27,9 +28,12 @@ RANKS = (4, 5)  # of a batch of planes or of spaces with channels
 CONVOLUTIONS = {f"{kind}{d}d" for kind in ("conv", "conv_transpose") for d in (2, 3)}
 POOLS = {f"{kind}_pool{d}d" for kind in ("max", "avg", "adaptive_avg") for d in (2, 3)}
 WIDE = 16  # channels of a convolution whose tensor cores are not left half empty by channels last
+MANY = 1 << 15  # results that fill a large device where a block has 32 of them
+CHAIN = 12  # pointwise calls at most that are computed twice rather than stored
+TAPS = 8  # places of windows side by side that a kernel reads like so many tensors
 SOFTMAX = ("softmax", "_softmax", "log_softmax", "_log_softmax")
 FOLDS = ("sum", "mean", "amax", "amin", "logsumexp")
-HELD = 1 << 10  # places whose moments a block takes from its registers (HELD of a thread by 32 threads in spaces.py)
+HELD = 1 << 9  # places whose moments 16 threads take from their registers
 
 
 def order(rank: int) -> list[int]:
@@ -129,6 +133,30 @@ class _Turner:
             argument = w.call("view.default", argument, list(whole), shape=whole, dtype=spec.dtype)
         return w.call("permute.default", argument, order(rank), shape=turned(whole), dtype=spec.dtype)
 
+    def again(self, w: Writer, of: Ref) -> Ref:
+        """The same tensor computed once more, where that reads no more than the tensor itself.
+
+        A norm's statistics and its product read a short chain behind a convolution in two kernels; neither stores it.
+        """
+        made = {node.name: node for node in self.nodes}
+        chain, stack, whole = set[str](), [of.node], set[str]()
+        while stack:
+            name = stack.pop()
+            node = made.get(name)
+            if node is not None and names(node.op)[0] in POINTWISE and node.spec.shape == self.known[of.node].shape:
+                chain.add(name)
+                stack += mentions(node.args)
+            elif self.known[name].shape == self.known[of.node].shape:
+                whole.add(name)
+        if not chain or len(chain) > CHAIN or len(whole) != 1:
+            return of
+        new = dict[str, str]()
+        for node in (node for node in self.nodes if node.name in chain):
+            ref = w.call("relu.default", shape=node.spec.shape, dtype=node.spec.dtype)
+            w.calls[-1] = replace(node, name=ref.node, args=renamed(node.args, new))
+            new[node.name] = ref.node
+        return Ref(new[of.node])
+
     def _convolution(self, w: Writer) -> None:
         node, spec = w.node, w.node.spec
         x, weight, bias, *rest = [*node.args, None][: max(len(node.args), 3)]
@@ -217,8 +245,10 @@ def _fold(t: _Turner, w: Writer) -> bool:
     shape = tuple(1 if d in folded else given[d] for d in ordered)
     rest = (sorted(order(rank).index(d) for d in folded), bool(keep)) if dims is not None else ()
     name = w.node.name if ordered == sorted(ordered) else ""
-    op = w.node.op.removeprefix("aten.")
-    result = w.call(op, Ref(t.last[x.node]), *rest, shape=shape, dtype=spec.dtype, name=name)
+    op, of = w.node.op.removeprefix("aten."), Ref(t.last[x.node])
+    if folded == {*range(2, rank)} and names(w.node.op)[0] != "logsumexp":
+        of, rest = _pieces(w, op, of, given, rest)
+    result = w.call(op, of, *rest, shape=shape, dtype=spec.dtype, name=name)
     if keep:
         return t.finish(w, result, spec)
     if not name:
@@ -227,13 +257,27 @@ def _fold(t: _Turner, w: Writer) -> bool:
     return True
 
 
+def _pieces(w: Writer, op: str, of: Ref, given: Shape, rest: tuple[Any, ...]) -> tuple[Ref, tuple[Any, ...]]:
+    """What is left to fold over all places: where few results would leave the device idle, folds of pieces of them."""
+    batch, channels, places = given[0], given[1], prod(given[2:])
+    parts = _whole_lines(given[2:])
+    if batch * channels >= MANY or parts == 1:
+        return of, rest
+    cut = (batch, parts, places // parts, channels)
+    folded = w.call(op, viewed(w, of, cut), [2], False, shape=(batch, parts, channels))
+    wide = (batch, parts, *(1,) * (len(given) - 3), channels)
+    return viewed(w, folded, wide), rest
+
+
 def _pool(t: _Turner, w: Writer) -> bool:
     node = w.node
     if whole := whole_pool(node, t.known):
         w.node = whole[0]
         return _fold(t, w)
-    op, spec = f"{names(node.op)[0]}_last.default", node.spec
-    result = w.call(op, Ref(t.last[node.args[0].node]), *node.args[1:], shape=turned(spec.shape), dtype=spec.dtype)
+    op, args, spec = f"{names(node.op)[0]}_last.default", node.args[1:], node.spec
+    if (beside := pooling(node, t.known)) and prod(beside[0].args[1]) <= TAPS:
+        op, args = f"{names(beside[0].op)[0]}_last.default", beside[0].args[1:]
+    result = w.call(op, Ref(t.last[node.args[0].node]), *args, shape=turned(spec.shape), dtype=spec.dtype)
     return t.finish(w, result, spec)
 
 
@@ -254,6 +298,13 @@ def _parts(places: int) -> int | None:
     return 1 if places <= HELD else found
 
 
+def _whole_lines(places: Shape) -> int:
+    """Into how many pieces places are cut that end where a line, a plane or an equal part of one ends."""
+    each = 4 * HELD
+    ends = (prod(places[:d]) * n for d, size in enumerate(places) for n in range(1, size + 1) if size % n == 0)
+    return next(parts for parts in ends if prod(places) // parts <= each)
+
+
 def _batch_norm(t: _Turner, w: Writer) -> bool:
     x, weight, bias, mean, var, training, momentum, eps = w.node.args[:8]
     spec, shape = w.node.spec, turned(w.node.spec.shape)
@@ -268,6 +319,7 @@ def _batch_norm(t: _Turner, w: Writer) -> bool:
         cut = (batch, parts, places // parts, channels)
         mean, var = joined(w, viewed(w, of, cut), cut, [0, 1], 2)
         follow(w, w.node, mean, var, batch * places)
+        of = t.again(w, of)
     return t.finish(w, standard(w, of, shape, (mean, var), wide, eps, (weight, bias)), spec)
 
 
@@ -295,7 +347,7 @@ def _normed(t: _Turner, w: Writer, of: tuple[Ref, Ref | None, Ref | None], group
     mean, var = joined(w, viewed(w, x, cut), cut, [1, 3], 2)
     wide = (batch, 1, groups, 1)
     moments = viewed(w, mean, wide), viewed(w, var, wide)
-    scaled = standard(w, viewed(w, x, flat), flat, moments, wide, eps, affine)
+    scaled = standard(w, viewed(w, t.again(w, x), flat), flat, moments, wide, eps, affine)
     return t.finish(w, viewed(w, scaled, shape), spec)
 
 

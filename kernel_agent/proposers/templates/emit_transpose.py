@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from textwrap import indent
 
+from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.express import expression, fill, helpers, index, leaf_name, operand, summed, text
 from kernel_agent.proposers.templates.genes import Space, numbers, starting, strategy
 from kernel_agent.proposers.templates.program import Constant, Program
+from kernel_agent.proposers.templates.strides import Pattern
 from kernel_agent.proposers.templates.transposed import Transposed
 from kernel_agent.proposers.templates.writer import TYPES, Writer
 
@@ -20,7 +23,6 @@ UNROLL = "#pragma unroll"
 
 def space(program: Program) -> Space:
     """What can be varied."""
-    most = SHARED // 4 // max(len(_geometry(program).reads), 1)
     flight = "Tiles of {0} elements: each thread asks for its share of them before it uses the first."
     stores = [
         ("stream", "streaming stores", "Output lines leave the L2 cache first."),
@@ -33,7 +35,7 @@ def space(program: Program) -> Space:
     genes = [
         strategy("load", loads),
         strategy("store", stores),
-        numbers("tile", [n for n in (4096, 8192, 2048) if n <= most] or [1024], "tiles of {0}", flight, None),
+        numbers("tile", (4096, 8192, 2048), "tiles of {0}", flight, None),
         numbers("threads", (256, 512, 128), "blocks of {0}", "Blocks of {0} threads share a tile.", "THREADS"),
     ]
     return starting(
@@ -53,7 +55,7 @@ def emit(program: Program, genes: Mapping[str, object]) -> str:
     places = {
         "shape": writer.shape(),
         "tensors": writer.tensors(),
-        "work": indent("\n".join(writer.work()), "  "),
+        "work": indent(writer.work(), "  "),
         "run": writer.run(["launch(t, out0.device());"]),
     }
     places["math"] = helpers("math/level_01.cu", "".join(places.values()), writer.types())
@@ -71,108 +73,168 @@ class _TransposeWriter(Writer):
     def geometry(self) -> Transposed:
         return _geometry(self.program)
 
+    @cached_property
+    def side(self) -> tuple[str, ...]:
+        """On which side of the tile each term is: `across`, `along`, or `any`."""
+        found: list[str] = []
+        for i, term in enumerate(self.program.terms):
+            if i in self.geometry.reads:
+                found.append("across")
+            elif self._is_read(i):
+                found.append("along" if _varies(self._parts(i)[2]) else "any")
+            else:
+                sides = {found[a] for a in getattr(term, "args", ())}
+                found.append("along" if "along" in sides else "across" if "across" in sides else "any")
+        return tuple(found)
+
+    @cached_property
+    def kept(self) -> tuple[int, ...]:
+        """The terms that go through tiles: those that are used along the output and come of what lies across it."""
+        terms, side = self.program.terms, self.side
+        used = {a for i, term in enumerate(terms) if side[i] == "along" for a in getattr(term, "args", ())}
+        used |= {output.term for output in self.program.outputs}
+        return tuple(sorted(i for i in used if side[i] == "across"))
+
     def shape(self) -> str:
-        g = self.geometry
-        most, long = int(str(self.genes["tile"])), _power(g.along)
+        """Sizes of the output and of tiles."""
+        g, room = self.geometry, SHARED // 4 // len(self.kept)
+        if room < LEAST:
+            raise NotCovered(f"no template changes the layout of {len(self.kept)} tensors in one kernel.")
+        most, long = max(LEAST, min(int(str(self.genes["tile"])), _power(room + 1) // 2)), _power(g.along)
         across = max(NARROWEST, min(_power(g.across), most // min(LINE, long)))
         along = min(long, most // across)
         across = max(across, LEAST // along)
-        lines = [f"#ifndef THREADS\n#define THREADS {self.genes['threads']}\n#endif"]
-        lines.append(f"constexpr int64_t OUTER = {g.outer}, ACROSS = {g.across}, ALONG = {g.along};")
-        lines.append(
-            f"constexpr int TILE_ACROSS = {across}, TILE_ALONG = {along}, TILES = {len(g.reads)};\n"
-            f"constexpr int VECTOR_ACROSS = {self._vector_across()}, VECTOR_ALONG = {self._vector_along()};"
+        elements = max([g.outer * g.across * g.along, *(leaf.elements for leaf in self.program.leaves)])
+        return "\n".join(
+            [
+                f"#ifndef THREADS\n#define THREADS {self.genes['threads']}\n#endif",
+                f"constexpr int64_t OUTER = {g.outer}, ACROSS = {g.across}, ALONG = {g.along};",
+                f"constexpr int TILE_ACROSS = {across}, TILE_ALONG = {along}, TILES = {len(self.kept)};",
+                f"constexpr int VECTOR_ACROSS = {self._vector_across()}, VECTOR_ALONG = {self._vector_along()};",
+                f"using index_t = {'int32_t' if elements < 2**31 else 'int64_t'};",
+            ]
         )
-        return "\n".join(lines)
 
     def _vector_across(self) -> int:
-        g = self.geometry
-        sizes = [g.across]
-        for i in g.reads:
-            outer, _, along = g.parts(self.read(i).pattern)
-            sizes += [self.read(i).offset, *(stride for _, stride in (*outer, *along))]
-        return next(n for n in (4, 2, 1) if all(size % n == 0 for size in sizes))
+        return _divisor(self.geometry.across, *(n for i in self.geometry.reads for n in self._steps(i, (0, 2))))
 
     def _vector_along(self) -> int:
-        g = self.geometry
-        sizes = [g.along]
-        for i in self._beside():
-            outer, across, _ = g.parts(self.read(i).pattern)
-            sizes += [self.read(i).offset, *(stride for _, stride in (*outer, *across))]
-        return next(n for n in (4, 2, 1) if all(size % n == 0 for size in sizes))
+        return _divisor(self.geometry.along, *(n for i in self._beside() for n in self._steps(i, (0, 1))))
+
+    def _steps(self, i: int, which: tuple[int, ...]) -> list[int]:
+        """The offset of a read, and its strides by some of outer points, across and along."""
+        return [self.read(i).offset, *(stride for part in which for _, stride in self._parts(i)[part])]
+
+    def _parts(self, i: int) -> tuple[Pattern, Pattern, Pattern]:
+        return self.geometry.parts(self.read(i).pattern)
 
     def _is_read(self, i: int) -> bool:
         return i in self.program.places
 
     def _beside(self) -> list[int]:
         """Reads that go along the output, as it does."""
-        return [
-            i
-            for i in self.program.places
-            if self.geometry.parts(self.read(i).pattern)[2] == ((self.geometry.along, 1),)
-        ]
+        return [i for i in self.program.places if self._parts(i)[2] == ((self.geometry.along, 1),)]
 
-    def work(self) -> list[str]:
-        """The tiles are asked for, and what lies along the output; then kept; then used."""
-        turned, beside = list(self.geometry.reads), self._beside()
-        ask, keep = [*_item("VECTOR_ACROSS", "TILE_ACROSS", "TILE_ALONG", "y", "x")], list[str]()
-        real = "if (d < ALONG && a < ACROSS)"
-        once = "true" if self.genes["load"] == "stream" else "false"
-        for n, i in enumerate(turned):
-            ask.append(f"{real} q{n}[i] = k_fetch<VECTOR_ACROSS, {once}>({self._at(i, 'd', 'a')});")
-            element = self._load(i, f"q{n}[i].at[j]")
-            keep.append(f"for (int j = 0; j < VECTOR_ACROSS; ++j) tile[{n}][k_place(x, y + j)] = {element};")
-        keep = [line for pair in ((UNROLL, line) for line in keep) for line in pair]
-        lines = [f"k_vector<{self.type(i)}, VECTOR_ACROSS> q{n}[LOADS];" for n, i in enumerate(turned)]
-        lines += _loop("LOADS", ask)
+    def work(self) -> str:
+        """What lies across is asked for, and what lies along the output; what comes of the first is kept, then used."""
+        load = _item("VECTOR_ACROSS", "TILE_ACROSS", "TILE_ALONG", "y", "x")
+        store = _item("VECTOR_ALONG", "TILE_ALONG", "TILE_ACROSS", "x", "y")
+        beside, across = self._beside(), self.geometry.reads
+        lines = [f"k_vector<{self.type(i)}, VECTOR_ACROSS> q{i}[LOADS];" for i in across]
+        lines += [f"k_vector<{self.type(i)}, VECTOR_ALONG> p{i}[STORES];" for i in beside]
+        lines += _loop("LOADS", [*load, *_real([self._fetch(i, f"q{i}[i]", "VECTOR_ACROSS") for i in across])])
         if beside:
-            lines += [f"k_vector<{self.type(i)}, VECTOR_ALONG> p{i}[STORES];" for i in beside]
-            fetch = [f"{real} p{i}[i] = k_fetch<VECTOR_ALONG, {once}>({self._at(i, 'd', 'a')});" for i in beside]
-            lines += _loop("STORES", [*_item("VECTOR_ALONG", "TILE_ALONG", "TILE_ACROSS", "x", "y"), *fetch])
-        lines += _loop("LOADS", [*_item("VECTOR_ACROSS", "TILE_ACROSS", "TILE_ALONG", "y", "x")[:2], *keep])
-        lines.append("__syncthreads();")
-        use = [*_item("VECTOR_ALONG", "TILE_ALONG", "TILE_ACROSS", "x", "y"), f"{real} {{"]
-        return [*lines, *_loop("STORES", [*use, indent("\n".join(self._use()), "  "), "}"])]
+            lines += _loop("STORES", [*store, *_real([self._fetch(i, f"p{i}[i]", "VECTOR_ALONG") for i in beside])])
+        lines += _loop("LOADS", [*load, *_real(self._keep())])
+        return "\n".join([*lines, "__syncthreads();", *_loop("STORES", [*store, *_real(self._use())])])
+
+    def _fetch(self, i: int, to: str, count: str) -> str:
+        once = "true" if self.genes["load"] == "stream" else "false"
+        return f"{to} = k_fetch<{count}, {once}>({self._at(i, 'd', 'a')});"
+
+    def _keep(self) -> list[str]:
+        """What is computed of a vector across the output, and kept in the tiles."""
+        before, body = list[str](), list[str]()
+        for i in self._needed(self.kept, ()):
+            if i in self.geometry.reads:
+                value = self._load(i, f"q{i}[i].at[j]")
+            elif self._is_read(i):
+                value, fetch = self._shared(i)
+                before += fetch
+            else:
+                value = expression(self.program, i)
+            body.append(f"const float v{i} = {value};")
+        body += [f"tile[{n}][k_place(x, y + j)] = {operand(self.program, i)};" for n, i in enumerate(self.kept)]
+        return [*before, *_elements("VECTOR_ACROSS", body)]
+
+    def _shared(self, i: int) -> tuple[str, list[str]]:
+        """A read that is the same all along the output, beside a vector across it: the element, and what is fetched."""
+        across, count = self._parts(i)[1], self._vector_across()
+        whole = across == ((self.geometry.across, 1),) and all(n % count == 0 for n in self._steps(i, (0,)))
+        if _varies(across) and not whole:
+            return self._load(i, f"k_fetch<1, false>({self._at(i, 'd', '(a + j)')}).at[0]"), []
+        many, at = ("VECTOR_ACROSS", "j") if whole else ("1", "0")
+        fetch = f"const auto s{i} = k_fetch<{many}, false>({self._at(i, 'd', 'a')});"
+        return self._load(i, f"s{i}.at[{at}]"), [fetch]
 
     def _use(self) -> list[str]:
         """What is computed of a vector along the output, and its stores."""
-        p, g, beside = self.program, self.geometry, self._beside()
+        p, beside = self.program, self._beside()
         before, body, puts = list[str](), list[str](), list[str]()
-        steady = set[int]()
-        for i, term in enumerate(p.terms):
-            if isinstance(term, Constant):
-                steady.add(i)
-            elif not self._is_read(i):
-                args = getattr(term, "args", ())
-                steady |= {i} if all(a in steady for a in args) else set()
-                (before if i in steady else body).append(f"const float v{i} = {expression(p, i)};")
-            elif i in g.reads:
-                body.append(f"const float v{i} = tile[{g.reads.index(i)}][k_place(x + j, y)];")
+        for i in self._needed([output.term for output in p.outputs], self.kept):
+            steady = self.side[i] == "any"
+            if i in self.kept:
+                value = f"tile[{self.kept.index(i)}][k_place(x + j, y)]"
             elif i in beside:
-                body.append(f"const float v{i} = {self._load(i, f'p{i}[i].at[j]')};")
-            elif not any(stride for _, stride in g.parts(self.read(i).pattern)[2]):
-                steady.add(i)
-                value = self._load(i, f"k_fetch<1, false>({self._at(i, 'd', 'a')}).at[0]")
-                before.append(f"const float v{i} = {value};")
+                value = self._load(i, f"p{i}[i].at[j]")
+            elif self._is_read(i):
+                value = self._load(i, f"k_fetch<1, false>({self._at(i, 'd' if steady else '(d + j)', 'a')}).at[0]")
             else:
-                value = self._load(i, f"k_fetch<1, false>({self._at(i, '(d + j)', 'a')}).at[0]")
-                body.append(f"const float v{i} = {value};")
+                value = expression(p, i)
+            (before if steady else body).append(f"const float v{i} = {value};")
         once = "true" if self.genes["store"] == "stream" else "false"
         for n, output in enumerate(p.outputs):
             before.append(f"k_vector<{TYPES[output.spec.dtype]}, VECTOR_ALONG> o{n};")
             value, plain = operand(p, output.term), output.spec.dtype == "float32"
             body.append(f"o{n}.at[j] = {value};" if plain else f"k_store(o{n}.at[j], {value});")
-            puts.append(f"k_put<{once}>(t.out{n} + ((o * ACROSS + a) * ALONG + d), o{n});")
-        return [*before, UNROLL, "for (int j = 0; j < VECTOR_ALONG; ++j) {", indent("\n".join(body), "  "), "}", *puts]
+            puts.append(f"k_put<{once}>(t.out{n} + ((int64_t(o) * ACROSS + a) * ALONG + d), o{n});")
+        return [*before, *_elements("VECTOR_ALONG", body), *puts]
+
+    def _needed(self, roots: Iterable[int], ends: tuple[int, ...]) -> list[int]:
+        """The terms that these rest on, in order and without constants; what the `ends` rest on is left out."""
+        found, stack = set[int](), list(roots)
+        while stack:
+            i = stack.pop()
+            if i not in found and not isinstance(self.program.terms[i], Constant):
+                found.add(i)
+                stack += () if i in ends else getattr(self.program.terms[i], "args", ())
+        return sorted(found)
 
     def _at(self, i: int, along: str, across: str) -> str:
         """The address of a read's element."""
-        parts = self.geometry.parts(self.read(i).pattern)
-        where = [index(part, name) for part, name in zip(parts, ("o", across, along), strict=True)]
+        where = [index(part, name) for part, name in zip(self._parts(i), ("o", across, along), strict=True)]
         return f"t.{leaf_name(self.program, i)} + ({summed(str(self.read(i).offset), *where)})"
 
     def _load(self, i: int, element: str) -> str:
         return element if self.type(i) == "float" else f"k_load({element})"
+
+
+def _varies(pattern: Pattern) -> bool:
+    return any(stride for _, stride in pattern)
+
+
+def _divisor(*sizes: int) -> int:
+    """The most elements of a vector that all of these are multiples of."""
+    return next(n for n in (4, 2, 1) if all(size % n == 0 for size in sizes))
+
+
+def _real(body: list[str]) -> list[str]:
+    """What happens at items inside of the tensors."""
+    return ["if (d < ALONG && a < ACROSS) {", indent("\n".join(body), "  "), "}"]
+
+
+def _elements(count: str, body: list[str]) -> list[str]:
+    return [UNROLL, f"for (int j = 0; j < {count}; ++j) {{", indent("\n".join(body), "  "), "}"]
 
 
 def _item(vector: str, line: str, lines: str, first: str, second: str) -> list[str]:
@@ -180,7 +242,7 @@ def _item(vector: str, line: str, lines: str, first: str, second: str) -> list[s
     return [
         "int x, y;",
         f"k_item<{vector}, {line}, {lines}>(i * THREADS + threadIdx.x, {first}, {second});",
-        "const int64_t d = along0 + x, a = across0 + y;",
+        "[[maybe_unused]] const index_t d = along0 + x, a = across0 + y;",
     ]
 
 

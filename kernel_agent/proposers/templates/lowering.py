@@ -247,16 +247,16 @@ def _batch_norm(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
 
 
 def _windows(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
-    """What windows side by side fold, over the last dimensions: their largest element, or the mean."""
-    value, window = lift(args[0]), args[1]
-    taps, first = [value], len(node.spec.shape) - len(window)
+    """What windows side by side fold: their largest element, or the mean. With channels last they follow the batch."""
+    value, window, base = lift(args[0]), args[1], names(node.op)[0]
+    taps, first = [value], 1 if base.endswith("_last") else len(node.spec.shape) - len(window)
     for dim, size in enumerate(window, first):
         taps = [narrow(tap, dim, at, node.spec.shape[dim], size) for tap in taps for at in range(size)]
-    join = POINTWISE["maximum" if names(node.op)[0] == "windows_max" else "add"]
+    join = POINTWISE["maximum" if "max" in base else "add"]
     folded = taps[0]
     for tap in taps[1:]:
         folded = join(folded, tap)
-    return folded if names(node.op)[0] == "windows_max" else folded / len(taps)
+    return folded if "max" in base else folded / len(taps)
 
 
 def channels(weight: Value, x: Value) -> Value:
@@ -283,6 +283,5 @@ RULES: dict[str, LoweringRule] = {
     "batch_norm": _batch_norm,
     "channels_last": _channels_last,
     "channels_first": _channels_first,
-    "windows_max": _windows,
-    "windows_avg": _windows,
+    **dict.fromkeys(("windows_max", "windows_avg", "windows_max_last", "windows_avg_last"), _windows),
 }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from kernel_agent.proposers.templates.strides import Pattern, split
 
-TILES = 6  # reads across at most that have a tile: what shared memory holds
+READS = 16  # across at most: a thread asks for a vector of each before it uses the first
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,15 @@ class Transposed:
 def transposed(patterns: Mapping[int, Pattern], points: int) -> Transposed | None:
     """The tiles of work that reads by these patterns, by the id of its read; None where nothing is read across."""
     for pattern in patterns.values():
-        if len(pattern) < 2 or pattern[-2][1] != 1 or pattern[-1][1] < 2:
+        at = next((n for n, (_, stride) in enumerate(pattern[:-1]) if stride == 1), None)
+        if at is None:
             continue
-        across, along = pattern[-2][0], pattern[-1][0]
+        across, along = pattern[at][0], prod(size for size, _ in pattern[at + 1 :])
         parts = {i: _parts(one, across, along) for i, one in patterns.items()}
         if all(parts.values()):
             reads = tuple(i for i, part in parts.items() if part and _goes_across(part, across))
-            return Transposed(points // (across * along), across, along, reads[:TILES])
+            if 0 < len(reads) <= READS:
+                return Transposed(points // (across * along), across, along, reads)
     return None
 
 
@@ -48,4 +51,4 @@ def _parts(pattern: Pattern, across: int, along: int) -> tuple[Pattern, Pattern,
 
 def _goes_across(part: tuple[Pattern, Pattern, Pattern], across: int) -> bool:
     _, wide, along = part
-    return wide == ((across, 1),) and len(along) == 1 and along[0][1] > 1
+    return wide == ((across, 1),) and all(stride > 1 for _, stride in along)
