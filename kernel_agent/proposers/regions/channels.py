@@ -18,7 +18,7 @@ from kernel_agent.proposers.regions.norms import follow, joined, standard
 from kernel_agent.proposers.regions.on_cpu import pooling
 from kernel_agent.proposers.regions.plan import size, specs
 from kernel_agent.proposers.regions.rule import Writer, viewed
-from kernel_agent.proposers.regions.views import is_view, renamed
+from kernel_agent.proposers.regions.views import is_view, renamed, users
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Shape, Spec
 from kernel_agent.proposers.templates.lowering import DTYPES, SAME, mentions, names
 from kernel_agent.proposers.templates.pointwise import POINTWISE
@@ -29,6 +29,7 @@ CONVOLUTIONS = {f"{kind}{d}d" for kind in ("conv", "conv_transpose") for d in (2
 POOLS = {f"{kind}_pool{d}d" for kind in ("max", "avg", "adaptive_avg") for d in (2, 3)}
 WIDE = 16  # channels of a convolution whose tensor cores are not left half empty by channels last
 MANY = 1 << 15  # results that fill a large device where a block has 32 of them
+STAGED = 128  # channels of rows that a block keeps in shared memory
 CHAIN = 12  # pointwise calls at most that are computed twice rather than stored
 TAPS = 8  # places of windows side by side that a kernel reads like so many tensors
 SOFTMAX = ("softmax", "_softmax", "log_softmax", "_log_softmax")
@@ -133,6 +134,17 @@ class _Turner:
             argument = w.call("view.default", argument, list(whole), shape=whole, dtype=spec.dtype)
         return w.call("permute.default", argument, order(rank), shape=turned(whole), dtype=spec.dtype)
 
+    def returns(self, name: str) -> bool:
+        """Whether pointwise work at most stands between a tensor and those that the module returns."""
+        stack, readers = [name], users(self.graph, ())
+        while stack:
+            name = stack.pop()
+            following = [node for node in self.graph.nodes if node.name in readers.get(name, ())]
+            if not all(names(node.op)[0] in (*POINTWISE, *SAME, "dropout") for node in following):
+                return False
+            stack += [node.name for node in following]
+        return True
+
     def again(self, w: Writer, of: Ref) -> Ref:
         """The same tensor computed once more, where that reads no more than the tensor itself.
 
@@ -178,7 +190,7 @@ class _Turner:
         wanted = {*graph.outputs}
         for node in self.nodes:
             base = names(node.op)[0]
-            if not is_view(node) and base not in POINTWISE and not base.startswith("channels_"):
+            if not is_view(node) and base not in (*POINTWISE, *SOFTMAX) and not base.startswith("channels_"):
                 wanted |= {*mentions([node.args, node.kwargs])}
         views = {node.name: mentions(node.args)[:1] for node in self.nodes if is_view(node) and node.name not in first}
         stack, made = [*wanted], set[str]()
@@ -229,6 +241,8 @@ def _pointwise(t: _Turner, w: Writer) -> bool:
 def _softmax(t: _Turner, w: Writer) -> bool:
     x, dim, *rest = w.node.args
     rank, spec = len(w.node.spec.shape), w.node.spec
+    if dim % rank == 1 and spec.shape[1] <= STAGED and t.returns(w.node.name):
+        return False  # one kernel reads channels last and writes channels first
     at = order(rank).index(dim % rank)
     result = w.call(
         w.node.op.removeprefix("aten."), Ref(t.last[x.node]), at, *rest, shape=turned(spec.shape), dtype=spec.dtype
