@@ -79,9 +79,10 @@ def rewritten(
     """
     graph, used, origin = _expanded(spelled(_largest(functional(graph)))), list[str](), dict[str, str]()
     fewest = next((n for kind, n in LAYOUTS.items() if kind in kinds), None)
-    if fewest is not None and (turned := channels_last(graph, bias, fewest)) is not graph:
+    turned = channels_last(graph, bias, fewest, spared) if fewest is not None else None
+    if turned is not None and turned.graph is not graph:
         biased = any(isinstance(a, Ref) for node in convolutions(graph) for a in node.args[2:3])
-        graph, used = turned, [CHANNELS_LAST, *([BIAS] if bias and biased else [])]
+        graph, origin, used = turned.graph, turned.origin, [CHANNELS_LAST, *([BIAS] if bias and biased else [])]
     wanted = kinds | {kind for kind, holds in {"": True, "bias": bias, "long": long_rows}.items() if holds}
     for title, rule in ((title, rule) for title, rule, kind in RULES if kind in wanted):
         after = _applied(graph, rule, spared, origin)

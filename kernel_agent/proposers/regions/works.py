@@ -201,7 +201,7 @@ class Regional:
         known = specs(self.graph)
         few = [known[node.args[0].node].shape[1] < WIDE for node in found]
         names = ["last", "first", *(["wide"] if any(few) and not all(few) else [])]
-        return names if len(self.graph.nodes) >= LARGE else sorted(names, key=lambda name: self._moved(name))
+        return ["first"] if len(self.graph.nodes) >= LARGE else sorted(names, key=lambda name: self._moved(name))
 
     def _moved(self, layout: str) -> int:
         """Bytes that a plan moves, with what cuDNN moves to change layouts."""
