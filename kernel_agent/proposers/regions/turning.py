@@ -43,6 +43,16 @@ def _pointwise(t: Turner, w: Writer) -> bool:
     return t.finish(w, w.repeat(w.node, args, turned(spec.shape)), spec)
 
 
+def _prelu(t: Turner, w: Writer) -> bool:
+    """What is above zero, and what is below by a weight for each channel."""
+    x, weight = w.node.args
+    of, shape, dtype = Ref(t.last[x.node]), turned(w.node.spec.shape), w.node.spec.dtype
+    above = w.call("clamp_min.default", of, 0, shape=shape, dtype=dtype)
+    below = w.call("clamp_max.default", of, 0, shape=shape, dtype=dtype)
+    scaled = w.call("mul.Tensor", below, weight, shape=shape, dtype=dtype)
+    return t.finish(w, w.call("add.Tensor", above, scaled, shape=shape, dtype=dtype), w.node.spec)
+
+
 def _softmax(t: Turner, w: Writer) -> bool:
     x, dim, *rest = w.node.args
     rank, spec = len(w.node.spec.shape), w.node.spec
@@ -173,6 +183,7 @@ RULES: dict[str, Turn] = {
     **dict.fromkeys(FOLDS, _fold),
     **dict.fromkeys(POOLS, _pool),
     "cat": _cat,
+    "prelu": _prelu,
     "batch_norm": _batch_norm,
     "group_norm": _group_norm,
     "instance_norm": _instance_norm,

@@ -128,7 +128,7 @@ class _CudaWriter(Writer):
     def _pass(self, plan: Pass) -> list[str]:
         if not plan.folds and not plan.outputs:
             return []
-        unroll = "#pragma unroll" if self.held else "#pragma unroll 8" if self.program.strided else "#pragma unroll 4"
+        unroll = "#pragma unroll" if self.held else f"#pragma unroll {self._flight(plan)}"
         vectors = self._vectors(plan)
         column = "const int c = i * STEP + lane * VECTOR;"
         lines = [f"float k{i}[STEPS * VECTOR];" for i in plan.kept]
@@ -140,6 +140,12 @@ class _CudaWriter(Writer):
         for i in plan.folds:
             lines.append(f"const float v{i} = k_reduce<k_{self.folded(i).kind}>(f{i}, area, turn);")
         return lines
+
+    def _flight(self, plan: Pass) -> int:
+        """How many turns of a loop over columns are in flight: fewer where each of them reads much."""
+        if not self.program.strided:
+            return 4
+        return max(1, 16 // max(len(reads(self.program, plan.loop)), 2))
 
     def _elements(self, plan: Pass, fetched: tuple[int, ...]) -> list[str]:
         """What happens at one vector: loads not yet made, the elements' loop, and the stores."""

@@ -36,6 +36,11 @@ MODULES = {
         "return torch.softmax(x, dim=1).sum(3), x.amin(1, keepdim=True).sum(2, keepdim=True), self.act(x)",
         "torch.randn(2, 3, 12, 13)",
     ),
+    "softmax_of_channels": (
+        "self.conv = nn.ConvTranspose2d(3, 10, 3, stride=2)",
+        "return torch.sigmoid(torch.softmax(self.conv(x), dim=1) * 2)",
+        "torch.randn(3, 3, 9, 7)",
+    ),
     "layers_joined": (
         "self.a = nn.Conv2d(8, 4, 1)\nself.b = nn.Conv2d(8, 8, 3, padding=1, groups=8)\nself.c = nn.Conv2d(12, 8, 1)\n"
         "self.d = nn.Conv2d(8, 8, 1, groups=2)",
