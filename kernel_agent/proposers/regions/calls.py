@@ -172,9 +172,24 @@ def _batch_norm(node: Node, text: Writer) -> str:
 
 
 def _channels_last(node: Node, text: Writer) -> str:
+    """A call over planes or spaces with channels last, which PyTorch knows by strides."""
+    base, rank = names(node.op)[0].removesuffix("_last"), len(node.spec.shape)
+    base = base if "windows" not in base else f"{base.removeprefix('windows_')}_pool{rank - 2}d"
     args = [text.of(a) for a in node.args]
-    args[0] += ".contiguous(memory_format=torch.channels_last)"
-    return f"torch.nn.functional.conv_transpose2d({', '.join(args)}).permute(0, 2, 3, 1)"
+    first, last = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
+    layout = "torch.channels_last" if rank == 4 else "torch.channels_last_3d"
+    args[0] += f".permute({_listed(first)}).contiguous(memory_format={layout})"
+    return f"torch.nn.functional.{base}({', '.join(args)}).permute({_listed(last)})"
+
+
+def _turned(node: Node, text: Writer) -> str:
+    rank = len(node.spec.shape)
+    dims = [0, *range(2, rank), 1] if names(node.op)[0] == "channels_last" else [0, rank - 1, *range(1, rank - 1)]
+    return f"{text.of(node.args[0])}.permute({_listed(dims)}).contiguous()"
+
+
+def _listed(dims: Sequence[int]) -> str:
+    return ", ".join(map(str, dims))
 
 
 def _slice(node: Node, text: Writer) -> str | None:
@@ -223,6 +238,12 @@ SPECIAL: dict[str, Callable[[Node, Writer], str | None]] = {
     "einsum": _einsum,
     "embedding": _embedding,
     "slice": _slice,
-    "conv_transpose2d_last": _channels_last,
+    **{
+        f"{kind}{d}d_last": _channels_last
+        for kind in ("conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool")
+        for d in (2, 3)
+    },
+    **dict.fromkeys(("windows_max_last", "windows_avg_last"), _channels_last),
+    **dict.fromkeys(("channels_last", "channels_first"), _turned),
     "to": _to,
 }

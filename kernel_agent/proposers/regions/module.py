@@ -152,7 +152,9 @@ class ModelNew(Model):
 def _told(plan: Plan) -> list[str]:
     """What the module's first lines say: which rules hold, and what stays PyTorch."""
     kept = dict.fromkeys(
-        names(step.op)[0] for step in plan.steps if isinstance(step, Node) and step.name in plan.reasons
+        names(step.op)[0].removesuffix("_last")
+        for step in plan.steps
+        if isinstance(step, Node) and step.name in plan.reasons
     )
     lines = [f"Rule: {rule}." for rule in plan.rules]
     return [*lines, f"PyTorch computes {', '.join(kept)}." if kept else "No call of PyTorch computes."]

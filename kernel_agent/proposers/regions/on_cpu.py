@@ -58,7 +58,9 @@ def transposed_2d(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     if max(stride) == 1:
         return None
     w, (batch, channels, height, width) = Writer(node, known), node.spec.shape
-    last = w.call("conv_transpose2d_last.input", *node.args, shape=(batch, height, width, channels))
+    given = known[node.args[0].node].shape
+    x = w.call("permute.default", node.args[0], [0, 2, 3, 1], shape=(given[0], *given[2:], given[1]))
+    last = w.call("conv_transpose2d_last.input", x, *node.args[1:], shape=(batch, height, width, channels))
     w.call("permute.default", last, [0, 3, 1, 2], shape=node.spec.shape, name=node.name)
     return w.calls
 

@@ -21,7 +21,7 @@ from kernel_agent.proposers.templates.product import TRIANGLES
 from kernel_agent.proposers.templates.program import Program, Read
 from kernel_agent.proposers.templates.routine import Routine
 
-WINDOWS = ("windows_max", "windows_avg")
+WINDOWS = ("windows_max", "windows_avg", "windows_max_last", "windows_avg_last")
 TERMS = 400  # of a program at most: what is longer takes a compiler minutes
 KERNELS = 24  # different programs of a module at most: each takes a compiler a second or more
 Build = Callable[[Graph], Routine]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from kernel_agent.proposers.regions.canonical import cross_entropy, triplet, whole_pool
+from kernel_agent.proposers.regions.channels import TITLE as CHANNELS_LAST
+from kernel_agent.proposers.regions.channels import WIDE, channels_last, convolutions
+from kernel_agent.proposers.regions.norms import batch_norm, instance_norm, long_norm
 from kernel_agent.proposers.regions.on_cpu import pooling, transposed_2d, transposed_3d, winograd
 from kernel_agent.proposers.regions.rule import FEW, Rule, Writer, pieces, viewed
 from kernel_agent.proposers.regions.scans import long_scan, spelled
@@ -15,6 +18,7 @@ from kernel_agent.proposers.regions.views import is_in_place, renamed, storages,
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import DTYPES, IN_PLACE, mentions, names
 
+LAYOUTS = {"last": 1, "wide": WIDE}  # the kinds that give convolutions of so many channels channels last
 BIAS = "a convolution's bias is added by the kernel behind it"
 CONVOLUTIONS = {f"{kind}{d}d" for kind in ("conv", "conv_transpose") for d in (1, 2, 3)}
 
@@ -74,6 +78,11 @@ def rewritten(
     `kinds` names other rules that are wanted, such as those for a processor.
     """
     graph, used, origin = _expanded(spelled(_largest(functional(graph)))), list[str](), dict[str, str]()
+    fewest = next((n for kind, n in LAYOUTS.items() if kind in kinds), None)
+    turned = channels_last(graph, bias, fewest, spared) if fewest is not None else None
+    if turned is not None and turned.graph is not graph:
+        biased = any(isinstance(a, Ref) for node in convolutions(graph) for a in node.args[2:3])
+        graph, origin, used = turned.graph, turned.origin, [CHANNELS_LAST, *([BIAS] if bias and biased else [])]
     wanted = kinds | {kind for kind, holds in {"": True, "bias": bias, "long": long_rows}.items() if holds}
     for title, rule in ((title, rule) for title, rule, kind in RULES if kind in wanted):
         after = _applied(graph, rule, spared, origin)
@@ -142,115 +151,6 @@ def _bias(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     column = writer.call("view.default", node.args[2], list(wide), shape=wide, dtype=known[node.args[2].node].dtype)
     writer.call("add.Tensor", bare, column, shape=shape, dtype=node.spec.dtype, name=node.name)
     return writer.calls
-
-
-def _batch_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
-    """In training a batch norm is a mean, a variance about it and a product: its statistics are folds like others."""
-    if names(node.op)[0] != "batch_norm" or not node.args[5]:
-        return None
-    x, weight, bias, mean_, var_, _, momentum, eps = node.args[:8]
-    spec, n = node.spec, prod(node.spec.shape) // node.spec.shape[1]
-    if spec.dtype != "float32" or n < 2 or momentum is None:
-        return None
-    w, channels, inner = Writer(node, known), spec.shape[1], prod(spec.shape[2:])
-    wide = [channels, *(1,) * (len(spec.shape) - 2)]
-    mean, var = _moments(w, x, spec.shape, n) if inner == 1 else _moments_in_two(w, x, spec.shape)
-    if isinstance(mean_, Ref) and isinstance(var_, Ref):
-        for kept, new, scale in ((mean_, mean, 1.0), (var_, var, n / (n - 1))):
-            old = w.call("mul.Tensor", kept, 1 - momentum, shape=(channels,))
-            part = w.call("mul.Tensor", new, momentum * scale, shape=(channels,))
-            total = w.call("add.Tensor", old, part, shape=(channels,))
-            w.call("copy_.default", kept, total, shape=(channels,))
-    away = w.call("sub.Tensor", x, viewed(w, mean, wide), shape=spec.shape)
-    grown = w.call("add.Tensor", viewed(w, var, wide), eps, shape=wide)
-    out = w.call("mul.Tensor", away, w.call("rsqrt.default", grown, shape=wide), shape=spec.shape)
-    if isinstance(weight, Ref):
-        out = w.call("mul.Tensor", out, viewed(w, weight, wide), shape=spec.shape)
-    if isinstance(bias, Ref):
-        out = w.call("add.Tensor", out, viewed(w, bias, wide), shape=spec.shape)
-    w.calls[-1] = replace(w.calls[-1], name=node.name)
-    return w.calls
-
-
-def _moments(w: Writer, x: Any, shape: Sequence[int], n: int) -> tuple[Ref, Ref]:
-    """Mean and variance by channel where nothing follows the channels: one fold over the batch."""
-    dims, kept = [0, *range(2, len(shape))], [1, shape[1], *(1,) * (len(shape) - 2)]
-    mean = w.call("mean.dim", x, dims, True, shape=kept)
-    away = w.call("sub.Tensor", x, mean, shape=shape)
-    var = w.call("mean.dim", w.call("mul.Tensor", away, away, shape=shape), dims, False, shape=(shape[1],))
-    return viewed(w, mean, (shape[1],)), var
-
-
-def _moments_in_two(w: Writer, x: Any, shape: Sequence[int]) -> tuple[Ref, Ref]:
-    """Mean and variance by channel from those of each sample's channel, joined by Chan's formula."""
-    samples, channels, inner = shape[0], shape[1], prod(shape[2:])
-    parts = pieces(inner)
-    rows = w.call(
-        "view.default", x, [samples, channels, parts, inner // parts], shape=(samples, channels, parts, inner // parts)
-    )
-    mean, var = _joined(w, rows, (samples, channels, parts, inner // parts), [0, 2])
-    return mean, var
-
-
-def _joined(w: Writer, x: Ref, shape: Sequence[int], dims: list[int]) -> tuple[Ref, Ref]:
-    """Mean and biased variance over `dims` and the last dimension of x, from the moments of each of its rows."""
-    outer = tuple(shape[:-1])
-    others = tuple(1 if d in dims else n for d, n in enumerate(outer))
-    flat = tuple(n for d, n in enumerate(outer) if d not in dims)
-    mean = w.call("mean.dim", x, [-1], True, shape=(*outer, 1))
-    away = w.call("sub.Tensor", x, mean, shape=shape)
-    square = w.call("mul.Tensor", away, away, shape=shape)
-    spread = w.call("mean.dim", square, [-1], False, shape=outer)
-    part = viewed(w, mean, outer)
-    whole = w.call("mean.dim", part, dims, True, shape=others)
-    off = w.call("sub.Tensor", part, whole, shape=outer)
-    between = w.call("mul.Tensor", off, off, shape=outer)
-    both = w.call("add.Tensor", spread, between, shape=outer)
-    return viewed(w, whole, flat), w.call("mean.dim", both, dims, False, shape=flat)
-
-
-def _instance_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
-    """An instance norm by its input's statistics is a group norm of one channel a group."""
-    if names(node.op)[0] != "instance_norm" or not node.args[5] or any(isinstance(a, Ref) for a in node.args[3:5]):
-        return None
-    x, weight, bias, eps = node.args[0], node.args[1], node.args[2], node.args[7]
-    op = "aten.group_norm.default"
-    return [replace(node, op=op, args=(x, node.spec.shape[1], weight, bias, eps, False), kwargs={})]
-
-
-def _long_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
-    """A norm of a row that no block's registers hold takes its moments piece by piece: it is read twice, not thrice."""
-    base, spec = names(node.op)[0], node.spec if node.outputs else None
-    if base not in ("group_norm", "layer_norm") or spec is None or spec.dtype != "float32":
-        return None
-    shape = spec.shape
-    args = [*node.args, *[None] * 5]
-    if base == "group_norm":
-        rows = shape[0] * args[1]
-        weight, bias, eps = args[2], args[3], 1e-5 if args[4] is None else args[4]
-        wide: tuple[int, ...] = (shape[1], *(1,) * (len(shape) - 2))
-    else:
-        rows = prod(shape[: len(shape) - len(args[1])])
-        weight, bias, eps = args[2], args[3], 1e-5 if args[4] is None else args[4]
-        wide = tuple(shape[len(shape) - len(args[1]) :])
-    length = prod(shape) // rows
-    parts = pieces(length)
-    if parts == 1:
-        return None
-    w = Writer(node, known)
-    rows_of = w.call("view.default", args[0], [rows, parts, length // parts], shape=(rows, parts, length // parts))
-    mean, var = _joined(w, rows_of, (rows, parts, length // parts), [1])
-    flat = viewed(w, args[0], (rows, length))
-    away = w.call("sub.Tensor", flat, viewed(w, mean, (rows, 1)), shape=(rows, length))
-    grown = w.call("add.Tensor", viewed(w, var, (rows, 1)), eps, shape=(rows, 1))
-    scaled = w.call("mul.Tensor", away, w.call("rsqrt.default", grown, shape=(rows, 1)), shape=(rows, length))
-    out = viewed(w, scaled, shape)
-    if isinstance(weight, Ref):
-        out = w.call("mul.Tensor", out, viewed(w, weight, wide), shape=shape)
-    if isinstance(bias, Ref):
-        out = w.call("add.Tensor", out, viewed(w, bias, wide), shape=shape)
-    w.calls[-1] = replace(w.calls[-1], name=node.name)
-    return w.calls
 
 
 LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "soft_margin_loss")
@@ -336,15 +236,15 @@ def _long_fold(node: Node, known: dict[str, Spec]) -> list[Node] | None:
 
 RULES: tuple[tuple[str, Rule, str], ...] = (
     (BIAS, _bias, "bias"),
-    ("a batch norm in training is its statistics and a product", _batch_norm, ""),
-    ("an instance norm is a group norm of single channels", _instance_norm, ""),
+    ("a batch norm in training is its statistics and a product", batch_norm, ""),
+    ("an instance norm is a group norm of single channels", instance_norm, ""),
     ("a loss is a pointwise chain and a mean", _loss, ""),
     ("a cross entropy is a logsumexp less a lookup, and a mean", cross_entropy, ""),
     ("a triplet loss is two distances and a mean", triplet, ""),
     ("a pooling with one window is a mean or a maximum", whole_pool, ""),
     ("a product with a vector is a fold", _vector, ""),
     ("the maximum of a tensor is that over its dimensions", _max_by_name, ""),
-    ("a norm of long rows takes its moments piece by piece", _long_norm, "long"),
+    ("a norm of long rows takes its moments piece by piece", long_norm, "long"),
     ("a few long running sums are made piece by piece", long_scan, "long"),
     ("a few long rows are folded piece by piece", _long_fold, "long"),
     ("a pooling by windows side by side is a fold of their elements", pooling, "cpu"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -29,6 +29,12 @@ class Writer:
         name = name or next(free)
         self.calls.append(Node(name, f"aten.{op}", args, {}, (Spec(tuple(shape), dtype),)))
         return Ref(name)
+
+    def repeat(self, node: Node, args: Sequence[Any], shape: Sequence[int]) -> Ref:
+        """Write a call of the same operator as a node's, with its keywords, of other arguments and another shape."""
+        ref = self.call(node.op.removeprefix("aten."), *args, shape=shape, dtype=node.spec.dtype)
+        self.calls[-1] = replace(self.calls[-1], kwargs=node.kwargs)
+        return ref
 
 
 Rule = Callable[[Node, dict[str, Spec]], list[Node] | None]

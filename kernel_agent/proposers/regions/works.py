@@ -10,14 +10,16 @@ from typing import Any, Protocol
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions import module
+from kernel_agent.proposers.regions.channels import WIDE, convolutions, layout_passes
 from kernel_agent.proposers.regions.partition import cut
-from kernel_agent.proposers.regions.plan import Plan, size, traffic
+from kernel_agent.proposers.regions.plan import Plan, size, specs, traffic
 from kernel_agent.proposers.regions.rule import FEW, LONG
+from kernel_agent.proposers.regions.views import is_view
 from kernel_agent.proposers.templates import candidate
 from kernel_agent.proposers.templates.arithmetic import Offers, covered
 from kernel_agent.proposers.templates.families import build
 from kernel_agent.proposers.templates.genes import Gene, GeneChoice, Genes, Space, starting, strategy
-from kernel_agent.proposers.templates.graph import Graph, parse
+from kernel_agent.proposers.templates.graph import Graph, Node, parse
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.targets import TARGETS, Source, TemplateTarget
@@ -129,6 +131,14 @@ CONVOLUTION = strategy(
         ("library", "convolutions of the library", "The library's convolution spares the transforms."),
     ],
 )
+LAYOUTS = {
+    "last": ("", "cuDNN's kernels read channels last, and the kernels around them change the layout on their way."),
+    "first": ("channels first", "Channels first need no change of layout by kernels of ours; cuDNN makes its own."),
+    "wide": (
+        "channels last where there are many",
+        "A convolution of few channels leaves tensor cores half empty with channels last.",
+    ),
+}
 LONE = strategy(
     "lone",
     [
@@ -162,16 +172,17 @@ class Regional:
     offers: Offers | None = None
 
     @cached_property
-    def _plans(self) -> dict[tuple[str, str, str, str], Plan]:
+    def _plans(self) -> dict[tuple[str, ...], Plan]:
         return {}
 
     def plan(self, genes: Mapping[str, int | str]) -> Plan:
         """The cut that the genes ask for."""
         bias, lone = str(genes.get("bias", "kernel" if self._on_gpu else "call")), str(genes.get("lone", "kernel"))
-        key = bias, lone, str(genes.get("products", "kernel")), str(genes.get("convolution", "kernel"))
+        layout = str(genes.get("layout") or self._layouts[0])
+        key = bias, lone, str(genes.get("products", "kernel")), str(genes.get("convolution", "kernel")), layout
         if key not in self._plans:
             make = self.offers.build if self.offers and key[2] == "kernel" else covered
-            kinds = frozenset() if self._on_gpu else frozenset({"cpu", *(["winograd"] if key[3] == "kernel" else [])})
+            kinds = frozenset({layout} if self._on_gpu else {"cpu", *(["winograd"] if key[3] == "kernel" else [])})
             self._plans[key] = cut(
                 self.graph,
                 bias=bias == "kernel",
@@ -181,6 +192,23 @@ class Regional:
                 build=make,
             )
         return self._plans[key]
+
+    @cached_property
+    def _layouts(self) -> list[str]:
+        """The layouts of convolutions that differ, the one first that moves fewest bytes."""
+        if not self._on_gpu or not (found := convolutions(self.graph)):
+            return ["first"]
+        known = specs(self.graph)
+        few = [known[node.args[0].node].shape[1] < WIDE for node in found]
+        names = ["last", "first", *(["wide"] if any(few) and not all(few) else [])]
+        return ["first"] if len(self.graph.nodes) >= LARGE else sorted(names, key=lambda name: self._moved(name))
+
+    def _moved(self, layout: str) -> int:
+        """Bytes that a plan moves, with what cuDNN moves to change layouts."""
+        plan = self.plan({"layout": layout})
+        calls = [step for step in plan.steps if isinstance(step, Node) and not is_view(step)]
+        moved = sum(kernel.moved for kernel in plan.kernels) + sum(traffic(node, plan.specs) for node in calls)
+        return moved + layout_passes(calls, plan.specs)
 
     @property
     def _on_gpu(self) -> bool:
@@ -193,6 +221,8 @@ class Regional:
         genes = list[Gene]()
         if self._on_gpu and small and any("bias" in rule for rule in first.rules):
             genes.append(BIAS)
+        if small and len(self._layouts) > 1:
+            genes.append(strategy("layout", [(name, *LAYOUTS[name]) for name in self._layouts]))
         if small and 0 < len(self.plan({"lone": "pytorch"}).kernels) < len(first.kernels):
             genes.append(LONE)
         if small and first.rungs:
@@ -207,8 +237,9 @@ class Regional:
             del variants["product"]
             variants |= {g.name: replace(g, name=f"product_{g.name}") for g in self._product.genes}
             numbered = [{**numbers, **self._prefixed(n)} for n, numbers in enumerate(numbered, 1)]
-        soon: list[Genes] = [{"convolution": "library"}, *numbered[:1], *library, *numbered[1:2]]
-        return starting([*genes, *variants.values()], [*soon, {"bias": "call"}, *numbered[2:]])
+        layouts: list[Genes] = [{"layout": name} for name in self._layouts[1:]]
+        soon: list[Genes] = [{"convolution": "library"}, *layouts[:1], *numbered[:1], *library, *numbered[1:2]]
+        return starting([*genes, *variants.values()], [*soon, *layouts[1:], {"bias": "call"}, *numbered[2:]])
 
     @cached_property
     def _largest(self) -> dict[str, Routine]:

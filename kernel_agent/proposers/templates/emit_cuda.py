@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from textwrap import indent
 
+from kernel_agent.proposers.templates import emit_transpose
 from kernel_agent.proposers.templates.express import (
     contiguous,
     expression,
@@ -20,9 +22,13 @@ from kernel_agent.proposers.templates.program import Program, Read
 from kernel_agent.proposers.templates.schedule import Pass, reads
 from kernel_agent.proposers.templates.writer import START, TYPES, Writer
 
+STAGED = 40 << 10  # bytes of shared memory for rows, beside what they are folded in
+
 
 def emit(program: Program, genes: Mapping[str, object]) -> str:
     """The whole CUDA source; it exports `run`, which takes the program's leaves and then its outputs."""
+    if program.transposed:
+        return emit_transpose.emit(program, genes)
     writer = _CudaWriter(program, genes, "everything" if genes.get("row") == "registers" else "nothing")
     work = indent(writer.rows() if program.folds else writer.points(), "    ")
     end = ["launch(t, out0.device());"]
@@ -64,6 +70,8 @@ class _CudaWriter(Writer):
         lines.append(f"constexpr int64_t ROWS = {p.rows}, COLUMNS = {p.columns};")
         lines.append(f"constexpr int VECTOR = {vector(p, int(str(genes['vector'])))};")
         lines.append(f"constexpr bool PERSISTENT = {'true' if genes['grid'] == 'resident' else 'false'};")
+        if p.folds and self.staged:
+            lines.append("constexpr int PITCH = COLUMNS | 1;")
         if not p.folds:
             most = max([p.rows * p.columns, *(leaf.elements for leaf in p.leaves)])
             lines.append(f"using index_t = {'uint32_t' if most < 2**31 else 'int64_t'};")
@@ -80,7 +88,8 @@ class _CudaWriter(Writer):
 
     def rows(self) -> str:
         """The body of a kernel over rows: pass by pass, each ending in the reductions that the next one needs."""
-        lines = list[str]()
+        lines = [line for i in self.staged for line in self._stage(i)]
+        lines += ["__syncthreads();"] if self.staged else []
         for plan in self.passes:
             lines += self._scalars(plan)
             lines += self._pass(plan)
@@ -88,12 +97,38 @@ class _CudaWriter(Writer):
             if not output.full:
                 store = self._store(output.spec.dtype, f"t.out{n}[r]", operand(self.program, output.term))
                 lines.append(f"if (real && lane == 0) {store}")
+        lines += ["__syncthreads();  // before the next rows take the places of these"] if self.staged else []
         return "\n".join(lines)
+
+    @cached_property
+    def staged(self) -> tuple[int, ...]:
+        """Reads of whole rows, one after the other, under neighbouring results: a block takes its rows as one piece."""
+        p = self.program
+        if not p.strided:
+            return ()
+        whole = ((p.rows, p.columns),), ((p.columns, 1),)
+        found = tuple(i for i, places in p.places.items() if places == whole)
+        room = STAGED // (4 * 64 * (p.columns | 1))  # for the largest number of rows a block
+        return found[:room]
+
+    def _stage(self, i: int) -> list[str]:
+        """A block's rows of a read, loaded in memory's order, and kept with neighbouring rows in different banks."""
+        at = summed(str(self.read(i).offset), "group * (ROWS_PER_BLOCK * COLUMNS)", "i")
+        value = self._load(i, f"k_fetch<1, {self._once(i)}>(t.{leaf_name(self.program, i)} + ({at})).at[0]")
+        real = "if (group * (ROWS_PER_BLOCK * COLUMNS) + i < ROWS * COLUMNS)"
+        body = f"  {real} s{i}[i / int(COLUMNS) * PITCH + i % COLUMNS] = {value};"
+        loop = "for (int i = threadIdx.x; i < int(ROWS_PER_BLOCK * COLUMNS); i += THREADS * ROWS_PER_BLOCK) {"
+        return [f"__shared__ float s{i}[ROWS_PER_BLOCK * PITCH];", "#pragma unroll 8", loop, body, "}"]
+
+    def _once(self, i: int) -> str:
+        """Whether a read of a kernel over columns asks not to stay in the caches."""
+        streamed = self.genes["load"] == "stream" and self.program.strided
+        return "true" if streamed and (i in self.staged or self._read_once(i)) else "false"
 
     def _pass(self, plan: Pass) -> list[str]:
         if not plan.folds and not plan.outputs:
             return []
-        unroll = "#pragma unroll" if self.held else "#pragma unroll 8" if self.program.strided else "#pragma unroll 4"
+        unroll = "#pragma unroll" if self.held else f"#pragma unroll {self._flight(plan)}"
         vectors = self._vectors(plan)
         column = "const int c = i * STEP + lane * VECTOR;"
         lines = [f"float k{i}[STEPS * VECTOR];" for i in plan.kept]
@@ -105,6 +140,12 @@ class _CudaWriter(Writer):
         for i in plan.folds:
             lines.append(f"const float v{i} = k_reduce<k_{self.folded(i).kind}>(f{i}, area, turn);")
         return lines
+
+    def _flight(self, plan: Pass) -> int:
+        """How many turns of a loop over columns are in flight: fewer where each of them reads much."""
+        if not self.program.strided:
+            return 4
+        return max(1, 16 // max(len(reads(self.program, plan.loop)), 2))
 
     def _elements(self, plan: Pass, fetched: tuple[int, ...]) -> list[str]:
         """What happens at one vector: loads not yet made, the elements' loop, and the stores."""
@@ -145,7 +186,8 @@ class _CudaWriter(Writer):
         return tuple(i for i in self._contiguous(plan) if self.program.by_row[i] or self.program.rows == 1)
 
     def _contiguous(self, plan: Pass) -> tuple[int, ...]:
-        return tuple(i for i in reads(self.program, plan.loop) if contiguous(self.program, i))
+        found = (i for i in reads(self.program, plan.loop) if contiguous(self.program, i))
+        return tuple(i for i in found if i not in self.staged)
 
     def _where(self, plan: Pass) -> list[str]:
         """The point of a vector, and its row and column where something is broadcast."""
@@ -190,14 +232,15 @@ class _CudaWriter(Writer):
 
     def _element(self, i: int, at: str) -> str:
         term = self.program.terms[i]
+        if i in self.staged:
+            return f"s{i}[threadIdx.x % ROWS_PER_BLOCK * PITCH + c + j]"
         if isinstance(term, Read):
             if contiguous(self.program, i):
                 return self._load(i, f"{at}.at[j]")
             rows, columns = self.program.places[i]
             large = term.leaf.elements >= 2**31
             where = summed(str(term.offset), index(rows, "r"), index(columns, "int64_t(c + j)" if large else "(c + j)"))
-            once = "true" if self.genes["load"] == "stream" and self.program.strided and self._read_once(i) else "false"
-            return self._load(i, f"k_fetch<1, {once}>(t.{leaf_name(self.program, i)} + ({where})).at[0]")
+            return self._load(i, f"k_fetch<1, {self._once(i)}>(t.{leaf_name(self.program, i)} + ({where})).at[0]")
         return self.multiplied(i) or expression(self.program, i)
 
     def _load(self, i: int, element: str) -> str:

@@ -11,10 +11,11 @@ from kernel_agent.proposers.templates.lookups import LOOKUPS
 from kernel_agent.proposers.templates.lowering import names
 from kernel_agent.proposers.templates.places import PLACES
 from kernel_agent.proposers.templates.pooling import POOLING
+from kernel_agent.proposers.templates.pooling_last import POOLING_LAST
 from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.scans import SCANS
 
-FAMILIES: tuple[Family, ...] = (POOLING, SCANS, PLACES, LOOKUPS)
+FAMILIES: tuple[Family, ...] = (POOLING, POOLING_LAST, SCANS, PLACES, LOOKUPS)
 
 _FAMILY = {op: family for family in FAMILIES for op in family.operators}
 

@@ -227,6 +227,15 @@ def _transpose(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
     return permute(args[0], order)
 
 
+def _channels_last(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    return permute(lift(args[0]), [0, *range(2, len(node.spec.shape)), 1])
+
+
+def _channels_first(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    rank = len(node.spec.shape)
+    return permute(lift(args[0]), [0, rank - 1, *range(1, rank - 1)])
+
+
 def _batch_norm(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
     x, weight, bias, mean, variance, training, _, eps = args[:8]
     assert isinstance(x, Value)
@@ -238,16 +247,16 @@ def _batch_norm(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
 
 
 def _windows(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
-    """What windows side by side fold, over the last dimensions: their largest element, or the mean."""
-    value, window = lift(args[0]), args[1]
-    taps, first = [value], len(node.spec.shape) - len(window)
+    """What windows side by side fold: their largest element, or the mean. With channels last they follow the batch."""
+    value, window, base = lift(args[0]), args[1], names(node.op)[0]
+    taps, first = [value], 1 if base.endswith("_last") else len(node.spec.shape) - len(window)
     for dim, size in enumerate(window, first):
         taps = [narrow(tap, dim, at, node.spec.shape[dim], size) for tap in taps for at in range(size)]
-    join = POINTWISE["maximum" if names(node.op)[0] == "windows_max" else "add"]
+    join = POINTWISE["maximum" if "max" in base else "add"]
     folded = taps[0]
     for tap in taps[1:]:
         folded = join(folded, tap)
-    return folded if names(node.op)[0] == "windows_max" else folded / len(taps)
+    return folded if "max" in base else folded / len(taps)
 
 
 def channels(weight: Value, x: Value) -> Value:
@@ -272,6 +281,7 @@ RULES: dict[str, LoweringRule] = {
     "broadcast_tensors": lambda node, args, kwargs: tuple(fit(v, node.spec.shape) for v in args[0]),
     "prelu": lambda node, args, kwargs: POINTWISE["leaky_relu"](args[0], channels(args[1], args[0])),
     "batch_norm": _batch_norm,
-    "windows_max": _windows,
-    "windows_avg": _windows,
+    "channels_last": _channels_last,
+    "channels_first": _channels_first,
+    **dict.fromkeys(("windows_max", "windows_avg", "windows_max_last", "windows_avg_last"), _windows),
 }

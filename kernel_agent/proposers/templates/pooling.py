@@ -11,7 +11,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.centred import Centred, after, operand, piece
 from kernel_agent.proposers.templates.family import Family, Kit
 from kernel_agent.proposers.templates.genes import Space, numbers, starting
-from kernel_agent.proposers.templates.graph import Graph, Node
+from kernel_agent.proposers.templates.graph import Graph, Node, Shape
 from kernel_agent.proposers.templates.lowering import names
 from kernel_agent.proposers.templates.spaces import UNROLL, WIDTH
 from kernel_agent.proposers.templates.spelled import macros, source
@@ -80,13 +80,18 @@ def _build(graph: Graph, core: Node) -> Centred:
 
 
 def _windows(graph: Graph, core: Node) -> Windows:
-    base = names(core.op)[0]
-    dims, kind = int(base.removesuffix("_values")[-2]), base.removesuffix("_values")[:-2]
-    given = dict(zip(SIGNATURES[kind], core.args[1:], strict=False)) | dict(core.kwargs)
+    dims = int(names(core.op)[0].removesuffix("_values")[-2])
     shape, wanted = operand(graph, core.args[0], core.op).shape, core.spec.shape
+    return windows(core, prod(shape[:-dims]), shape[-dims:], wanted[-dims:])
+
+
+def windows(core: Node, planes: int, shape: Shape, wanted: Shape) -> Windows:
+    """The windows of a pooling over so many planes or spaces of one shape. Raises NotCovered where it gives places."""
+    dims, kind = len(shape), names(core.op)[0].removesuffix("_values").removesuffix("_last")[:-2]
+    given = dict(zip(SIGNATURES[kind], core.args[1:], strict=False)) | dict(core.kwargs)
     if len(core.outputs) > 1:
         raise NotCovered(f"no template gives the places that {core.op} finds.")
-    planes, inside, out = prod(shape[:-dims]), _three(shape[-dims:], 1), _three(wanted[-dims:], 1)
+    inside, out = _three(shape, 1), _three(wanted, 1)
     if kind.startswith("adaptive"):
         return _adaptive("max" in kind, planes, inside, out)
     window = _three(given["kernel_size"], 1, dims)
@@ -114,7 +119,9 @@ def _three(values: Any, missing: int, dims: int = 0) -> Three:
     return a, b, c
 
 
-def _shape(w: Windows) -> list[str]:
+def geometry(w: Windows) -> list[str]:
+    """What every frame knows of the windows, in C++."""
+
     def flag(value: bool) -> str:
         return str(value).lower()
 
@@ -135,7 +142,7 @@ def _cpu_space(routine: Centred, device: Device) -> Space:
 def _cpu_emit(routine: Centred, genes: Mapping[str, object]) -> str:
     w: Windows = routine.geometry
     triples = {"IN": w.given, "OUT": w.wanted, "WINDOW": w.window, "STRIDE": w.stride, "PAD": w.pad, "STEP": w.step}
-    shape = [*macros(genes, block="BLOCK"), *_shape(w)]
+    shape = [*macros(genes, block="BLOCK"), *geometry(w)]
     shape += [f"constexpr int64_t {name}[3] = {{{', '.join(map(str, three))}}};" for name, three in triples.items()]
     return source(routine, "cpu", "pooling/level_01.cpp", shape)
 
@@ -178,16 +185,19 @@ def _cuda_emit(routine: Centred, genes: Mapping[str, object]) -> str:
     w: Windows = routine.geometry
     threads, along = int(str(genes["threads"])), int(str(genes["along"]))
     across, line = _across(w, threads, along)
-    shape = [*macros(genes, threads="THREADS"), *_shape(w)]
-    for name, three in {"IN": w.given, "OUT": w.wanted, "WINDOW": w.window, "STRIDE": w.stride}.items():
-        shape.append(_axes(name, three))
-    shape += [_axes("PAD", w.pad), _axes("STEP", w.step)]
+    shape = [*macros(genes, threads="THREADS"), *geometry(w)]
+    shape += axes(w)
     shape.append(f"constexpr int ACROSS = {across}, ALONG = {along}, DOWN = {genes['down']}, LINE = {line};")
     return source(routine, "cuda", "pooling/level_01.cu", shape)
 
 
-def _axes(name: str, three: Three) -> str:
-    return f"constexpr int {', '.join(f'{name}_{axis} = {n}' for axis, n in zip('ZYX', three, strict=True))};"
+def axes(w: Windows) -> list[str]:
+    """Sizes by axis, as CUDA C++ has them."""
+    triples = {"IN": w.given, "OUT": w.wanted, "WINDOW": w.window, "STRIDE": w.stride, "PAD": w.pad, "STEP": w.step}
+    return [
+        f"constexpr int {', '.join(f'{name}_{axis} = {n}' for axis, n in zip('ZYX', three, strict=True))};"
+        for name, three in triples.items()
+    ]
 
 
 POOLING = Family(

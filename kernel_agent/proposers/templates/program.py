@@ -16,6 +16,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Spec
 from kernel_agent.proposers.templates.lowering import DTYPES, lower
 from kernel_agent.proposers.templates.strides import Pattern, broadcast, compose_from, normal, split
+from kernel_agent.proposers.templates.transposed import Transposed, transposed
 from kernel_agent.proposers.templates.values import Apply, Fold, FoldKind, Load, Number, Value, View
 
 STRUCTURES = ("tensor", "tuple", "list")
@@ -85,6 +86,14 @@ class Program:
             and self.order != normal([(self.rows * self.columns, 1)])
             and _lies_apart(self.order, self.columns)
         )
+
+    @cached_property
+    def transposed(self) -> Transposed | None:
+        """How pointwise work that reads across its output's order is cut into tiles."""
+        if self.folds:
+            return None
+        patterns = {i: term.pattern for i, term in enumerate(self.terms) if isinstance(term, Read)}
+        return transposed(patterns, self.rows * self.columns)
 
     @property
     def full(self) -> bool:
@@ -164,7 +173,7 @@ class Program:
     @property
     def variety(self) -> str:
         """What kernels are called that are varied together."""
-        return "columns" if self.strided else self.family
+        return "columns" if self.strided else "transpose" if self.transposed else self.family
 
     @property
     def chains(self) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernel_agent.proposers.templates import emit_transpose
 from kernel_agent.proposers.templates.emit_cuda import vector
 from kernel_agent.proposers.templates.genes import Gene, Space, numbers, starting, strategy
 from kernel_agent.proposers.templates.program import Call, Program
@@ -103,6 +104,8 @@ def cpu_space(program: Program, device: Device) -> Space:
 
 def cuda_space(program: Program, device: Device) -> Space:
     """Genes of CUDA C++."""
+    if program.transposed:
+        return emit_transpose.space(program)
     common = [
         strategy(
             "load",
@@ -181,6 +184,9 @@ def _columns_space(program: Program, common: list[Gene]) -> Space:
             "Reading again from the caches frees registers, so more threads are in flight.",
         ),
     ]
+    single = not any(plan.kept for plan in passes(program, "everything"))
+    if single and len(program.places) > MANY_READS:
+        held = []  # nothing waits in registers, and a loop that is unrolled as a whole would run out of them
     several = "{0} threads share a result, so that few results fill the device."
     neighbours = "{0} neighbouring results share a block: their loads are whole lines."
     genes = [
@@ -207,6 +213,7 @@ def _columns_space(program: Program, common: list[Gene]) -> Space:
     )
 
 
+MANY_READS = 6  # at each column, such as the places of windows
 HELD = 32  # floats of a row that one thread may hold twice without running out of its 255 registers
 
 

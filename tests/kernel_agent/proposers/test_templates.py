@@ -23,6 +23,7 @@ import tvm_ffi.libinfo
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.proposer import Templates, cut
 from kernel_agent.proposers.templates.strides import broadcast, compose_from, normal, split
+from kernel_agent.proposers.templates.transposed import Transposed, transposed
 from kernel_agent.run.brief import Brief, Outcome
 from kernel_agent.run.tree import own_title
 from kernel_agent.run.types import Description, Device, Idea, Problem, Status, Trial
@@ -268,6 +269,14 @@ def test_corpus_kernels_compile(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(KERNELS.glob("*/*.cu")), ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_corpus_kernels_compile_for_a_gpu(path: Path) -> None:
     compiled_by_nvcc(path, "sm_90a")
+
+
+def test_work_that_reads_across_its_output_is_found_with_what_reads_beside_it() -> None:
+    last, first, by_channel = ((2, 60), (4, 1), (15, 4)), ((120, 1),), ((2, 0), (4, 1), (15, 0))
+    found = transposed({0: first, 1: last, 2: by_channel}, 120)
+    assert found == Transposed(2, 4, 15, (1,))
+    assert found.parts(by_channel) == (((2, 0),), ((4, 1),), ((15, 0),))
+    assert transposed({0: first, 2: by_channel}, 120) is None
 
 
 def test_index_maps() -> None:

@@ -11,6 +11,42 @@ MODULES = {
         "return torch.relu(self.conv(x)) * 2 + self.bias",
         "torch.randn(2, 3, 12, 12)",
     ),
+    "convolutions_in_a_row": (
+        "self.a = nn.Conv2d(6, 8, 3, padding=1, bias=False)\nself.norm = nn.BatchNorm2d(8)\n"
+        "self.b = nn.Conv2d(8, 8, 3, padding=1)\nself.c = nn.Conv2d(8, 12, 1)",
+        "x = F.relu(self.norm(self.a(x)))\ny = F.relu(self.b(x) + x)\n"
+        "return self.c(F.max_pool2d(y, 3, 2, 1)), y.mean((2, 3))",
+        "torch.randn(2, 6, 20, 18)",
+    ),
+    "space_with_channels_last": (
+        "self.conv = nn.ConvTranspose3d(4, 8, 3, stride=2)\nself.norm = nn.GroupNorm(2, 8)\n"
+        "self.more = nn.Parameter(torch.randn(2, 8, 9, 11, 7))",
+        "return F.hardswish(self.norm(torch.sigmoid(self.conv(x) + self.more)))",
+        "torch.randn(2, 4, 4, 5, 3)",
+    ),
+    "pools_of_channels_last": (
+        "self.conv = nn.Conv2d(4, 8, 3)\nself.norm = nn.InstanceNorm2d(8)",
+        "x = F.avg_pool2d(torch.tanh(self.conv(x)) - 0.2, 2)\n"
+        "return x, F.adaptive_avg_pool2d(self.norm(x), 1).flatten(1), F.adaptive_max_pool2d(x, 3)",
+        "torch.randn(2, 4, 16, 18)",
+    ),
+    "folds_of_channels_last": (
+        "self.conv = nn.Conv2d(3, 8, 3)\nself.act = nn.PReLU(8)",
+        "x = self.conv(x)\n"
+        "return torch.softmax(x, dim=1).sum(3), x.amin(1, keepdim=True).sum(2, keepdim=True), self.act(x)",
+        "torch.randn(2, 3, 12, 13)",
+    ),
+    "softmax_of_channels": (
+        "self.conv = nn.ConvTranspose2d(3, 10, 3, stride=2)",
+        "return torch.sigmoid(torch.softmax(self.conv(x), dim=1) * 2)",
+        "torch.randn(3, 3, 9, 7)",
+    ),
+    "layers_joined": (
+        "self.a = nn.Conv2d(8, 4, 1)\nself.b = nn.Conv2d(8, 8, 3, padding=1, groups=8)\nself.c = nn.Conv2d(12, 8, 1)\n"
+        "self.d = nn.Conv2d(8, 8, 1, groups=2)",
+        "x = torch.cat([F.relu(self.a(x)), F.relu(self.b(x))], 1)\nreturn torch.sigmoid(self.d(F.relu(self.c(x))))",
+        "torch.randn(2, 8, 10, 9)",
+    ),
     "channel_softmax": (
         "self.conv = nn.ConvTranspose2d(3, 10, 3, stride=2)",
         "x = torch.softmax(self.conv(x), dim=1)\nreturn torch.sigmoid(x * 2), x.mean((2, 3))",
@@ -136,9 +172,9 @@ MODULES = {
 }
 
 BARE = (
-    "self.conv = nn.Conv2d(3, 8, 3)",
+    "self.conv = nn.Conv2d(4, 8, 3, groups=2)",
     "return F.pixel_shuffle(self.conv(x), 2)",
-    "torch.randn(2, 3, 12, 12)",
+    "torch.randn(2, 4, 12, 12)",
 )
 """One that no kernel covers a part of."""
 

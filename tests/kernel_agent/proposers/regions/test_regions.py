@@ -19,7 +19,11 @@ from kernel_agent.proposers.regions.partition import cut
 from kernel_agent.proposers.regions.plan import Kernel, Plan
 from kernel_agent.proposers.regions.rewrite import RULES
 from kernel_agent.proposers.regions.works import Regional, work_of
-from kernel_agent.proposers.templates.graph import Graph, parse
+from kernel_agent.proposers.templates.arithmetic import covered
+from kernel_agent.proposers.templates.graph import Graph, Node, parse
+from kernel_agent.proposers.templates.lowering import names
+from kernel_agent.proposers.templates.program import Program
+from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.targets import TARGETS
 from kernel_agent.run.regions import Regions
 from kernel_agent.run.types import Device
@@ -73,6 +77,8 @@ def test_modules_with_regions_equal_pytorch_and_leave_its_buffers(tmp_path: Path
 @pytest.mark.parametrize("part", range(3))
 def test_modules_for_a_gpu_equal_pytorch_in_emulation(tmp_path: Path, part: int) -> None:
     names = ["conv_tail", "channel_softmax", "batch_norm_in_training", "two_folds", "instance_norm", "attention"]
+    names += ["convolutions_in_a_row", "space_with_channels_last", "pools_of_channels_last", "folds_of_channels_last"]
+    names += ["layers_joined", "pools_in_space", "softmax_of_channels"]
     chosen = names[part::3]
     assert judged({name: on_cpu(written(name, GPU)) for name in chosen}, tmp_path) == {}
 
@@ -80,7 +86,10 @@ def test_modules_for_a_gpu_equal_pytorch_in_emulation(tmp_path: Path, part: int)
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("name", ["channel_softmax", "residual_block", "group_norm_of_long_rows", "attention"])
+@pytest.mark.parametrize(
+    "name",
+    ["channel_softmax", "space_with_channels_last", "convolutions_in_a_row", "group_norm_of_long_rows", "attention"],
+)
 def test_kernels_of_one_module_compile_together(tmp_path: Path, name: str, arch: str) -> None:
     file = tmp_path / "kernels.cu"
     file.write_text(re.search(r'_source = r"""\n(.*?)"""', written(name, GPU), re.DOTALL)[1])  # type: ignore[index]
@@ -116,6 +125,55 @@ def test_rules_for_a_processor_do_not_hold_on_a_gpu(name: str) -> None:
     work = work_of(GRAPHS[name], GPU)
     assert isinstance(work, Regional) and not work.plan({}).rungs
     assert not {title for title, _, kind in RULES if kind in ("cpu", "winograd")} & set(work.plan({}).rules)
+
+
+def last(name: str, **how: Any) -> Plan:
+    return cut(graph(name), bias=True, long_rows=True, kinds=frozenset({"last"}), **how)
+
+
+def test_between_two_convolutions_nobody_changes_the_layout() -> None:
+    plan = last("convolutions_in_a_row")
+    found = [op for step in ops(plan) for op in step]
+    assert found.count("channels_last") == 1 and found.count("channels_first") == 1
+    assert [op for op in found if op.startswith(("conv", "max_pool"))] == [
+        "conv2d_last", "conv2d_last", "max_pool2d_last", "conv2d_last",
+    ]  # fmt: skip
+
+
+def test_what_returns_has_channels_first_in_memory() -> None:
+    for name in ("conv_tail", "space_with_channels_last", "pools_of_channels_last", "layers_joined"):
+        plan = last(name)
+        wide = [name for name in plan.graph.outputs if len(plan.specs[name].shape) > 3]
+        assert wide and all(names(plan.node(name).op)[0] not in ("permute", "view") for name in wide)
+
+
+def test_convolutions_of_groups_keep_channels_first_and_those_by_channel_do_not() -> None:
+    calls = [step for step in last("layers_joined").steps if isinstance(step, Node)]
+    assert [names(call.op)[0] for call in calls if "conv" in call.op] == [*["conv2d_last"] * 3, "conv2d"]
+
+
+def test_a_softmax_that_returns_reads_channels_last_and_writes_channels_first() -> None:
+    [kernel] = [k for k in last("softmax_of_channels").kernels if "softmax" in k.nodes]
+    assert isinstance(kernel.program, Program) and kernel.program.strided
+    assert re.search(r"s\d+\[threadIdx.x % ROWS_PER_BLOCK \* PITCH \+ c \+ j\]", written("softmax_of_channels", GPU))
+
+
+def test_a_norm_that_no_kernel_covers_stays_the_call_that_it_was() -> None:
+    def without_folds(region: Graph) -> Routine:
+        if any(names(node.op)[0] == "mean" for node in region.nodes):
+            raise NotCovered("no folds here.")
+        return covered(region)
+
+    found = ops(last("convolutions_in_a_row", build=without_folds))
+    assert ["batch_norm"] in found and ["relu"] in found
+    assert sum(step == ["conv2d_last"] for step in found) == 3
+
+
+def test_a_layout_is_a_gene_and_the_first_one_moves_the_fewest_bytes() -> None:
+    work = work_of(GRAPHS["convolutions_in_a_row"], GPU)
+    assert isinstance(work, Regional)
+    assert [start["layout"] for start in work.space.starts[:2]] == ["last", "first"]
+    assert "torch.channels_last" in written("conv_tail", GPU) and "torch.channels_last" not in written("conv_tail", CPU)
 
 
 def test_a_bias_with_nothing_behind_it_stays_in_the_call() -> None:
