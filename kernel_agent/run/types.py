@@ -290,14 +290,24 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel, copy or fill of PyTorch's, and the microseconds that its launches take in a call."""
+
+    name: str
+    us: float
+    launches: int
+
+
+@dataclass(frozen=True, slots=True)
 class Baseline:
-    """A mode of torch.compile: its time, None where it does not run, and what it launches, in order; `notes` are the
-    server's."""
+    """A mode of torch.compile: its time, None where it does not run, and what it launches, in order, by the names that
+    Inductor gives and with times; `notes` are the server's."""
 
     name: str
     timing: Timing | None
     kernels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    launches: tuple[Launch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +336,8 @@ class Description:
     precision: tuple[ErrorUnit, ...] = ()
     ways: tuple[Way, ...] = ()
     """How a GPU may compute the products, where there are some; none of either in runs of before."""
+    launches: Mapping[str, tuple[Launch, ...]] = field(default_factory=dict)
+    """What modes of torch.compile launch, in order, with times; nothing in runs of before."""
     regions: Regions | None = None
     """How the templates cut the module; None where they were not asked, and in runs of before."""
 
@@ -336,6 +348,7 @@ class Description:
             self,
             baselines={**self.baselines, **timed},
             compiled=self.compiled or baseline.kernels,
+            launches={**self.launches, **({baseline.name: baseline.launches} if baseline.launches else {})},
             notes=(*self.notes, *(note for note in baseline.notes if note not in self.notes)),
             unmeasured=tuple(name for name in self.unmeasured if name != baseline.name),
         )

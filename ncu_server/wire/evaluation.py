@@ -174,6 +174,14 @@ class DeviceResult(BaseModel):
     )
 
 
+class LaunchResult(BaseModel):
+    """A kernel, copy or fill, and the microseconds that its launches take in a call."""
+
+    name: str
+    us: float
+    launches: int
+
+
 class BaselineResult(BaseModel):
     """PyTorch's own time; `speedup` is against eager."""
 
@@ -184,6 +192,10 @@ class BaselineResult(BaseModel):
         default=[],
         description="what torch.compile launches, in order: kernels named after what they fuse, library calls",
     )
+    launches: list[LaunchResult] = Field(
+        default=[], description="the longest of what a profiled call launches, in order"
+    )
+    launches_left_out: LaunchResult | None = Field(default=None, description="all others")
 
 
 class ModuleCheck(BaseModel):

@@ -221,6 +221,14 @@ class CallProfile(TypedDict):
     own_started: int
 
 
+class LaunchTime(TypedDict):
+    """Microseconds of all launches of one name in a call, and how many these are."""
+
+    name: str
+    us: float
+    launches: int
+
+
 class Ctypes(TypedDict):
     """The libraries that were opened by ctypes, and the functions that were asked for; see ctypes_audit."""
 

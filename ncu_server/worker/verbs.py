@@ -24,6 +24,7 @@ from ncu_server.worker.answers import (
     Expected,
     How,
     Inputs,
+    LaunchTime,
     Library,
     Measured,
     Opened,
@@ -144,6 +145,11 @@ class CompileAhead(Verb[bool]):
 @dataclass(frozen=True)
 class Kernels(Verb[list[str]]):
     """What torch.compile launches, in order."""
+
+
+@dataclass(frozen=True)
+class LaunchTimes(Verb[list[LaunchTime]]):
+    """What a call on the staged inputs launches, in order, with its times."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from kernel_agent.run.types import (
     Evaluation,
     HotSpot,
     Idea,
+    Launch,
     Problem,
     Profile,
     Status,
@@ -52,7 +53,9 @@ def hostile_run(directory: Path) -> Seen:
             ModuleCheck("to", None, HOSTILE),
         )
         for record in (
-            Baseline("reduce-overhead", DESCRIPTION.baselines["compile"], (HOSTILE,), (HOSTILE,)),
+            Baseline(
+                "reduce-overhead", DESCRIPTION.baselines["compile"], (HOSTILE,), (HOSTILE,), (Launch(HOSTILE, 1.0, 1),)
+            ),
             Ideas(1, (idea,)),
             *(good, bad, child),
             Unwritten("a", 5, 0, HOSTILE),
