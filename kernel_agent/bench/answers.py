@@ -13,6 +13,7 @@ from pydantic import AliasChoices, Field, ValidationError
 
 from kernel_agent.bench.profiles import ProfileAnswer
 from kernel_agent.errors import ServerError
+from kernel_agent.run.measured import Launch
 from kernel_agent.run.module_checks import ModuleCheck
 from kernel_agent.run.precision import ErrorUnit, Way
 from kernel_agent.run.rows import reader
@@ -23,7 +24,6 @@ from kernel_agent.run.types import (
     Device,
     Diagnostic,
     Evaluation,
-    Launch,
     Status,
     Timing,
     Versus,

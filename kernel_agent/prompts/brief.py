@@ -11,6 +11,7 @@ from typing import Any
 
 from kernel_agent.knowledge.render import experience_text
 from kernel_agent.prompts import line
+from kernel_agent.prompts.chip import chip_facts
 from kernel_agent.prompts.precision import has_product, rates, units, ways
 from kernel_agent.run.brief import Brief, Outcome
 from kernel_agent.run.types import JSON, Description, Evaluation, Idea, Profile, Timing, baseline_title, baseline_titles
@@ -67,7 +68,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "limit_s": f"{brief.limit_s:g}",
         "with_example": brief.parent_idea is None,
         "graph_error": known.graph_error,
-        "facts": list(_work(known)),
+        "facts": [*_work(known), *chip_facts(brief.problem, known)],
         "compiled": "\n".join(_first([line(row) for row in _compiled(known)])),
         "profiled_mode": baseline_title(mode) if (mode := _launched(known)) else "",
         "notes": "\n".join(line(note) for note in known.notes),

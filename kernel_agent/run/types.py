@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal
 
+from kernel_agent.run.measured import Chip, Launch
 from kernel_agent.run.precision import ErrorUnit, Way
 from kernel_agent.run.regions import Regions
 
@@ -284,18 +285,11 @@ class Device:
     """Whether modes of torch.compile can be timed there while other calls go on."""
     peaks: JSON = field(default_factory=dict)
     """What it was measured to reach, by the server's names; nothing in runs of before."""
+    chip: Chip = field(default_factory=Chip)
+    """Nothing of it in runs of before, and on a CPU."""
     uuid: str | None = None
     host: str | None = None
     """Which of its kind it is, and on which machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """A kernel, copy or fill of PyTorch's, and the microseconds that its launches take in a call."""
-
-    name: str
-    us: float
-    launches: int
 
 
 @dataclass(frozen=True, slots=True)

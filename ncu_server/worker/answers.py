@@ -229,6 +229,16 @@ class LaunchTime(TypedDict):
     launches: int
 
 
+class Chip(TypedDict):
+    """Streaming multiprocessors; how many clusters of 2, 4 and 8 blocks fit at once with an SM for each block;
+    nanoseconds of a read of idle memory; MHz of the SMs under a load of the tensor cores."""
+
+    sms: int | None
+    clusters: list[int]
+    latency_ns: float | None
+    tensor_mhz: float | None
+
+
 class Ctypes(TypedDict):
     """The libraries that were opened by ctypes, and the functions that were asked for; see ctypes_audit."""
 

@@ -11,10 +11,11 @@ import torch
 
 from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker import contract
-from ncu_server.worker.answers import CallContract, LaunchTime, Memory, Opened, Room, Traced, Work
+from ncu_server.worker.answers import CallContract, Chip, LaunchTime, Memory, Opened, Room, Traced, Work
 from ncu_server.worker.building.modules import Arguments, build, has_dropout, put_in_mode
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.checking.effects import restore
+from ncu_server.worker.chip import chip
 from ncu_server.worker.dense import Unjudgeable, named, require_dense
 from ncu_server.worker.memory import MemoryWatch, together
 from ncu_server.worker.problem import LoadedProblem
@@ -127,6 +128,11 @@ class ProblemModel:
     def features(self, fds: list[int]) -> list[str]:
         """What the device is, in words."""
         return self._device.features()
+
+    @trimmed
+    def measure_chip(self, fds: list[int]) -> Chip:
+        """What plans for a GPU hang on; see worker.chip."""
+        return chip(self._device)
 
     def free(self, fds: list[int]) -> Room:
         """Bytes of the device's memory; what torch holds here counts as free."""

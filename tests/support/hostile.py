@@ -8,6 +8,7 @@ from pathlib import Path
 from kernel_agent.page.seen import Seen, see
 from kernel_agent.run.budget import Charge
 from kernel_agent.run.journal import Journal
+from kernel_agent.run.measured import Launch
 from kernel_agent.run.module_checks import Delivery, ModuleCheck
 from kernel_agent.run.tree import Baseline, Confirmation, Delivered, Diagnosis, EvaluationRecord, Ideas, Unwritten
 from kernel_agent.run.types import (
@@ -15,7 +16,6 @@ from kernel_agent.run.types import (
     Evaluation,
     HotSpot,
     Idea,
-    Launch,
     Problem,
     Profile,
     Status,

@@ -6,8 +6,9 @@ from itertools import takewhile
 from kernel_agent.prompts import rendered
 from kernel_agent.prompts.brief import facts
 from kernel_agent.run.brief import Brief
+from kernel_agent.run.measured import Launch
 from kernel_agent.run.spending import by_part
-from kernel_agent.run.types import Idea, Launch, Problem, Trial
+from kernel_agent.run.types import Idea, Problem, Trial
 from tests.support.scripted_run import DESCRIPTION
 
 BRIEF = Brief(Problem("p", "class Model: pass\n", "cuda"), DESCRIPTION, 1, Trial(None, 0, 0, None, "pass"), None, None)

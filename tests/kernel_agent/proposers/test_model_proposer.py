@@ -28,6 +28,7 @@ from kernel_agent.prompts.brief import TRIED, facts, operators
 from kernel_agent.proposers.model_proposer import REPAIRS, ModelProposer
 from kernel_agent.replies import read_ideas, read_module
 from kernel_agent.run.brief import Brief, Outcome, SecondParent
+from kernel_agent.run.measured import Launch
 from kernel_agent.run.rows import text_of
 from kernel_agent.run.types import (
     Description,
@@ -36,7 +37,6 @@ from kernel_agent.run.types import (
     Evaluation,
     Idea,
     Interval,
-    Launch,
     Problem,
     Profile,
     Status,

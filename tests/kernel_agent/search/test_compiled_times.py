@@ -18,8 +18,9 @@ from kernel_agent.errors import KernelAgentError, Waiting
 from kernel_agent.llm import cassette
 from kernel_agent.run.events import BaselineTimed, Event, RoundStarted, RunStarted, TrialJudged
 from kernel_agent.run.journal import Journal, read
+from kernel_agent.run.measured import Launch
 from kernel_agent.run.tree import Run, ShownBaselines
-from kernel_agent.run.types import Baseline, Launch, Timing
+from kernel_agent.run.types import Baseline, Timing
 from tests.support.endpoint_run import Mind, alone, run
 from tests.support.scripted_openai import Say, ScriptedOpenAI, Stall, Step
 from tests.support.scripted_run import BENCH, DESCRIPTION, MODEL, PROBLEM, ROOT, small_settings
