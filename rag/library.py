@@ -138,6 +138,8 @@ class Library:
             asked = [query for query in slot.queries if any(words(query.text)) or query.families or query.bottleneck]
             every = fused([self.search(query).passages for query in asked])
             every = [passage for passage in every if not slot.families or slot.families & self._families(passage.page)]
+            if slot.whole:
+                every = [passage for passage in every if passage.kind != "kernel" or self._kept(passage.page)]
             ranked = [passage for passage in every if passage.page not in taken]
             if slot.fresh:
                 ranked = freshest(ranked, tried, served)
@@ -172,11 +174,14 @@ class Library:
             name for shelf in self._shelves if page in shelf.index.cards for name in shelf.index.cards[page].families
         }
 
+    def _kept(self, page: str) -> str:
+        """The text of a page that is short enough to be kept as it is, empty of a longer one."""
+        texts = (shelf.index.whole(page) for shelf in self._shelves if page in shelf.index.cards)
+        return next(filter(None, texts), "")
+
     def _whole(self, passage: Passage, without_code: bool) -> Passage:
         """The page that a passage is of, where it is short enough to be kept as it is."""
-        texts = (shelf.index.whole(passage.page) for shelf in self._shelves if passage.page in shelf.index.cards)
-        text = next(filter(None, texts), None)
-        if text is None:
+        if not (text := self._kept(passage.page)):
             return passage
         return replace(passage, heading="", text=prose(text) if without_code else text)
 

@@ -13,10 +13,21 @@ from pydantic import AliasChoices, Field, ValidationError
 
 from kernel_agent.bench.profiles import ProfileAnswer
 from kernel_agent.errors import ServerError
+from kernel_agent.run.measured import Launch
 from kernel_agent.run.module_checks import ModuleCheck
 from kernel_agent.run.precision import ErrorUnit, Way
 from kernel_agent.run.rows import reader
-from kernel_agent.run.types import JSON, Baseline, Description, Device, Diagnostic, Evaluation, Status, Timing, Versus
+from kernel_agent.run.types import (
+    JSON,
+    Baseline,
+    Description,
+    Device,
+    Diagnostic,
+    Evaluation,
+    Status,
+    Timing,
+    Versus,
+)
 
 T = TypeVar("T")
 BOUND = 64.0
@@ -86,11 +97,19 @@ class EvaluateAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BaselineAnswer:
-    """PyTorch's own time; `kernels` is what torch.compile launches, in order."""
+    """PyTorch's own time; `kernels` is what torch.compile launches, in order, and `launches` that with times."""
 
     name: str
     timing: Timing
     kernels: tuple[str, ...] = ()
+    launches: tuple[Launch, ...] = ()
+    launches_left_out: Launch | None = None
+
+    @property
+    def kept(self) -> Baseline:
+        """What a run keeps of it."""
+        rest = (self.launches_left_out,) if self.launches_left_out else ()
+        return Baseline(self.name, self.timing, self.kernels, launches=(*self.launches, *rest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +145,7 @@ class DescribeAnswer:
             baselines={row.name: row.timing for row in self.baselines},
             notes=self.notes,
             compiled=next((row.kernels for row in self.baselines if row.kernels), ()),
+            launches={row.name: row.kept.launches for row in self.baselines if row.launches},
             contract=contract,
             limit_rate=self.limit_rate,
             arithmetic=self.arithmetic,
@@ -137,10 +157,7 @@ class DescribeAnswer:
     def compiled(self, names: Sequence[str]) -> tuple[Baseline, ...]:
         """What a run keeps of these modes of torch.compile; what is noted stands with the first."""
         rows = {row.name: row for row in self.baselines}
-        found = [
-            Baseline(name, rows[name].timing, rows[name].kernels) if name in rows else Baseline(name, None)
-            for name in names
-        ]
+        found = [rows[name].kept if name in rows else Baseline(name, None) for name in names]
         return (replace(found[0], notes=self.notes), *found[1:])
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from kernel_agent.knowledge.render import experience_text
 from kernel_agent.prompts import line
+from kernel_agent.prompts.chip import chip_facts
 from kernel_agent.prompts.precision import has_product, rates, units, ways
 from kernel_agent.run.brief import Brief, Outcome
 from kernel_agent.run.types import JSON, Description, Evaluation, Idea, Profile, Timing, baseline_title, baseline_titles
@@ -41,6 +42,9 @@ RATE = f"of the operations at TF32's rate (bfloat16's for narrow inputs); {SPLIT
 NARROW = ("tf32", "fp16", "bf16")
 """Arithmetic of a reference that is answered at the rate that a limit names, without a split."""
 
+KERNEL_NAME = 120
+"""Characters of a launch's name: those of templates of C++ go on for many."""
+
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
 
@@ -64,8 +68,9 @@ def facts(brief: Brief) -> dict[str, object]:
         "limit_s": f"{brief.limit_s:g}",
         "with_example": brief.parent_idea is None,
         "graph_error": known.graph_error,
-        "facts": list(_work(known)),
-        "compiled": "\n".join(_first([line(name) for name in known.compiled])),
+        "facts": [*_work(known), *chip_facts(brief.problem, known)],
+        "compiled": "\n".join(_first([line(row) for row in _compiled(known)])),
+        "profiled_mode": baseline_title(mode) if (mode := _launched(known)) else "",
         "notes": "\n".join(line(note) for note in known.notes),
         "parent_title": idea and idea.title + _written(brief, idea),
         "parent_source": brief.parent.source,
@@ -130,6 +135,23 @@ def _beside(source: str, parent: str) -> dict[str, str]:
     if len(change := "\n".join(rows)) > SHORTER * len(source):
         return {"label": "the other parent's source, a complete candidate", "source": source}
     return {"label": "the other parent's source, as a unified diff from the parent's above", "source": change}
+
+
+def _launched(known: Description) -> str:
+    """The fastest mode of torch.compile of which it is known how long what it launches takes."""
+    timed = [name for name in known.baselines if known.launches.get(name)]
+    return min(timed, key=lambda name: known.baselines[name].median_us, default="")
+
+
+def _compiled(known: Description) -> Iterator[str]:
+    """What torch.compile launches, with microseconds and shares of their sum where they are known."""
+    launches = known.launches.get(_launched(known), ())
+    whole = sum(one.us for one in launches)
+    yield from () if launches else known.compiled
+    for one in launches:
+        often = f" in {one.launches} launches" if one.launches > 1 else ""
+        share = f", {100 * one.us / whole:.0f} %" if whole else ""
+        yield f"{line(one.name, KERNEL_NAME)}: {one.us:,.1f} us{often}{share}"
 
 
 def _work(known: Description) -> Iterator[str]:

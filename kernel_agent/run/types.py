@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal
 
+from kernel_agent.run.measured import Chip, Launch
 from kernel_agent.run.precision import ErrorUnit, Way
 from kernel_agent.run.regions import Regions
 
@@ -284,6 +285,8 @@ class Device:
     """Whether modes of torch.compile can be timed there while other calls go on."""
     peaks: JSON = field(default_factory=dict)
     """What it was measured to reach, by the server's names; nothing in runs of before."""
+    chip: Chip = field(default_factory=Chip)
+    """Nothing of it in runs of before, and on a CPU."""
     uuid: str | None = None
     host: str | None = None
     """Which of its kind it is, and on which machine."""
@@ -291,13 +294,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A mode of torch.compile: its time, None where it does not run, and what it launches, in order; `notes` are the
-    server's."""
+    """A mode of torch.compile: its time, None where it does not run, and what it launches, in order, by the names that
+    Inductor gives and with times; `notes` are the server's."""
 
     name: str
     timing: Timing | None
     kernels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    launches: tuple[Launch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +330,8 @@ class Description:
     precision: tuple[ErrorUnit, ...] = ()
     ways: tuple[Way, ...] = ()
     """How a GPU may compute the products, where there are some; none of either in runs of before."""
+    launches: Mapping[str, tuple[Launch, ...]] = field(default_factory=dict)
+    """What modes of torch.compile launch, in order, with times; nothing in runs of before."""
     regions: Regions | None = None
     """How the templates cut the module; None where they were not asked, and in runs of before."""
 
@@ -336,6 +342,7 @@ class Description:
             self,
             baselines={**self.baselines, **timed},
             compiled=self.compiled or baseline.kernels,
+            launches={**self.launches, **({baseline.name: baseline.launches} if baseline.launches else {})},
             notes=(*self.notes, *(note for note in baseline.notes if note not in self.notes)),
             unmeasured=tuple(name for name in self.unmeasured if name != baseline.name),
         )

@@ -14,17 +14,19 @@ from pydantic import TypeAdapter, ValidationError
 from ncu_server.judge.compiling import compile_ahead
 from ncu_server.judge.interleave import alternate, combine
 from ncu_server.judge.problem import BASELINES, PreparedProblem
-from ncu_server.judge.trusted import ours
+from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, ours
 from ncu_server.machine.lease import Progress
-from ncu_server.sandbox.child import ChildError
+from ncu_server.sandbox.child import Child, ChildError, ChildFault
 from ncu_server.wire import evaluation
+from ncu_server.worker import verbs
+from ncu_server.worker.answers import LaunchTime
 
-FORMAT = "5"
+FORMAT = "6"  # 5: without the times of what is launched
 SAMPLING_S = 3.0
 NOISY = 0.25
 """Width of a time's interval, as a share of it, from which it is measured once more, and said to be uncertain."""
 
-KERNELS_SHOWN = 12
+KERNELS_SHOWN, NAME_SHOWN = 12, 200
 Rows = TypeAdapter(dict[str, evaluation.BaselineResult])
 
 
@@ -120,7 +122,7 @@ async def _measure(
         except ChildError as error:
             raise ours(error) from error
     samples = combine(taken)
-    return {
+    rows = {
         name: evaluation.BaselineResult(
             name=name,
             timing=samples.timing(name),
@@ -128,7 +130,15 @@ async def _measure(
             kernels=await _kernels(prepared, name) if BASELINES[name] else [],
         )
         for name in wanted
-    }, notes
+    }
+    for name in filter(BASELINES.get, wanted):
+        try:
+            rows[name] = rows[name].model_copy(update=await _launches(sides.children[name]))
+        except ChildFault as fault:
+            notes.append(f"{name}: what it launches is not timed: {fault.kind}: {fault.text}")
+        except ChildError as error:
+            raise ours(error) from error
+    return rows, notes
 
 
 async def _kernels(prepared: PreparedProblem, name: str) -> list[str]:
@@ -138,6 +148,26 @@ async def _kernels(prepared: PreparedProblem, name: str) -> list[str]:
         raise ours(error) from error
     rest = len(names) - KERNELS_SHOWN
     return names if rest <= 0 else [*names[:KERNELS_SHOWN], f"and {rest} more"]
+
+
+async def _launches(child: Child) -> dict[str, object]:
+    """Fields of a BaselineResult. ChildError passes through."""
+    return longest(await child.ask(verbs.LaunchTimes(), timeout_s=PREPARE_TIMEOUT_S))
+
+
+def longest(launches: Sequence[LaunchTime], most: int = KERNELS_SHOWN) -> dict[str, object]:
+    """`launches`: the `most` that take longest, in the order in which they come; `launches_left_out`: the others'
+    sum."""
+    rows = [
+        evaluation.LaunchResult(name=one["name"][:NAME_SHOWN], us=one["us"], launches=one["launches"])
+        for one in launches
+    ]
+    kept = sorted(range(len(rows)), key=lambda at: -rows[at].us)[:most]
+    rest = [row for at, row in enumerate(rows) if at not in kept]
+    others = evaluation.LaunchResult(
+        name=f"{len(rest)} others", us=sum(row.us for row in rest), launches=sum(row.launches for row in rest)
+    )
+    return {"launches": [rows[at] for at in sorted(kept)], "launches_left_out": others if rest else None}
 
 
 def _read(kept: Path) -> dict[str, evaluation.BaselineResult]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ncu_server.errors import Code, Refusal
-from ncu_server.judge import baselines, graph_text, peaks
+from ncu_server.judge import baselines, chip, graph_text, peaks
 from ncu_server.judge.facts import Facts
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.problem import BASELINES, PreparedProblem
@@ -79,6 +79,7 @@ def _result(
             threads=probe.threads,
             copy_gbps=round(facts.peaks.copy_gbps, 2),
             peaks=facts.peaks,
+            chip=facts.chip,
             features=[*facts.features, *filter(None, [probe.toolkit, facts.peaks.cache])],
             compiles_beside=device.compiles_beside,
         ),
@@ -127,6 +128,7 @@ async def _facts(prepared: PreparedProblem, progress: Progress) -> Facts:
             graph, operators, elementwise, error = await _graph(prepared)
             contract = await prepared.contract()
             reached = await peaks.measure(prepared)
+            device = await chip.measure(prepared)
             features = await prepared.features()
         except ChildError as fault:
             raise ours(fault) from fault
@@ -138,6 +140,7 @@ async def _facts(prepared: PreparedProblem, progress: Progress) -> Facts:
         contract,
         work,
         reached,
+        device,
         features,
         prepared.arithmetic,
         [row for one in _compared(prepared) for row in _precision(one)],

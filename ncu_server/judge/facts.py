@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ncu_server.rules.precision import Name
-from ncu_server.wire.evaluation import Peaks, PrecisionResult, WayResult
+from ncu_server.wire.evaluation import ChipResult, Peaks, PrecisionResult, WayResult
 from ncu_server.worker.answers import Work
 
 
@@ -22,6 +22,7 @@ class Facts:
     contract: dict[str, Any]
     work: Work
     peaks: Peaks
+    chip: ChipResult
     features: list[str]
     arithmetic: Name | None
     precision: list[PrecisionResult]

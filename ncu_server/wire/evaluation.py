@@ -155,6 +155,16 @@ class Peaks(BaseModel):
         }
 
 
+class ChipResult(BaseModel):
+    """As measured: how many clusters of 2, 4 and 8 blocks fit at once with an SM a block, a read of idle memory, the
+    SMs' clock under a load of the tensor cores."""
+
+    sms: int | None = None
+    clusters: list[int] = []
+    latency_ns: float | None = None
+    tensor_mhz: float | None = None
+
+
 class DeviceResult(BaseModel):
     """The device behind the numbers; `copy_gbps` is its measured copy bandwidth, bytes read plus bytes written."""
 
@@ -169,10 +179,19 @@ class DeviceResult(BaseModel):
     threads: int = Field(description="CPU threads that both sides run with; 0 where the device is a GPU")
     copy_gbps: float | None = None
     peaks: Peaks
+    chip: ChipResult = ChipResult()
     features: list[str] = Field(description="what a kernel's author should know of it, in words: caches, SMs, rates")
     compiles_beside: bool = Field(
         default=False, description="whether cores are left to time modes of torch.compile while other calls go on"
     )
+
+
+class LaunchResult(BaseModel):
+    """A kernel, copy or fill, and the microseconds that its launches take in a call."""
+
+    name: str
+    us: float
+    launches: int
 
 
 class BaselineResult(BaseModel):
@@ -185,6 +204,10 @@ class BaselineResult(BaseModel):
         default=[],
         description="what torch.compile launches, in order: kernels named after what they fuse, library calls",
     )
+    launches: list[LaunchResult] = Field(
+        default=[], description="the longest of what a profiled call launches, in order"
+    )
+    launches_left_out: LaunchResult | None = Field(default=None, description="all others")
 
 
 class ModuleCheck(BaseModel):

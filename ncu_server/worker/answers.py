@@ -224,6 +224,24 @@ class CallProfile(TypedDict):
     own_started: int
 
 
+class LaunchTime(TypedDict):
+    """Microseconds of all launches of one name in a call, and how many these are."""
+
+    name: str
+    us: float
+    launches: int
+
+
+class Chip(TypedDict):
+    """Streaming multiprocessors; how many clusters of 2, 4 and 8 blocks fit at once with an SM for each block;
+    nanoseconds of a read of idle memory; MHz of the SMs under a load of the tensor cores."""
+
+    sms: int | None
+    clusters: list[int]
+    latency_ns: float | None
+    tensor_mhz: float | None
+
+
 class Ctypes(TypedDict):
     """The libraries that were opened by ctypes, and the functions that were asked for; see ctypes_audit."""
 

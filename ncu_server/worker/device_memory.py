@@ -11,9 +11,11 @@ import functools
 import os
 import stat
 from collections.abc import Sequence
-from typing import Any
 
 import torch
+
+from ncu_server.worker import driver
+from ncu_server.worker.driver import DriverError
 
 PINNED, POSIX_DESCRIPTOR, ON_DEVICE, READ_WRITE = 1, 1, 1, 3  # cuda.h: CU_MEM_ALLOCATION_TYPE_PINNED, ...
 _handed: dict[int, tuple[int, int]] = {}
@@ -44,21 +46,6 @@ class Access(ctypes.Structure):
     _fields_ = (("location", Location), ("flags", ctypes.c_int))
 
 
-class DriverError(RuntimeError):
-    """A call of the driver that failed, with its number of the error."""
-
-
-@functools.cache
-def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
-
-
-def _call(name: str, *arguments: Any) -> None:
-    if fault := getattr(_driver(), name)(*arguments):
-        words = "out of memory" if fault == 2 else f"error {fault}"
-        raise (torch.cuda.OutOfMemoryError if fault == 2 else DriverError)(f"{name}: {words}")
-
-
 def _location() -> Location:
     return Location(ON_DEVICE, torch.cuda.current_device())
 
@@ -70,7 +57,7 @@ def _properties() -> Properties:
 @functools.cache
 def _granularity() -> int:
     size = ctypes.c_size_t()
-    _call("cuMemGetAllocationGranularity", ctypes.byref(size), ctypes.byref(_properties()), 0)
+    driver.call("cuMemGetAllocationGranularity", ctypes.byref(size), ctypes.byref(_properties()), 0)
     return size.value
 
 
@@ -85,13 +72,13 @@ class Mapping:
     def __init__(self, handle: ctypes.c_uint64, size: int) -> None:
         self._size, self._address = _whole(size), ctypes.c_uint64()
         room = ctypes.c_size_t(self._size)
-        _call("cuMemAddressReserve", ctypes.byref(self._address), room, ctypes.c_size_t(0), ctypes.c_uint64(0), 0)
+        driver.call("cuMemAddressReserve", ctypes.byref(self._address), room, ctypes.c_size_t(0), ctypes.c_uint64(0), 0)
         try:
-            _call("cuMemMap", self._address, room, ctypes.c_size_t(0), handle, 0)
+            driver.call("cuMemMap", self._address, room, ctypes.c_size_t(0), handle, 0)
             access = Access(_location(), READ_WRITE)
-            _call("cuMemSetAccess", self._address, room, ctypes.byref(access), ctypes.c_size_t(1))
+            driver.call("cuMemSetAccess", self._address, room, ctypes.byref(access), ctypes.c_size_t(1))
         except BaseException:
-            _driver().cuMemAddressFree(self._address, room)
+            driver.library().cuMemAddressFree(self._address, room)
             raise
         self.__cuda_array_interface__ = {
             "shape": (size,),
@@ -105,8 +92,8 @@ class Mapping:
         if hasattr(self, "__cuda_array_interface__"):
             _synchronize()
             room = ctypes.c_size_t(self._size)
-            _driver().cuMemUnmap(self._address, room)
-            _driver().cuMemAddressFree(self._address, room)
+            driver.library().cuMemUnmap(self._address, room)
+            driver.library().cuMemAddressFree(self._address, room)
 
 
 def _mapped(handle: ctypes.c_uint64, size: int) -> torch.Tensor:
@@ -114,12 +101,12 @@ def _mapped(handle: ctypes.c_uint64, size: int) -> torch.Tensor:
     try:
         return _as_tensor(Mapping(handle, size), device="cuda")
     finally:
-        _driver().cuMemRelease(handle)
+        driver.library().cuMemRelease(handle)
 
 
 def _created(size: int) -> ctypes.c_uint64:
     handle, properties, room = ctypes.c_uint64(), _properties(), ctypes.c_size_t(_whole(size))
-    _call("cuMemCreate", ctypes.byref(handle), room, ctypes.byref(properties), ctypes.c_uint64(0))
+    driver.call("cuMemCreate", ctypes.byref(handle), room, ctypes.byref(properties), ctypes.c_uint64(0))
     return handle
 
 
@@ -136,9 +123,11 @@ def make(size: int) -> tuple[int, torch.Tensor]:
         handle = _created(size)
     descriptor = ctypes.c_int()
     try:
-        _call("cuMemExportToShareableHandle", ctypes.byref(descriptor), handle, POSIX_DESCRIPTOR, ctypes.c_uint64(0))
+        driver.call(
+            "cuMemExportToShareableHandle", ctypes.byref(descriptor), handle, POSIX_DESCRIPTOR, ctypes.c_uint64(0)
+        )
     except BaseException:
-        _driver().cuMemRelease(handle)
+        driver.library().cuMemRelease(handle)
         raise
     room = _mapped(handle, _whole(size))
     room[size:].zero_()
@@ -149,7 +138,7 @@ def opened(descriptor: int, size: int) -> torch.Tensor:
     """The first `size` bytes of an allocation that another process has made. Raises DriverError where it has fewer."""
     torch.cuda.init()
     handle = ctypes.c_uint64()
-    _call("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(descriptor), POSIX_DESCRIPTOR)
+    driver.call("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(descriptor), POSIX_DESCRIPTOR)
     return _mapped(handle, size)
 
 

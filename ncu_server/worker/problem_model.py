@@ -11,9 +11,11 @@ import torch
 
 from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker import contract
-from ncu_server.worker.answers import CallContract, Memory, Opened, Room, Traced, Work
+from ncu_server.worker.answers import CallContract, Chip, LaunchTime, Memory, Opened, Room, Traced, Work
 from ncu_server.worker.building.modules import Arguments, build, has_dropout, put_in_mode
 from ncu_server.worker.calls import Call, called
+from ncu_server.worker.checking.effects import restore
+from ncu_server.worker.chip import chip
 from ncu_server.worker.dense import Unjudgeable, named, require_dense
 from ncu_server.worker.memory import MemoryWatch, together
 from ncu_server.worker.problem import LoadedProblem
@@ -22,6 +24,7 @@ from ncu_server.worker.timing.devices import DEVICES, Device
 from ncu_server.worker.timing.side import trimmed
 from ncu_server.worker.timing.stage import Stage
 from ncu_server.worker.tracing import ahead, graph, inductor
+from ncu_server.worker.tracing.launch_times import launch_times
 
 EVAL_MODE = "both sides run in eval mode: the reference has dropout"
 
@@ -104,9 +107,19 @@ class ProblemModel:
         """What torch.compile launches for this model, in order."""
         return inductor.launches()
 
+    def launch_times(self, fds: list[int]) -> list[LaunchTime]:
+        """What a call on the staged inputs launches, in order, with its times; see tracing.launch_times."""
+        call = functools.partial(called, self._call, self._stage.example)
+        return launch_times(call, self._device, functools.partial(restore, self._model, self._buffers, self._buffers))
+
     def features(self, fds: list[int]) -> list[str]:
         """What the device is, in words."""
         return self._device.features()
+
+    @trimmed
+    def measure_chip(self, fds: list[int]) -> Chip:
+        """What plans for a GPU hang on; see worker.chip."""
+        return chip(self._device)
 
     def free(self, fds: list[int]) -> Room:
         """Bytes of the device's memory; what torch holds here counts as free."""

@@ -17,6 +17,7 @@ import torch
 from ncu_server.sandbox.shared_memory import ALIGNMENT, Spec, TensorLayout
 from ncu_server.worker import device_memory, records
 from ncu_server.worker.dense import ONLY, Unjudgeable, unlike
+from ncu_server.worker.driver import DriverError
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 SCALARS = (bool, int, float, str, type(None))
@@ -159,7 +160,7 @@ def put(fd: int, structure: Any, tensors: list[torch.Tensor]) -> Spec:
     of the device, into which nothing is put that is larger."""
     spec = spec_of(structure, tensors)
     if device_memory.is_shared(fd):
-        with contextlib.suppress(device_memory.DriverError):  # too small for it, as its layout tells
+        with contextlib.suppress(DriverError):  # too small for it, as its layout tells
             _fill(device_memory.opened(fd, spec["bytes"]), spec, tensors)
             torch.cuda.synchronize()  # who maps it next is another process
         return spec

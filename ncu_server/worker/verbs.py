@@ -16,6 +16,7 @@ from ncu_server.worker.answers import (
     Built,
     CallContract,
     Checked,
+    Chip,
     Chosen,
     Compared,
     Difference,
@@ -23,6 +24,7 @@ from ncu_server.worker.answers import (
     Effects,
     Expected,
     How,
+    LaunchTime,
     Library,
     Measured,
     Opened,
@@ -155,6 +157,16 @@ class Kernels(Verb[list[str]]):
 
 
 @dataclass(frozen=True)
+class LaunchTimes(Verb[list[LaunchTime]]):
+    """What a call on the staged inputs launches, in order, with its times."""
+
+
+@dataclass(frozen=True)
+class MeasureChip(Verb[Chip]):
+    """What plans for a GPU hang on; see worker.chip."""
+
+
+@dataclass(frozen=True)
 class Features(Verb[list[str]]):
     """What the device is, in words."""
 
@@ -171,8 +183,7 @@ class Peaks(Verb[dict[str, float | None]]):
 
 @dataclass(frozen=True)
 class Expect(Verb[Expected]):
-    """What the reference gives; `effects` where they are known from other inputs. Memory: the inputs, what is
-    expected."""
+    """What the reference gives; `effects` where they are known from other inputs. Memory: the inputs, for it."""
 
     inputs: Spec
     effects: Effects | None = None
@@ -180,8 +191,7 @@ class Expect(Verb[Expected]):
 
 @dataclass(frozen=True)
 class ExpectAgain(Verb[Spec]):
-    """What Expect has given before for the same inputs, computed along the same `slices`. Memory: the inputs, what is
-    expected."""
+    """What Expect has given before for the same inputs, along the same `slices`. Memory: the inputs, for it."""
 
     inputs: Spec
     effects: Effects
@@ -327,8 +337,7 @@ class Words(Verb[list[str]]):
 
 @dataclass(frozen=True)
 class Warm(Verb[Warmed]):
-    """Call what was built on inputs that decide nothing, and say what that made. Memory: the constructor's arguments,
-    each of the inputs."""
+    """Call what was built on inputs that decide nothing; what that made. Memory: constructor's arguments, inputs."""
 
     device: str
     parameter_seed: int

@@ -6,8 +6,36 @@ import re
 from collections.abc import Collection
 from functools import lru_cache
 
+SHARED_TILE = "tile that a cluster shares by TMA multicast and remote arrives"
+FORMATS = "wgmma of N 64, 128 and 256 in bfloat16, float16, e4m3 and int8, with row statistics in registers"
+WAITING = "whole tensor in one launch, persistent blocks that wait for one another"
+ODD_ROWS = "rows of odd lengths and strides, stored in whole 16-byte vectors after a head"
+KERNELS = frozenset({SHARED_TILE, FORMATS, WAITING, ODD_ROWS})
+"""Questions that a whole kernel of the corpus answers, and no page."""
+
+WGMMA = "warpgroup matrix multiply on Hopper wgmma"
+TENSOR_MAPS = "Tensor Memory Accelerator tensor map and mbarrier"
+ROLES = "warp specialization, producer and consumer warps, setmaxnreg"
+BULK = "bulk copies of contiguous memory cp.async.bulk"
+MMA = "tensor cores with wmma, mma.sync and ldmatrix"
+CLUSTERS = "thread block clusters and distributed shared memory"
+DEPENDENT = "programmatic dependent launch, gaps between kernels"
+HOPPER, FROM_HOPPER, GPUS = ("sm_90",), ("sm_9", "sm_1"), ("sm_",)
+ONLY_ON = {
+    **dict.fromkeys((SHARED_TILE, FORMATS, WGMMA), HOPPER),
+    **dict.fromkeys((TENSOR_MAPS, ROLES, BULK, CLUSTERS, DEPENDENT), FROM_HOPPER),
+    **dict.fromkeys((WAITING, ODD_ROWS), GPUS),
+}
+"""How the architectures begin that have what a question is on: elsewhere some other page would stand for it."""
+
 MECHANISMS = (
-    (r"\bwgmma\b|warpgroup\W+(matrix|mma|multipl|product)", "warpgroup matrix multiply on Hopper wgmma"),
+    (r"multicast", SHARED_TILE),
+    (
+        r"\bwgmma\b(?=.*(e4m3|fp8|\bs8\b|int8|row (sum|statistic|maxim|mean|norm)))|"
+        r"(e4m3|fp8|int8|row (sum|statistic|maxim|mean|norm)\w*)\b(?=.*\bwgmma\b)",
+        FORMATS,
+    ),
+    (r"\bwgmma\b|warpgroup\W+(matrix|mma|multipl|product)", WGMMA),
     (r"winograd", "Winograd convolution F(2x2, 3x3) transforms"),
     (r"\bfft\b", "FFT convolution"),
     (
@@ -21,22 +49,23 @@ MECHANISMS = (
     ),
     (
         r"cp\.async\.bulk\.tensor|tensor ?maps?\b|\btma\b.*\b(box|boxes|2d|swizzle)",
-        "Tensor Memory Accelerator tensor map and mbarrier",
+        TENSOR_MAPS,
     ),
     (
         r"setmaxnreg|warp[- ]speciali[sz]|producers?\b(?=.*\bconsumers?\b)|full (and|/) empty",
-        "warp specialization, producer and consumer warps, setmaxnreg",
+        ROLES,
     ),
     (
         r"cp\.async\.bulk(?!\.tensor)|bulk[- ]cop|bulk[- ]stor|mbarrier|expect_tx|\btma\b",
-        "bulk copies of contiguous memory cp.async.bulk",
+        BULK,
     ),
-    (r"\bclusters?\b|multicast|\bdsmem\b|distributed shared", "thread block clusters and distributed shared memory"),
-    (r"mma\.sync|ldmatrix|\bwmma\b", "tensor cores with wmma, mma.sync and ldmatrix"),
+    (r"\bclusters?\b|multicast|\bdsmem\b|distributed shared", CLUSTERS),
+    (r"mma\.sync|ldmatrix|\bwmma\b", MMA),
     (r"cp\.async(?!\.bulk)", "multi-stage software pipeline with cp.async"),
     (r"implicit gemm|im2col|implicit matrix", "convolution as an implicit GEMM"),
     (r"grid\W?(wide)?\W?(sync|barrier)|cooperative (launch|groups?|kernel)|wait for one another", "cooperative groups"),
-    (r"griddepcontrol|dependent launch|\bpdl\b", "programmatic dependent launch, gaps between kernels"),
+    (r"wait for one another|grid\W?(wide)?\W?(sync|barrier)|blocks wait", WAITING),
+    (r"griddepcontrol|dependent launch|\bpdl\b", DEPENDENT),
     (r"split[- ]?k\b|stream[- ]?k\b", "split-K and stream-K for few output tiles"),
     (r"e4m3|e5m2|\bfp8\b", "FP8 and INT8 quantization, scales"),
     (r"decoupled look-?back|prefix scan|\bscans?\b", "scans, cumsum and cumprod in one pass"),
@@ -52,6 +81,11 @@ MECHANISMS = (
 """A pattern over an idea's words and the question; what is most easily written wrong comes first."""
 
 COMMON = (
+    (
+        r"\bodd (row|stride|length|size|number)|(un|mis)aligned (row|store)|"
+        r"(rows?|stores?)\W+(\w+\W+){0,3}(un|mis)aligned",
+        ODD_ROWS,
+    ),
     (r"persistent|resident blocks", "persistent kernels and wave quantization"),
     (r"epilogue", "fusing bias, activation and residual into the GEMM epilogue"),
     (r"matrix[- ]vector|\bgemv\b|skinny", "GEMV and skinny matrix products"),
@@ -70,10 +104,14 @@ MOST = 2
 """Pages on what an idea names."""
 
 
-def named(idea: str, shown: Collection[str] = ()) -> tuple[str, ...]:
-    """The questions on the mechanisms that an idea's words name, in the order of the tables, without those `shown`."""
-    found = tuple(question for question in _found(MECHANISMS, idea) if question not in shown)[:MOST]
-    return found or tuple(question for question in _found(COMMON, idea) if question not in shown)[:1]
+def named(idea: str, shown: Collection[str] = (), arch: str | None = None) -> tuple[str, ...]:
+    """The questions on the mechanisms that an idea's words name, in the order of the tables, without those `shown` and
+    without kernels that are not for the architecture."""
+
+    def kept(question: str) -> bool:
+        return question not in shown and (not arch or arch.startswith(ONLY_ON.get(question, "")))
+
+    return tuple(filter(kept, _found(MECHANISMS, idea)))[:MOST] or tuple(filter(kept, _found(COMMON, idea)))[:1]
 
 
 @lru_cache(maxsize=64)

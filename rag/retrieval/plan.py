@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rag.retrieval.mechanisms import named
+from rag.retrieval.mechanisms import KERNELS, MMA, named
 from rag.retrieval.passage import Kind, Query
 
 FAMILY_OF = (
@@ -81,6 +81,9 @@ SPLIT = "float32 products on tensor cores by splitting operands"
 DIGITS = "float32 products as int8 products of fixed-point digits, what each way measured"
 TENSOR_CORES = "matrix multiply instruction of the tensor cores, descriptors or fragments, one whole kernel"
 """For products that arithmetic bounds: what decides how fast a kernel can be; the best page on each is given whole."""
+
+BEFORE_HOPPER = frozenset({"sm_75", "sm_80", "sm_86", "sm_87", "sm_89"})
+"""Architectures whose tensor cores are fed from registers alone."""
 
 FEEDING = "tensor cores fed by asynchronous copies: stages of a pipeline, warp specialization, order of the tiles"
 """What the bottleneck `compute` asks of such a product, instead of fewer instructions."""
@@ -160,9 +163,10 @@ def plan(known: Situation) -> tuple[Slot, ...]:
 def _for_code(known: Situation) -> Iterator[Slot]:
     """The pages on what the idea names, whole; where it names nothing, the one on the operator, a passage that is like
     the idea, and a kernel of the family unless there is one to depart from."""
-    mechanisms = named(known.idea, known.shown)
+    mechanisms = named(known.idea, known.shown, known.arch)
     for text in mechanisms:  # by the words alone: the operators' families would lift other pages
-        yield Slot("named", (Query(text, known.arch, known.language, limit=DEEP, kinds=("page",)),), 1, whole=True)
+        kind: Kind = "kernel" if text in KERNELS else "page"
+        yield Slot("named", (Query(text, known.arch, known.language, limit=DEEP, kinds=(kind,)),), 1, whole=True)
     if not mechanisms:
         if not known.has_kernel:
             yield from (Slot("operator", (_query(known, text),), 1, whole=True) for text in _essence(known, ()))
@@ -215,7 +219,7 @@ def _decisive(known: Situation, bottlenecks: Sequence[str]) -> Iterator[str]:
         if not _narrow(known.dtypes):
             yield SPLIT
             yield from [DIGITS] if known.arch == "sm_90" else []  # the one that has the page
-        yield TENSOR_CORES
+        yield MMA if known.arch in BEFORE_HOPPER else TENSOR_CORES
 
 
 def _essence(known: Situation, decisive: Sequence[str]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from kernel_agent.page.seen import Seen, see
 from kernel_agent.run.budget import Charge
 from kernel_agent.run.journal import Journal
+from kernel_agent.run.measured import Launch
 from kernel_agent.run.module_checks import Delivery, ModuleCheck
 from kernel_agent.run.tree import Baseline, Confirmation, Delivered, Diagnosis, EvaluationRecord, Ideas, Unwritten
 from kernel_agent.run.types import (
@@ -52,7 +53,9 @@ def hostile_run(directory: Path) -> Seen:
             ModuleCheck("to", None, HOSTILE),
         )
         for record in (
-            Baseline("reduce-overhead", DESCRIPTION.baselines["compile"], (HOSTILE,), (HOSTILE,)),
+            Baseline(
+                "reduce-overhead", DESCRIPTION.baselines["compile"], (HOSTILE,), (HOSTILE,), (Launch(HOSTILE, 1.0, 1),)
+            ),
             Ideas(1, (idea,)),
             *(good, bad, child),
             Unwritten("a", 5, 0, HOSTILE),

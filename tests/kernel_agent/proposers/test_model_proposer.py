@@ -28,6 +28,7 @@ from kernel_agent.prompts.brief import TRIED, facts, operators
 from kernel_agent.proposers.model_proposer import REPAIRS, ModelProposer
 from kernel_agent.replies import read_ideas, read_module
 from kernel_agent.run.brief import Brief, Outcome, SecondParent
+from kernel_agent.run.measured import Launch
 from kernel_agent.run.rows import text_of
 from kernel_agent.run.types import (
     Description,
@@ -512,6 +513,7 @@ def hostile_brief(target: str, text: str) -> Brief:
     profile = Profile(
         "counters", text, text, (text,), (text,), stalls=(text,), rules=(text,), hot_lines=(text,), metrics=(text,)
     )
+    told = {"compile": (Launch(text, 5.0, 2),)}
     return brief(
         problem=Problem("p", f"# {text}\n{SOURCE}", target),
         passages=(Passage("p1", text, text, text, text, text),),
@@ -523,7 +525,7 @@ def hostile_brief(target: str, text: str) -> Brief:
         parent_profile=profile,
         second_parent=SecondParent(Trial("m", 0, 0, "p", text), evil, Evaluation(Status.WRONG, text)),
         experiences=(experience(title=text, verdict="wrong", why=text, device=text, torch=text),),
-        description=replace(brief(target).description, notes=(text,), graph=None, graph_error=text),
+        description=replace(brief(target).description, notes=(text,), graph=None, graph_error=text, launches=told),
     )
 
 

@@ -18,6 +18,7 @@ from kernel_agent.errors import KernelAgentError, Waiting
 from kernel_agent.llm import cassette
 from kernel_agent.run.events import BaselineTimed, Event, RoundStarted, RunStarted, TrialJudged
 from kernel_agent.run.journal import Journal, read
+from kernel_agent.run.measured import Launch
 from kernel_agent.run.tree import Run, ShownBaselines
 from kernel_agent.run.types import Baseline, Timing
 from tests.support.endpoint_run import Mind, alone, run
@@ -162,7 +163,8 @@ def test_what_was_asked_is_told_as_it_was_and_all_else_as_it_is(tmp_path: Path) 
         **{name: getattr(DESCRIPTION, name) for name in DESCRIPTION.__dataclass_fields__}
         | {"baselines": {"eager": DESCRIPTION.baselines["eager"]}, "unmeasured": ("compile", "max-autotune")}
     )
-    fast = Baseline("compile", Timing(80.0, 79.0, 81.0, 20), ("relu_0",), ("a note",))
+    launches = (Launch("relu_0", 70.0, 1), Launch("2 others", 1.0, 2))
+    fast = Baseline("compile", Timing(80.0, 79.0, 81.0, 20), ("relu_0",), ("a note",), launches)
     with Journal.create(tmp_path / "run") as journal:
         journal.begin(PROBLEM, small_settings())
         journal.describe(bare)
@@ -179,6 +181,7 @@ def test_what_was_asked_is_told_as_it_was_and_all_else_as_it_is(tmp_path: Path) 
         assert one.described("a") == bare
         assert [*one.described("b").baselines] == ["eager", "compile"]
         assert one.described("b").unmeasured == ("max-autotune",) and one.described("b").compiled == ("relu_0",)
+        assert one.described("b").launches == {"compile": launches} and one.described("a").launches == {}
         assert one.described("c") == one.description and one.description.unmeasured == ()
         assert [*one.description.baselines] == ["eager", "compile"] and one.description.notes == ("a note",)
         with pytest.raises(ValueError, match="recorded already"):

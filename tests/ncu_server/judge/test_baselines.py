@@ -1,7 +1,8 @@
 """What is made of PyTorch's own times."""
 
-from ncu_server.judge.baselines import narrower, uncertain
+from ncu_server.judge.baselines import longest, narrower, uncertain
 from ncu_server.wire import evaluation
+from ncu_server.worker.answers import LaunchTime
 
 
 def row(name: str, low: float, high: float) -> evaluation.BaselineResult:
@@ -15,3 +16,12 @@ def test_an_uncertain_time_is_named_and_the_better_of_two_sittings_kept_whole() 
     assert uncertain(busy) == {"eager": "the time of eager is uncertain: 70 to 160 us"}
     assert uncertain(quiet) == {}
     assert narrower(busy, quiet) == narrower(quiet, busy) == quiet
+
+
+def test_the_longest_launches_are_named_in_their_order_and_the_others_counted() -> None:
+    rows: list[LaunchTime] = [{"name": f"k{at}" * 200, "us": float(at % 4), "launches": 2} for at in range(8)]
+    told = evaluation.BaselineResult(**row("compile", 99.0, 101.0).model_dump() | longest(rows, 4))
+    assert [one.name[:2] for one in told.launches] == ["k2", "k3", "k6", "k7"]
+    assert max(len(one.name) for one in told.launches) == 200
+    assert told.launches_left_out == evaluation.LaunchResult(name="4 others", us=2.0, launches=8)
+    assert longest(rows[:4], 4)["launches_left_out"] is None

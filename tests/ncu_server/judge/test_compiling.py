@@ -78,7 +78,11 @@ async def test_eager_comes_first_and_nothing_is_timed_while_a_mode_compiles(tmp_
         assert verdict["status"] == "passed"
     assert names(second) == ["eager", "compile"] == names(kept)
     assert second["unmeasured"] == ["max-autotune-no-cudagraphs"] == kept["unmeasured"]
-    assert second["baselines"][1]["kernels"], "what it launches is told"
+    compiled = second["baselines"][1]
+    assert compiled["kernels"], "what it launches is told"
+    assert [one["name"] for one in compiled["launches"]] == compiled["kernels"], "and how long it takes"
+    assert 0 < sum(one["us"] for one in compiled["launches"]) < 2 * compiled["timing"]["high_us"]
+    assert kept["baselines"][1] == compiled
     assert "shared" in seen["compiling: compile"]
 
 

@@ -16,7 +16,9 @@ PARTS = """
 import contextlib, io, json, os, pathlib, torch
 from torch._inductor.runtime import benchmarking
 from ncu_server.worker.tracing.ahead import compile_ahead
+from ncu_server.worker.timing.devices import Cpu
 from ncu_server.worker.tracing.inductor import launches
+from ncu_server.worker.tracing.launch_times import launch_times
 
 class Counting(torch.nn.Module):
     def __init__(self):
@@ -49,6 +51,13 @@ told["built"] = built()
 with torch.no_grad():
     told["right"] = torch.equal(torch.compile(model, dynamic=False)(x), x * 2 + 1)
 told["built then"], told["calls then"], told["launches"] = built(), model.calls.item(), launches()
+layer = torch.nn.Linear(256, 256).eval()
+layered, rows = torch.compile(lambda x: (layer(x) * 2).tanh(), dynamic=False), torch.ones(512, 256)
+with torch.no_grad():
+    layered(rows)
+resets = []
+told["times"] = launch_times(lambda: layered(rows), Cpu(), lambda: resets.append(1))
+told["resets"] = len(resets)
 """
 PARTLY = """
 torch._inductor.config.freezing = True  # or a CPU chooses among nothing
@@ -72,6 +81,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """All that is told by one process, whose compiler starts from nothing: that alone takes ten seconds."""
     pytest.importorskip("torch")
     around = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path_factory.mktemp("inductor")), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    around["OMP_NUM_THREADS"] = "1"
     command = [sys.executable, "-c", PARTS + WHOLE + PARTLY]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | around, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -84,6 +94,12 @@ def test_a_model_is_compiled_without_being_called(found: dict[str, Any]) -> None
     assert found["right"] and found["calls then"] == 1
     assert found["built then"] == found["built"], "the first call compiled again"
     assert found["launches"] and len(found["launches"]) == len(set(found["launches"]))
+
+
+def test_each_launch_of_a_compiled_call_has_its_time(found: dict[str, Any]) -> None:
+    product, tail = found["times"]
+    assert product["name"] == "aten::addmm" and tail["name"].startswith("cpp_fused_") and "tanh" in tail["name"]
+    assert found["resets"] == 5 and all(row["launches"] == 1 and row["us"] > 0 for row in found["times"])
 
 
 def test_what_cannot_be_compiled_ahead_runs_nothing_and_measures_nothing(found: dict[str, Any]) -> None:

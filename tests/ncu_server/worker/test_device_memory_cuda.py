@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ncu_server.worker import device_memory
+from ncu_server.worker.driver import DriverError
 
 pytestmark = pytest.mark.gpu
 SIZE = 5_000_000
@@ -42,7 +43,7 @@ def test_memory_goes_with_its_last_descriptor_and_mapping() -> None:
 
 def test_a_mapping_is_no_larger_than_its_memory() -> None:
     descriptor, _ = device_memory.make(100)
-    with pytest.raises(device_memory.DriverError):
+    with pytest.raises(DriverError):
         device_memory.opened(descriptor, SIZE)
     os.close(descriptor)
 

@@ -133,6 +133,14 @@ def test_a_kernel_and_a_page_that_an_idea_names_are_given_whole_or_not_at_all() 
     assert [one.id for one in within((kernel, page, short), 2 * len(text) + 5)] == ["a", "b", "c"]
 
 
+def test_a_kernel_that_is_too_long_to_be_given_whole_is_no_example(shipped: Library) -> None:
+    for arch in ("sm_80", "sm_90"):
+        about = Situation(("gemm",), ("linear",), ("float32",), arch, "cuda", idea="Do less")
+        found = [one for one in shipped.consult(about, 10**6).passages if one.kind == "kernel"]
+        assert all(one.text.strip() in (CORPUS / one.source).read_text() and one.heading == "" for one in found)
+        assert len(found) == (arch == "sm_90"), "what sm_80 has is long"
+
+
 IDEAS = [json.loads(row) for row in (ROOT / "benchmarks" / "queries" / "ideas.jsonl").read_text().splitlines()]
 
 
@@ -184,10 +192,8 @@ def test_the_best_page_on_the_operator_and_the_example_are_given_whole(
     ("arch", "dtype", "whole"),
     [
         ("sm_90", "float32", ["split-precision-products", "fixed-point-products", "wgmma-hopper"]),
-        pytest.param(
-            *("sm_80", "float32", ["split-precision-products", "tensor-core-mma"]),
-            marks=pytest.mark.xfail(strict=True, reason="stall-math-wait comes second: the page on mma should"),
-        ),
+        ("sm_80", "float32", ["split-precision-products", "tensor-core-mma"]),
+        ("sm_89", "bfloat16", ["tensor-core-mma"]),
         ("sm_90", "bfloat16", ["wgmma-hopper"]),
     ],
 )

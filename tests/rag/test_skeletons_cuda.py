@@ -1,0 +1,91 @@
+"""The corpus's kernels that no template fills in, each against torch on a card (`-m gpu`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rag.corpus_path import CORPUS
+
+pytestmark = pytest.mark.gpu
+torch = pytest.importorskip("torch")
+FORMATS = {"bfloat16": 1.0, "float16": 1.0, "float8_e4m3fn": 1.0, "int8": 40.0}
+
+
+def loaded(path: str) -> Any:
+    import tvm_ffi.cpp
+
+    source = (CORPUS / "kernels" / path).read_text()
+    name = path.replace("/", "_").partition(".")[0]
+    return tvm_ffi.cpp.load_inline(name, cuda_sources=source, functions=["run"], extra_cuda_cflags=["-O3"])
+
+
+def only_on(major: int) -> None:
+    if torch.cuda.get_device_capability()[0] != major:
+        pytest.skip(f"made for compute capability {major}")
+
+
+def told(what: str, run: Any) -> None:
+    """Print the microseconds of a call, the least of twenty."""
+    times = []
+    for _ in range(20):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1e3)
+    print(f"{what}: {min(times):.1f} us")
+
+
+@pytest.mark.parametrize("path", ["gemm/level_01.cu", "gemm/level_04.cu"])
+@pytest.mark.parametrize("k", [64, 128, 1024, 4096])
+def test_a_ring_multiplies(path: str, k: int) -> None:
+    only_on(9)
+    kernel = loaded(path)
+    a, b = (torch.randn(rows, k, device="cuda").bfloat16() for rows in (2048, 4096))
+    out = torch.full((2048, 4096), float("nan"), device="cuda")
+    kernel.run(a, b, out)
+    torch.testing.assert_close(out, a.float() @ b.float().T, rtol=1e-3, atol=1e-2 * k**0.5)
+    told(f"{path}, K {k}", lambda: kernel.run(a, b, out))
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("n", [64, 128, 256])
+@pytest.mark.parametrize("k", [128, 1024])
+def test_each_format_and_width_multiplies_and_has_its_rows_statistics(dtype: str, n: int, k: int) -> None:
+    only_on(9)
+    kernel = loaded("gemm/level_05.cu")
+    a, b = ((torch.randn(rows, k, device="cuda") * FORMATS[dtype]).to(getattr(torch, dtype)) for rows in (512, n))
+    out = torch.full((512, n), float("nan"), device="cuda")
+    kernel.run(a, b, out, 0.25, 1e-5)
+    product = (a.double() @ b.double().T) * 0.25
+    wanted = product / (product.square().mean(dim=1, keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(out, wanted.float(), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("size", [4, 4096, 10_000_000, 1 << 28])
+def test_blocks_that_wait_for_one_another_give_the_same_bits_each_time(size: int) -> None:
+    kernel = loaded("norm/level_03.cu")
+    x = torch.randn(size, device="cuda")
+    sums, counter = torch.empty(1024, device="cuda"), torch.zeros(1, dtype=torch.int64, device="cuda")
+    outs = [torch.full_like(x, float("nan")) for _ in range(3)]
+    for out in outs:
+        kernel.run(x, out, sums, counter, 1e-6)
+    torch.testing.assert_close(outs[0], x / (x.double().square().mean() + 1e-6).sqrt().float())
+    assert all(torch.equal(outs[0], out) for out in outs)
+    told(f"norm/level_03.cu, {size} floats", lambda: kernel.run(x, outs[0], sums, counter, 1e-6))
+
+
+@pytest.mark.parametrize("cols", [1, 2, 3, 5, 33, 127, 4099])
+def test_rows_of_odd_lengths_are_clamped_and_keep_nan(cols: int) -> None:
+    kernel = loaded("pointwise/level_04.cu")
+    wide = torch.randn(1000, cols + 3, device="cuda")
+    wide[::7, cols // 2] = float("nan")
+    for begin in range(3):
+        x, room = wide[:, begin : begin + cols], torch.full((1000, cols + 1), 9.0, device="cuda")
+        kernel.run(x, room[:, :cols], -0.5, 0.75)
+        torch.testing.assert_close(room[:, :cols], x.clamp(-0.5, 0.75), rtol=0, atol=0, equal_nan=True)
+        assert bool((room[:, cols] == 9.0).all()), "nothing is written beside a row"
+    told(f"pointwise/level_04.cu, {cols} columns", lambda: kernel.run(x, room[:, :cols], -0.5, 0.75))
