@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from kernel_agent.proposers.regions.plan import size, specs
-from kernel_agent.proposers.regions.turner import Turner, is_convolution
+from kernel_agent.proposers.regions.turner import Turner, is_by_channel, is_convolution
 from kernel_agent.proposers.regions.turning import rule_of
 from kernel_agent.proposers.templates.graph import Graph, Node, Spec
 
@@ -27,9 +27,12 @@ def convolutions(graph: Graph) -> list[Node]:
 
 
 def layout_passes(nodes: Iterable[Node], known: Mapping[str, Spec]) -> int:
-    """Bytes that cuDNN moves to change the layout before and behind those of the calls that have channels first."""
-    turned_ = [node for node in nodes if is_convolution(node, known)]
-    return sum(2 * size(spec) for node in turned_ for spec in (known[node.args[0].node], node.spec))
+    """Bytes that cuDNN moves to change the layout before and behind those of the calls that have channels first.
+
+    PyTorch's own kernels compute a convolution by channel in the layout that it has.
+    """
+    found = [node for node in nodes if is_convolution(node, known) and not is_by_channel(node, known)]
+    return sum(2 * size(spec) for node in found for spec in (known[node.args[0].node], node.spec))
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,12 @@ def is_convolution(node: Node, known: Mapping[str, Spec]) -> bool:
     if base not in CONVOLUTIONS or node.kwargs or rank != int(base[-2]) + 2 or node.spec.dtype not in DTYPES:
         return False
     groups = node.args[6] if len(node.args) > 6 else 1
-    return groups == 1 or ("transpose" not in base and known[node.args[1].node].shape[1] == 1)
+    return groups == 1 or ("transpose" not in base and is_by_channel(node, known))
+
+
+def is_by_channel(node: Node, known: Mapping[str, Spec]) -> bool:
+    """Whether each channel of a convolution's result comes of one channel."""
+    return len(node.args) > 6 and node.args[6] > 1 and known[node.args[1].node].shape[1] == 1
 
 
 Turn = Callable[["Turner", Writer], bool]

@@ -171,12 +171,15 @@ MODULES = {
     ),
 }
 
-BARE = (
-    "self.conv = nn.Conv2d(4, 8, 3, groups=2)",
-    "return F.pixel_shuffle(self.conv(x), 2)",
-    "torch.randn(2, 4, 12, 12)",
-)
-"""One that no kernel covers a part of."""
+BARE = {
+    "bare": (
+        "self.conv = nn.Conv2d(4, 8, 3, groups=2)",
+        "return F.pixel_shuffle(self.conv(x), 2)",
+        "torch.randn(2, 4, 12, 12)",
+    ),
+    "convolution_alone": ("self.conv = nn.Conv2d(4, 8, 3)", "return self.conv(x)", "torch.randn(2, 4, 9, 10)"),
+}
+"""Those of which no kernel covers a part, on a processor at least."""
 
 SOURCE = """import torch
 import torch.nn as nn
@@ -203,6 +206,6 @@ def get_init_inputs():
 
 def source(name: str) -> str:
     """A module in KernelBench's form."""
-    made, body, inputs = (MODULES | {"bare": BARE})[name]
+    made, body, inputs = (MODULES | BARE)[name]
     indented = ["\n".join(f"        {line}" for line in text.splitlines()) for text in (made, body)]
     return SOURCE.format(made=indented[0], body=indented[1], inputs=inputs)

@@ -176,6 +176,14 @@ def test_a_layout_is_a_gene_and_the_first_one_moves_the_fewest_bytes() -> None:
     assert "torch.channels_last" in written("conv_tail", GPU) and "torch.channels_last" not in written("conv_tail", CPU)
 
 
+def test_a_choice_that_leaves_no_kernel_is_not_written() -> None:
+    alone = work_of(GRAPHS["convolution_alone"], GPU)
+    assert isinstance(alone, Regional)
+    with pytest.raises(NotCovered, match="every call"):
+        alone.write(source("convolution_alone"), {**alone.space.starts[0], "layout": "first"})
+    assert "layout" not in alone.space.starts[0]
+
+
 def test_a_bias_with_nothing_behind_it_stays_in_the_call() -> None:
     plan = cut(graph("bare"), bias=True, long_rows=True)
     assert ops(plan) == [["conv2d"], ["pixel_shuffle"]] and not plan.rules
