@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -110,16 +111,30 @@ class Turner:
             argument = w.call("view.default", argument, list(whole), shape=whole, dtype=spec.dtype)
         return w.call("permute.default", argument, order(rank), shape=turned(whole), dtype=spec.dtype)
 
+    @cached_property
+    def readers(self) -> dict[str, list[Node]]:
+        """Who reads each tensor in the graph as it was."""
+        made = {node.name: node for node in self.graph.nodes}
+        return {name: [made[reader] for reader in found] for name, found in users(self.graph, ()).items()}
+
     def returns(self, name: str) -> bool:
         """Whether pointwise work at most stands between a tensor and those that the module returns."""
-        stack, readers = [name], users(self.graph, ())
+        stack, seen = [name], set[str]()
         while stack:
-            name = stack.pop()
-            following = [node for node in self.graph.nodes if node.name in readers.get(name, ())]
+            following = self.readers.get(stack.pop(), [])
             if not all(names(node.op)[0] in (*POINTWISE, *SAME, "dropout") for node in following):
                 return False
-            stack += [node.name for node in following]
+            stack += [node.name for node in following if node.name not in seen]
+            seen |= {node.name for node in following}
         return True
+
+    def _adds(self, node: Node) -> bool:
+        """Whether a kernel of ours follows a convolution, which adds its bias on its way."""
+        following = self.readers.get(node.name, [])
+        apart = (
+            names(one.op)[0] == "cat" or is_convolution(one, self.known) or not self.rule(one) for one in following
+        )
+        return self.bias and not (following and all(apart))
 
     def again(self, w: Writer, of: Ref) -> Ref:
         """The same tensor computed once more, where that reads no more than the tensor itself.
@@ -149,7 +164,7 @@ class Turner:
         if x.node not in self.last:
             given = self.known[x.node]
             self.last[x.node] = w.call("channels_last.default", x, shape=turned(given.shape), dtype=given.dtype).node
-        out = isinstance(bias, Ref) and self.bias
+        out = isinstance(bias, Ref) and self._adds(node)
         args = (Ref(self.last[x.node]), weight, None if out else bias, *rest)
         op = f"{names(node.op)[0]}_last.default"
         result = w.call(op, *args, shape=turned(spec.shape), dtype=spec.dtype)
