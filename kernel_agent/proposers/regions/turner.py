@@ -17,7 +17,6 @@ from kernel_agent.proposers.templates.pointwise import POINTWISE
 CONVOLUTIONS = {f"{kind}{d}d" for kind in ("conv", "conv_transpose") for d in (2, 3)}
 CHAIN = 12  # pointwise calls at most that are computed twice rather than stored
 NORMS = ("batch_norm", "group_norm", "instance_norm")
-SOFTMAX = ("softmax", "_softmax", "log_softmax", "_log_softmax")
 
 
 def order(rank: int) -> list[int]:
@@ -58,7 +57,10 @@ Turn = Callable[["Turner", Writer], bool]
 
 @dataclass
 class Turner:
-    """Writes the graph call by call; `last` names for a tensor the one with channels last that shows the same."""
+    """Writes the graph call by call; `last` names for a tensor the one with channels last that shows the same.
+
+    `across` are the calls with channels first that read a tensor with channels last well as it is.
+    """
 
     graph: Graph
     rule: Callable[[Node], Turn | None]
@@ -69,6 +71,7 @@ class Turner:
     last: dict[str, str] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     origin: dict[str, str] = field(default_factory=dict)
+    across: set[str] = field(default_factory=set)
 
     def add(self, node: Node) -> None:
         """Write a call, with channels last where what it reads has them and it has such a form."""
@@ -94,7 +97,8 @@ class Turner:
     def finish(self, w: Writer, result: Ref, spec: Spec) -> bool:
         """The call's own name for a result with channels last."""
         self.last[w.node.name] = result.node
-        w.call("permute.default", result, back(len(spec.shape)), shape=spec.shape, dtype=spec.dtype, name=w.node.name)
+        how = ("view.default", list(spec.shape)) if _is_one_order(spec) else ("permute.default", back(len(spec.shape)))
+        w.call(how[0], result, how[1], shape=spec.shape, dtype=spec.dtype, name=w.node.name)
         return True
 
     def of(self, w: Writer, argument: Any, rank: int) -> Any:
@@ -163,7 +167,9 @@ class Turner:
         x, weight, bias, *rest = [*node.args, None][: max(len(node.args), 3)]
         if x.node not in self.last:
             given = self.known[x.node]
-            self.last[x.node] = w.call("channels_last.default", x, shape=turned(given.shape), dtype=given.dtype).node
+            shape = turned(given.shape)
+            how = ("view.default", x, list(shape)) if _is_one_order(given) else ("channels_last.default", x)
+            self.last[x.node] = w.call(*how, shape=shape, dtype=given.dtype).node
         out = isinstance(bias, Ref) and self._adds(node)
         args = (Ref(self.last[x.node]), weight, None if out else bias, *rest)
         op = f"{names(node.op)[0]}_last.default"
@@ -179,8 +185,9 @@ class Turner:
         wanted = {*graph.outputs}
         for node in self.nodes:
             base = names(node.op)[0]
-            any_layout = base in (*POINTWISE, *SOFTMAX, "channels_last", "channels_first") or is_view(node)
-            if not any_layout and not (node.name in self.spared and node.name in self.last):
+            any_layout = base in (*POINTWISE, "channels_last", "channels_first") or is_view(node)
+            any_layout |= node.name in self.across or (node.name in self.spared and node.name in self.last)
+            if not any_layout:
                 wanted |= {*mentions([node.args, node.kwargs])}
         views = {node.name: mentions(node.args)[:1] for node in self.nodes if is_view(node) and node.name not in first}
         stack, made = [*wanted], set[str]()
@@ -193,6 +200,11 @@ class Turner:
             for n in self.nodes
         ]
         return replace(graph, nodes=tuple(nodes))
+
+
+def _is_one_order(spec: Spec) -> bool:
+    """Whether elements follow each other in the same order with channels first and last."""
+    return spec.shape[1] == 1 or prod(spec.shape[2:]) == 1
 
 
 def _is_turn(node: Node) -> bool:
