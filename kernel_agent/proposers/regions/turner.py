@@ -173,7 +173,8 @@ class Turner:
         out = isinstance(bias, Ref) and self._adds(node)
         args = (Ref(self.last[x.node]), weight, None if out else bias, *rest)
         op = f"{names(node.op)[0]}_last.default"
-        result = w.call(op, *args, shape=turned(spec.shape), dtype=spec.dtype)
+        name = f"{node.name}_last" if f"{node.name}_last" not in self.known else ""
+        result = w.call(op, *args, shape=turned(spec.shape), dtype=spec.dtype, name=name)
         if out:
             result = w.call("add.Tensor", result, bias, shape=turned(spec.shape), dtype=spec.dtype)
         self.finish(w, result, spec)

@@ -205,6 +205,8 @@ class Regional:
             return ["first"]
         wide = any(few) and not all(few) and len(self.graph.nodes) < LONG_GRAPH
         names = [name for name in ("last", "first", *(["wide"] * wide)) if self.plan({"layout": name}).written]
+        if "first" not in names:  # else the module is the library's alone, which kernels of ours may cost too much
+            names = [name for name in names if self._moved(name) <= self._moved("first")]
         return sorted(names, key=self._moved) or ["first"]
 
     def _moved(self, layout: str) -> int:

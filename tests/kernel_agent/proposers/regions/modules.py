@@ -178,6 +178,11 @@ BARE = {
         "torch.randn(2, 4, 12, 12)",
     ),
     "convolution_alone": ("self.conv = nn.Conv2d(4, 8, 3)", "return self.conv(x)", "torch.randn(2, 4, 9, 10)"),
+    "convolution_by_channel": (
+        "self.conv = nn.Conv2d(4, 4, 3, groups=4)",
+        "return self.conv(x)",
+        "torch.randn(2, 4, 9, 10)",
+    ),
 }
 """Those of which no kernel covers a part, on a processor at least."""
 

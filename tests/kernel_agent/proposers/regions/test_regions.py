@@ -184,6 +184,11 @@ def test_a_choice_that_leaves_no_kernel_is_not_written() -> None:
     assert "layout" not in alone.space.starts[0]
 
 
+def test_a_convolution_that_pytorch_computes_in_any_layout_is_left_alone() -> None:
+    with pytest.raises(NotCovered):
+        work_of(GRAPHS["convolution_by_channel"], GPU)
+
+
 def test_a_bias_with_nothing_behind_it_stays_in_the_call() -> None:
     plan = cut(graph("bare"), bias=True, long_rows=True)
     assert ops(plan) == [["conv2d"], ["pixel_shuffle"]] and not plan.rules
