@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from kernel_agent.proposers.regions.plan import size, specs
 from kernel_agent.proposers.regions.turner import Turner, is_by_channel, is_convolution
-from kernel_agent.proposers.regions.turning import rule_of
+from kernel_agent.proposers.regions.turning import RANKS, rule_of
+from kernel_agent.proposers.regions.views import is_in_place
 from kernel_agent.proposers.templates.graph import Graph, Node, Spec
 
 TITLE = "convolutions and what follows them have channels last"
@@ -47,8 +48,11 @@ def channels_last(graph: Graph, bias: bool, fewest: int = 1, spared: Container[s
     """The graph in which convolutions of so many channels at least, and what follows them, have channels last.
 
     `bias` takes the bias of a convolution out of the call. What returns, or what a call reads that has no form with
-    channels last, is made with channels first by who makes it.
+    channels last, is made with channels first by who makes it. A module that changes such a tensor in place stays as
+    it is: a copy with channels last would not change along.
     """
+    if any(is_in_place(node) and node.outputs and len(node.spec.shape) in RANKS for node in graph.nodes):
+        return Turned(graph, {})
     turner = Turner(graph, rule_of, bias, fewest, spared, specs(graph))
     for node in graph.nodes:
         turner.add(node)

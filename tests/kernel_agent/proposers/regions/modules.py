@@ -41,6 +41,11 @@ MODULES = {
         "return torch.sigmoid(torch.softmax(self.conv(x), dim=1) * 2)",
         "torch.randn(3, 3, 9, 7)",
     ),
+    "changes_its_input": (
+        "self.conv = nn.Conv2d(4, 8, 3)",
+        "y = self.conv(x)\nx.mul_(2)\nreturn torch.relu(y + self.conv(x))",
+        "torch.randn(2, 4, 9, 10)",
+    ),
     "layers_joined": (
         "self.a = nn.Conv2d(8, 4, 1)\nself.b = nn.Conv2d(8, 8, 3, padding=1, groups=8)\nself.c = nn.Conv2d(12, 8, 1)\n"
         "self.d = nn.Conv2d(8, 8, 1, groups=2)",

@@ -158,6 +158,11 @@ def test_a_softmax_that_returns_reads_channels_last_and_writes_channels_first() 
     assert re.search(r"s\d+\[threadIdx.x % ROWS_PER_BLOCK \* PITCH \+ c \+ j\]", written("softmax_of_channels", GPU))
 
 
+def test_a_module_that_changes_an_input_in_place_keeps_its_layout() -> None:
+    plan = last("changes_its_input")
+    assert not any(op.endswith("_last") for step in ops(plan) for op in step) and plan.kernels
+
+
 def test_a_norm_that_no_kernel_covers_stays_the_call_that_it_was() -> None:
     def without_folds(region: Graph) -> Routine:
         if any(names(node.op)[0] == "mean" for node in region.nodes):
