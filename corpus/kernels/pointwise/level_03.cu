@@ -3,7 +3,7 @@ id: kernels/pointwise/level_03_cuda
 title: A pointwise chain that changes the layout, by tiles through shared memory
 archs: [sm_80+]
 families: [pointwise]
-bottlenecks: [dram-bw, uncoalesced, smem]
+bottlenecks: [dram-bw, smem, latency]
 languages: [cuda]
 --- */
 // One idea: whole lines on both sides. What lies across the output (channels last under an output with channels first, or the other way

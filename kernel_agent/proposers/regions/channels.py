@@ -12,8 +12,9 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from kernel_agent.proposers.regions.plan import size, specs
-from kernel_agent.proposers.regions.turner import Turner, is_convolution
-from kernel_agent.proposers.regions.turning import rule_of
+from kernel_agent.proposers.regions.turner import Turner, is_by_channel, is_convolution
+from kernel_agent.proposers.regions.turning import RANKS, rule_of
+from kernel_agent.proposers.regions.views import is_in_place
 from kernel_agent.proposers.templates.graph import Graph, Node, Spec
 
 TITLE = "convolutions and what follows them have channels last"
@@ -27,9 +28,12 @@ def convolutions(graph: Graph) -> list[Node]:
 
 
 def layout_passes(nodes: Iterable[Node], known: Mapping[str, Spec]) -> int:
-    """Bytes that cuDNN moves to change the layout before and behind those of the calls that have channels first."""
-    turned_ = [node for node in nodes if is_convolution(node, known)]
-    return sum(2 * size(spec) for node in turned_ for spec in (known[node.args[0].node], node.spec))
+    """Bytes that cuDNN moves to change the layout before and behind those of the calls that have channels first.
+
+    PyTorch's own kernels compute a convolution by channel in the layout that it has.
+    """
+    found = [node for node in nodes if is_convolution(node, known) and not is_by_channel(node, known)]
+    return sum(2 * size(spec) for node in found for spec in (known[node.args[0].node], node.spec))
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,11 @@ def channels_last(graph: Graph, bias: bool, fewest: int = 1, spared: Container[s
     """The graph in which convolutions of so many channels at least, and what follows them, have channels last.
 
     `bias` takes the bias of a convolution out of the call. What returns, or what a call reads that has no form with
-    channels last, is made with channels first by who makes it.
+    channels last, is made with channels first by who makes it. A module that changes such a tensor in place stays as
+    it is: a copy with channels last would not change along.
     """
+    if any(is_in_place(node) and node.outputs and len(node.spec.shape) in RANKS for node in graph.nodes):
+        return Turned(graph, {})
     turner = Turner(graph, rule_of, bias, fewest, spared, specs(graph))
     for node in graph.nodes:
         turner.add(node)

@@ -90,6 +90,14 @@ def reads_well(kernel: Kernel, name: str) -> bool:
     return not program.folds or all(program.places[i][1] == ((program.columns, 1),) for i in reads)
 
 
+def _reads_lines(program: Routine) -> bool:
+    """Whether a kernel that folds rows reads them as they lie, or neighbouring rows together."""
+    if not isinstance(program, Program) or not program.folds or program.strided:
+        return True
+    along = ((), ((program.columns, 0),), ((program.columns, 1),))
+    return all(columns in along for _, columns in program.places.values())
+
+
 class _Regions:
     def __init__(self, graph: Graph, build: Build) -> None:
         self.graph, self.build = graph, build
@@ -266,6 +274,8 @@ class _Regions:
         program = self.build(region)
         if len(program.terms) > TERMS:
             raise NotCovered("a kernel of so many operations takes a compiler minutes.")
+        if any(node.op == "aten.channels_first.default" for node in inside) and not _reads_lines(program):
+            raise NotCovered("rows that are folded lie across what is read.")
         if not program.leaves:
             raise NotCovered("nothing is read here: PyTorch makes constants.")
         return program

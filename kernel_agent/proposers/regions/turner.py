@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -16,7 +17,6 @@ from kernel_agent.proposers.templates.pointwise import POINTWISE
 CONVOLUTIONS = {f"{kind}{d}d" for kind in ("conv", "conv_transpose") for d in (2, 3)}
 CHAIN = 12  # pointwise calls at most that are computed twice rather than stored
 NORMS = ("batch_norm", "group_norm", "instance_norm")
-SOFTMAX = ("softmax", "_softmax", "log_softmax", "_log_softmax")
 
 
 def order(rank: int) -> list[int]:
@@ -43,7 +43,12 @@ def is_convolution(node: Node, known: Mapping[str, Spec]) -> bool:
     if base not in CONVOLUTIONS or node.kwargs or rank != int(base[-2]) + 2 or node.spec.dtype not in DTYPES:
         return False
     groups = node.args[6] if len(node.args) > 6 else 1
-    return groups == 1 or ("transpose" not in base and known[node.args[1].node].shape[1] == 1)
+    return groups == 1 or ("transpose" not in base and is_by_channel(node, known))
+
+
+def is_by_channel(node: Node, known: Mapping[str, Spec]) -> bool:
+    """Whether each channel of a convolution's result comes of one channel."""
+    return len(node.args) > 6 and node.args[6] > 1 and known[node.args[1].node].shape[1] == 1
 
 
 Turn = Callable[["Turner", Writer], bool]
@@ -52,7 +57,10 @@ Turn = Callable[["Turner", Writer], bool]
 
 @dataclass
 class Turner:
-    """Writes the graph call by call; `last` names for a tensor the one with channels last that shows the same."""
+    """Writes the graph call by call; `last` names for a tensor the one with channels last that shows the same.
+
+    `across` are the calls with channels first that read a tensor with channels last well as it is.
+    """
 
     graph: Graph
     rule: Callable[[Node], Turn | None]
@@ -63,6 +71,7 @@ class Turner:
     last: dict[str, str] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     origin: dict[str, str] = field(default_factory=dict)
+    across: set[str] = field(default_factory=set)
 
     def add(self, node: Node) -> None:
         """Write a call, with channels last where what it reads has them and it has such a form."""
@@ -88,7 +97,8 @@ class Turner:
     def finish(self, w: Writer, result: Ref, spec: Spec) -> bool:
         """The call's own name for a result with channels last."""
         self.last[w.node.name] = result.node
-        w.call("permute.default", result, back(len(spec.shape)), shape=spec.shape, dtype=spec.dtype, name=w.node.name)
+        how = ("view.default", list(spec.shape)) if _is_one_order(spec) else ("permute.default", back(len(spec.shape)))
+        w.call(how[0], result, how[1], shape=spec.shape, dtype=spec.dtype, name=w.node.name)
         return True
 
     def of(self, w: Writer, argument: Any, rank: int) -> Any:
@@ -105,16 +115,30 @@ class Turner:
             argument = w.call("view.default", argument, list(whole), shape=whole, dtype=spec.dtype)
         return w.call("permute.default", argument, order(rank), shape=turned(whole), dtype=spec.dtype)
 
+    @cached_property
+    def readers(self) -> dict[str, list[Node]]:
+        """Who reads each tensor in the graph as it was."""
+        made = {node.name: node for node in self.graph.nodes}
+        return {name: [made[reader] for reader in found] for name, found in users(self.graph, ()).items()}
+
     def returns(self, name: str) -> bool:
         """Whether pointwise work at most stands between a tensor and those that the module returns."""
-        stack, readers = [name], users(self.graph, ())
+        stack, seen = [name], set[str]()
         while stack:
-            name = stack.pop()
-            following = [node for node in self.graph.nodes if node.name in readers.get(name, ())]
+            following = self.readers.get(stack.pop(), [])
             if not all(names(node.op)[0] in (*POINTWISE, *SAME, "dropout") for node in following):
                 return False
-            stack += [node.name for node in following]
+            stack += [node.name for node in following if node.name not in seen]
+            seen |= {node.name for node in following}
         return True
+
+    def _adds(self, node: Node) -> bool:
+        """Whether a kernel of ours follows a convolution, which adds its bias on its way."""
+        following = self.readers.get(node.name, [])
+        apart = (
+            names(one.op)[0] == "cat" or is_convolution(one, self.known) or not self.rule(one) for one in following
+        )
+        return self.bias and not (following and all(apart))
 
     def again(self, w: Writer, of: Ref) -> Ref:
         """The same tensor computed once more, where that reads no more than the tensor itself.
@@ -143,11 +167,14 @@ class Turner:
         x, weight, bias, *rest = [*node.args, None][: max(len(node.args), 3)]
         if x.node not in self.last:
             given = self.known[x.node]
-            self.last[x.node] = w.call("channels_last.default", x, shape=turned(given.shape), dtype=given.dtype).node
-        out = isinstance(bias, Ref) and self.bias
+            shape = turned(given.shape)
+            how = ("view.default", x, list(shape)) if _is_one_order(given) else ("channels_last.default", x)
+            self.last[x.node] = w.call(*how, shape=shape, dtype=given.dtype).node
+        out = isinstance(bias, Ref) and self._adds(node)
         args = (Ref(self.last[x.node]), weight, None if out else bias, *rest)
         op = f"{names(node.op)[0]}_last.default"
-        result = w.call(op, *args, shape=turned(spec.shape), dtype=spec.dtype)
+        name = f"{node.name}_last" if f"{node.name}_last" not in self.known else ""
+        result = w.call(op, *args, shape=turned(spec.shape), dtype=spec.dtype, name=name)
         if out:
             result = w.call("add.Tensor", result, bias, shape=turned(spec.shape), dtype=spec.dtype)
         self.finish(w, result, spec)
@@ -159,8 +186,9 @@ class Turner:
         wanted = {*graph.outputs}
         for node in self.nodes:
             base = names(node.op)[0]
-            any_layout = base in (*POINTWISE, *SOFTMAX, "channels_last", "channels_first") or is_view(node)
-            if not any_layout and not (node.name in self.spared and node.name in self.last):
+            any_layout = base in (*POINTWISE, "channels_last", "channels_first") or is_view(node)
+            any_layout |= node.name in self.across or (node.name in self.spared and node.name in self.last)
+            if not any_layout:
                 wanted |= {*mentions([node.args, node.kwargs])}
         views = {node.name: mentions(node.args)[:1] for node in self.nodes if is_view(node) and node.name not in first}
         stack, made = [*wanted], set[str]()
@@ -173,6 +201,11 @@ class Turner:
             for n in self.nodes
         ]
         return replace(graph, nodes=tuple(nodes))
+
+
+def _is_one_order(spec: Spec) -> bool:
+    """Whether elements follow each other in the same order with channels first and last."""
+    return spec.shape[1] == 1 or prod(spec.shape[2:]) == 1
 
 
 def _is_turn(node: Node) -> bool:

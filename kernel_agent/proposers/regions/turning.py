@@ -9,13 +9,14 @@ from kernel_agent.proposers.regions.canonical import whole_pool
 from kernel_agent.proposers.regions.norms import follow, joined, standard
 from kernel_agent.proposers.regions.on_cpu import pooling
 from kernel_agent.proposers.regions.rule import Writer, viewed
-from kernel_agent.proposers.regions.turner import SOFTMAX, Turn, Turner, order, turned
+from kernel_agent.proposers.regions.turner import Turn, Turner, order, turned
 from kernel_agent.proposers.templates.graph import Node, Ref, Shape
 from kernel_agent.proposers.templates.lowering import DTYPES, mentions, names
 from kernel_agent.proposers.templates.pointwise import POINTWISE
 
 RANKS = (4, 5)  # of a batch of planes or of spaces with channels
 POOLS = {f"{kind}_pool{d}d" for kind in ("max", "avg", "adaptive_avg") for d in (2, 3)}
+SOFTMAX = ("softmax", "_softmax", "log_softmax", "_log_softmax")
 FOLDS = ("sum", "mean", "amax", "amin", "logsumexp")
 MANY = 1 << 15  # results that fill a large device where a block has 32 of them
 STAGED = 128  # channels of rows that a block keeps in shared memory
@@ -57,7 +58,8 @@ def _softmax(t: Turner, w: Writer) -> bool:
     x, dim, *rest = w.node.args
     rank, spec = len(w.node.spec.shape), w.node.spec
     if dim % rank == 1 and spec.shape[1] <= STAGED and t.returns(w.node.name):
-        return False  # one kernel reads channels last and writes channels first
+        t.across.add(w.node.name)  # one kernel reads channels last and writes channels first
+        return False
     at = order(rank).index(dim % rank)
     result = w.repeat(w.node, [Ref(t.last[x.node]), at, *rest], turned(spec.shape))
     return t.finish(w, result, spec)
@@ -144,9 +146,8 @@ def _batch_norm(t: Turner, w: Writer) -> bool:
         if parts is None or momentum is None or batch * places < 2:
             return False
         cut = (batch, parts, places // parts, channels)
-        mean, var = joined(w, viewed(w, of, cut), cut, [0, 1], 2)
+        mean, var = joined(w, viewed(w, t.again(w, of), cut), cut, [0, 1], 2)
         follow(w, w.node, mean, var, batch * places)
-        of = t.again(w, of)
     return t.finish(w, standard(w, of, shape, (mean, var), wide, eps, (weight, bias)), spec)
 
 
@@ -171,10 +172,10 @@ def _normed(t: Turner, w: Writer, of: tuple[Ref, Ref | None, Ref | None], groups
         return False
     x, affine = Ref(t.last[of[0].node]), [viewed(w, a, (groups, each)) if isinstance(a, Ref) else None for a in of[1:]]
     cut, flat = (batch, parts, places // parts, groups, each), (batch, places, groups, each)
-    mean, var = joined(w, viewed(w, x, cut), cut, [1, 3], 2)
+    mean, var = joined(w, viewed(w, t.again(w, x), cut), cut, [1, 3], 2)
     wide = (batch, 1, groups, 1)
     moments = viewed(w, mean, wide), viewed(w, var, wide)
-    scaled = standard(w, viewed(w, t.again(w, x), flat), flat, moments, wide, eps, affine)
+    scaled = standard(w, viewed(w, x, flat), flat, moments, wide, eps, affine)
     return t.finish(w, viewed(w, scaled, shape), spec)
 
 

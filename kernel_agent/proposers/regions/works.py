@@ -26,6 +26,7 @@ from kernel_agent.proposers.templates.targets import TARGETS, Source, TemplateTa
 from kernel_agent.run.regions import KeptRegion, Regions
 from kernel_agent.run.types import Device
 
+LONG_GRAPH = 200  # calls of a module from which fewer layouts are tried
 LARGE = 600  # calls of a module from which only one cut is tried: each takes seconds
 
 
@@ -195,13 +196,18 @@ class Regional:
 
     @cached_property
     def _layouts(self) -> list[str]:
-        """The layouts of convolutions that differ, the one first that moves fewest bytes."""
+        """The layouts of convolutions that differ and leave kernels of ours, the one first that moves fewest bytes."""
         if not self._on_gpu or not (found := convolutions(self.graph)):
             return ["first"]
         known = specs(self.graph)
         few = [known[node.args[0].node].shape[1] < WIDE for node in found]
-        names = ["last", "first", *(["wide"] if any(few) and not all(few) else [])]
-        return ["first"] if len(self.graph.nodes) >= LARGE else sorted(names, key=lambda name: self._moved(name))
+        if len(self.graph.nodes) >= LARGE:
+            return ["first"]
+        wide = any(few) and not all(few) and len(self.graph.nodes) < LONG_GRAPH
+        names = [name for name in ("last", "first", *(["wide"] * wide)) if self.plan({"layout": name}).written]
+        if "first" not in names:  # else the module is the library's alone, which kernels of ours may cost too much
+            names = [name for name in names if self._moved(name) <= self._moved("first")]
+        return sorted(names, key=self._moved) or ["first"]
 
     def _moved(self, layout: str) -> int:
         """Bytes that a plan moves, with what cuDNN moves to change layouts."""
@@ -282,6 +288,8 @@ class Regional:
 
     def write(self, problem: str, genes: Mapping[str, int | str]) -> str:
         plan = self.plan(genes)
+        if not plan.written:
+            raise NotCovered("these choices leave every call to PyTorch.")
         most = max(plan.kernels, key=lambda kernel: kernel.moved, default=None)
         flags = self.target.flags(self._chosen(most.program, genes) if most else {})
         title = self.space.title(genes)

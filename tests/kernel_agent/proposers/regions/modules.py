@@ -41,6 +41,11 @@ MODULES = {
         "return torch.sigmoid(torch.softmax(self.conv(x), dim=1) * 2)",
         "torch.randn(3, 3, 9, 7)",
     ),
+    "changes_its_input": (
+        "self.conv = nn.Conv2d(4, 8, 3)",
+        "y = self.conv(x)\nx.mul_(2)\nreturn torch.relu(y + self.conv(x))",
+        "torch.randn(2, 4, 9, 10)",
+    ),
     "layers_joined": (
         "self.a = nn.Conv2d(8, 4, 1)\nself.b = nn.Conv2d(8, 8, 3, padding=1, groups=8)\nself.c = nn.Conv2d(12, 8, 1)\n"
         "self.d = nn.Conv2d(8, 8, 1, groups=2)",
@@ -171,12 +176,20 @@ MODULES = {
     ),
 }
 
-BARE = (
-    "self.conv = nn.Conv2d(4, 8, 3, groups=2)",
-    "return F.pixel_shuffle(self.conv(x), 2)",
-    "torch.randn(2, 4, 12, 12)",
-)
-"""One that no kernel covers a part of."""
+BARE = {
+    "bare": (
+        "self.conv = nn.Conv2d(4, 8, 3, groups=2)",
+        "return F.pixel_shuffle(self.conv(x), 2)",
+        "torch.randn(2, 4, 12, 12)",
+    ),
+    "convolution_alone": ("self.conv = nn.Conv2d(4, 8, 3)", "return self.conv(x)", "torch.randn(2, 4, 9, 10)"),
+    "convolution_by_channel": (
+        "self.conv = nn.Conv2d(4, 4, 3, groups=4)",
+        "return self.conv(x)",
+        "torch.randn(2, 4, 9, 10)",
+    ),
+}
+"""Those of which no kernel covers a part, on a processor at least."""
 
 SOURCE = """import torch
 import torch.nn as nn
@@ -203,6 +216,6 @@ def get_init_inputs():
 
 def source(name: str) -> str:
     """A module in KernelBench's form."""
-    made, body, inputs = (MODULES | {"bare": BARE})[name]
+    made, body, inputs = (MODULES | BARE)[name]
     indented = ["\n".join(f"        {line}" for line in text.splitlines()) for text in (made, body)]
     return SOURCE.format(made=indented[0], body=indented[1], inputs=inputs)

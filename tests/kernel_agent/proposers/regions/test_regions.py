@@ -158,6 +158,11 @@ def test_a_softmax_that_returns_reads_channels_last_and_writes_channels_first() 
     assert re.search(r"s\d+\[threadIdx.x % ROWS_PER_BLOCK \* PITCH \+ c \+ j\]", written("softmax_of_channels", GPU))
 
 
+def test_a_module_that_changes_an_input_in_place_keeps_its_layout() -> None:
+    plan = last("changes_its_input")
+    assert not any(op.endswith("_last") for step in ops(plan) for op in step) and plan.kernels
+
+
 def test_a_norm_that_no_kernel_covers_stays_the_call_that_it_was() -> None:
     def without_folds(region: Graph) -> Routine:
         if any(names(node.op)[0] == "mean" for node in region.nodes):
@@ -174,6 +179,19 @@ def test_a_layout_is_a_gene_and_the_first_one_moves_the_fewest_bytes() -> None:
     assert isinstance(work, Regional)
     assert [start["layout"] for start in work.space.starts[:2]] == ["last", "first"]
     assert "torch.channels_last" in written("conv_tail", GPU) and "torch.channels_last" not in written("conv_tail", CPU)
+
+
+def test_a_choice_that_leaves_no_kernel_is_not_written() -> None:
+    alone = work_of(GRAPHS["convolution_alone"], GPU)
+    assert isinstance(alone, Regional)
+    with pytest.raises(NotCovered, match="every call"):
+        alone.write(source("convolution_alone"), {**alone.space.starts[0], "layout": "first"})
+    assert "layout" not in alone.space.starts[0]
+
+
+def test_a_convolution_that_pytorch_computes_in_any_layout_is_left_alone() -> None:
+    with pytest.raises(NotCovered):
+        work_of(GRAPHS["convolution_by_channel"], GPU)
 
 
 def test_a_bias_with_nothing_behind_it_stays_in_the_call() -> None:

@@ -9,7 +9,7 @@ from types import ModuleType
 import torch
 
 from ncu_server.worker.tracing.graph import graph
-from tests.kernel_agent.proposers.regions.modules import MODULES, source
+from tests.kernel_agent.proposers.regions.modules import BARE, MODULES, source
 
 
 def write(sources: dict[str, str], file: Path) -> None:
@@ -23,7 +23,7 @@ def write(sources: dict[str, str], file: Path) -> None:
 
 
 def main() -> None:
-    write({name: source(name) for name in [*MODULES, "bare"]}, Path(__file__).parent / "graphs.json")
+    write({name: source(name) for name in [*MODULES, *BARE]}, Path(__file__).parent / "graphs.json")
 
 
 if __name__ == "__main__":
