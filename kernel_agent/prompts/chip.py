@@ -62,15 +62,14 @@ def _units(problem: Problem, known: Description) -> Iterator[str]:
     rates = RATES.get(known.device.arch)
     if rates and any(SPECIAL.search(name) for name in operators_of(problem, known)):
         yield (
-            f"an SM's results a cycle: {rates.fma} float32 FMA, {rates.integer} integer, "
+            f"an SM's results a cycle: {rates.fma} FMA, {rates.integer} integer, "
             f"{rates.special} ex2, lg2, rcp, rsqrt, sin, tanh"
         )
 
 
 def _residency(known: Description) -> Iterator[str]:
     if known.device.arch in RATES and known.device.target == "cuda":
-        own = f"a block takes {RESERVED_KIB} KiB of shared memory beside its own"
-        yield f"registers go in steps of {STEP} a thread; {own}"
+        yield f"registers come by {STEP} a thread; a block's shared memory costs {RESERVED_KIB} KiB more"
 
 
 def _flight(known: Description) -> Iterator[str]:

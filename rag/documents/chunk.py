@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from rag.documents.page import Page
 
-VERSION = 5
+VERSION = 6
 """Part of every chunk's id: raise it whenever the cutting changes."""
 
 CAP = 240
@@ -118,7 +118,7 @@ def _packed(lines: list[str], room: int) -> Iterator[str]:
     held: list[str] = []
     size = 0
     for block in _blocks(lines):
-        for piece in [block] if _FENCE.match(block) or tokens(block) <= room else _sentences(block, room):
+        for piece in [block] if _FENCE.match(block) or tokens(block) <= room else _pieces(block, room):
             if held and size + tokens(piece) > room:
                 yield "\n\n".join(held)
                 held, size = [], 0
@@ -145,6 +145,22 @@ def _blocks(lines: list[str]) -> Iterator[str]:
             held = []
     if any(held):
         yield "\n".join(held)
+
+
+def _pieces(block: str, room: int) -> Iterator[str]:
+    return _rows(block, room) if block.startswith("|") else _sentences(block, room)
+
+
+def _rows(table: str, room: int) -> Iterator[str]:
+    """A table of Markdown cut between rows, its head above each part; a row longer than the room stays whole."""
+    lines = table.split("\n")
+    head, held = lines[: 2 if len(lines) > 1 and set(lines[1]) <= set("|:- ") else 0], list[str]()
+    for row in lines[len(head) :]:
+        if held and tokens("\n".join([*head, *held, row])) > room:
+            yield "\n".join([*head, *held])
+            held = []
+        held.append(row)
+    yield "\n".join([*head, *held])
 
 
 def _sentences(block: str, room: int) -> Iterator[str]:

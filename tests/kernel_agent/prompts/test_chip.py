@@ -26,7 +26,7 @@ def told(description: Description) -> list[str]:
 
 def test_a_product_is_told_the_clock_and_the_clusters_that_fit() -> None:
     assert told(known("mm", 10.0)) == [
-        "registers go in steps of 8 a thread; a block takes 1 KiB of shared memory beside its own",
+        "registers come by 8 a thread; a block's shared memory costs 1 KiB more",
         "the SMs' clock under a load of the tensor cores: 1,410 MHz",
         "clusters that run at once, an SM a block: 66 of 2, 32 of 4, 16 of 8",
     ]
@@ -34,7 +34,7 @@ def test_a_product_is_told_the_clock_and_the_clusters_that_fit() -> None:
 
 def test_what_memory_bounds_is_told_the_bytes_in_flight_by_littles_law() -> None:
     units, _, flight = told(known("softmax", 100.0))
-    assert units == "an SM's results a cycle: 128 float32 FMA, 64 integer, 16 ex2, lg2, rcp, rsqrt, sin, tanh"
+    assert units == "an SM's results a cycle: 128 FMA, 64 integer, 16 ex2, lg2, rcp, rsqrt, sin, tanh"
     assert pytest.approx(13.3, abs=0.05) == 3000e9 * 600e-9 / 132 / 1024
     assert flight.startswith("a read of idle memory takes 600 ns: for a copy's rate an SM needs 13 KiB in flight")
     assert not [row for row in told(known("mm", 10.0)) if "in flight" in row]
@@ -42,7 +42,7 @@ def test_what_memory_bounds_is_told_the_bytes_in_flight_by_littles_law() -> None
 
 def test_what_nothing_hangs_on_or_nobody_knows_is_not_told() -> None:
     assert len(told(known("add", 100.0))) == 2, "no special functions"
-    assert told(known("add", 100.0, chip=Chip()))[0].startswith("registers go")
+    assert told(known("add", 100.0, chip=Chip()))[0].startswith("registers come")
     assert told(known("mm", 100.0, arch="sm_75", chip=Chip())) == []
     assert told(replace(known("softmax", 100.0), device=Device("cpu", "a CPU", "x86_64", 4, 20.0))) == []
     triton = told(known("mm", 10.0, target="triton"))
@@ -51,4 +51,4 @@ def test_what_nothing_hangs_on_or_nobody_knows_is_not_told() -> None:
 
 @pytest.mark.parametrize(("arch", "fma"), [("sm_80", 64), ("sm_89", 128), ("sm_100", 128)])
 def test_published_rates_are_those_of_the_architecture(arch: str, fma: int) -> None:
-    assert f"{fma} float32 FMA, 64 integer, 16 ex2" in told(known("exp", 100.0, arch=arch))[0]
+    assert f"{fma} FMA, 64 integer, 16 ex2" in told(known("exp", 100.0, arch=arch))[0]

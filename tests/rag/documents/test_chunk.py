@@ -65,6 +65,18 @@ def test_long_prose_is_cut_at_paragraphs_and_sentences_below_the_cap() -> None:
     assert " ".join(" ".join(c.text.split()) for c in found) == " ".join(sentences)
 
 
+def test_a_long_table_is_cut_between_rows_and_each_part_has_its_head() -> None:
+    rows = [f"| message {n}: such as this | its cause: a file that was left. Delete it. |" for n in range(60)]
+    table = "\n".join(["| message | cause |", "|---|---|", *rows])
+    cut = [
+        one.text
+        for one in chunks(page(f"# A\n\nBefore.\n\n## Errors\n\n{table}\n"))
+        if "message 0" in one.text or "|" in one.text
+    ]
+    assert len(cut) > 2 and all(text.startswith("| message | cause |\n|---|---|\n") for text in cut)
+    assert [row for text in cut for row in text.splitlines()[2:]] == rows
+
+
 def test_code_is_cut_into_functions_with_their_comments_and_globals() -> None:
     found = functions(CUDA)
     assert [name for name, _, _ in found] == ["warp_max", "Pair", "softmax", "run"]

@@ -151,6 +151,19 @@ def test_code_gets_the_pages_that_its_idea_names_whole_and_no_others(case: dict[
     assert not set(pages) & set(case["avoid"])
 
 
+@pytest.mark.parametrize(
+    ("arch", "named"),
+    [("sm_80", []), ("x86_64", []), ("sm_90", ["kernels/gemm/level_04_cuda"]), ("sm_100", ["clusters-dsmem"])],
+)
+def test_what_an_idea_names_and_the_device_lacks_is_not_looked_up(
+    arch: str, named: list[str], shipped: Library
+) -> None:
+    language = "cpp" if arch == "x86_64" else "cuda"
+    about = Situation(("gemm",), ("linear",), ("float32",), arch, language, idea="Multicast the tile to a cluster")
+    found = shipped.consult(about).passages
+    assert [one.page for one in found if one.slot == "named"] == named
+
+
 def test_whoever_has_ideas_gets_the_prose_of_whole_pages(shipped: Library) -> None:
     known = Situation(("gemm",), ("linear",), ("float32",), "sm_90", "cuda", ("compute",))
     given = shipped.consult(known).passages
