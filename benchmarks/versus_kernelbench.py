@@ -28,15 +28,16 @@ TIMEOUT_S = 240
 ONE = Path(__file__).with_name("kernelbench_one.py")
 
 
-async def theirs(checkout: Path, reference: str, candidate: str, backend: str) -> dict[str, Any]:
-    """KernelBench's verdict on one candidate from a fresh process with an empty cache; `seconds` is all of it."""
+async def theirs(checkout: Path, reference: str, candidate: str, backend: str, gpu: int = 0) -> dict[str, Any]:
+    """KernelBench's verdict on one candidate on a GPU from a fresh process with an empty cache; `seconds` is all of
+    it."""
     with tempfile.TemporaryDirectory(prefix="kernelbench-") as place:
         folder = Path(place)
         files = [folder / name for name in ("reference.py", "candidate.py", "answer.json")]
         files[0].write_text(reference)
         files[1].write_text(candidate)
         caches = dict.fromkeys(("TORCH_EXTENSIONS_DIR", "TVM_FFI_CACHE_DIR", "TRITON_CACHE_DIR", "HOME"), place)
-        caches["CUDA_VISIBLE_DEVICES"] = "0"
+        caches["CUDA_VISIBLE_DEVICES"] = str(gpu)
         command = [sys.executable, str(ONE), str(checkout), str(files[0]), str(files[1]), backend, str(files[2])]
         began = time.monotonic()
         child = await asyncio.create_subprocess_exec(
