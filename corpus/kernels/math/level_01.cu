@@ -38,7 +38,7 @@ __device__ __forceinline__ float k_log1p(float x) { return log1pf(x); }
 __device__ __forceinline__ float k_tanh(float x) { return tanhf(x); }
 //@end k_tanh
 //@begin k_sigmoid
-__device__ __forceinline__ float k_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ __forceinline__ float k_sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 //@end k_sigmoid
 //@begin k_erf
 __device__ __forceinline__ float k_erf(float x) { return erff(x); }

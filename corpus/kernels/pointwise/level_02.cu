@@ -23,7 +23,7 @@ namespace {
 
 //@begin math
 __device__ __forceinline__ float k_erf(float x) { return erff(x); }
-__device__ __forceinline__ float k_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ __forceinline__ float k_sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 //@end math
 
 //@begin shape

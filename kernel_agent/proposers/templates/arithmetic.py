@@ -26,7 +26,8 @@ EDGE = 64  # rows and columns of the smallest tile: what is less is computed all
 NATIVE = 0.6  # of the measured rate that mma.sync reaches where the library has no other instructions
 WARP_WIDE = {"bf16_tflops": 0.18, "tf32_tflops": 0.35}
 """The same from sm_90 on: 147 TFLOP/s of either (an H200, benchmarks/results/products-h200.md)."""
-GROUP_WIDE = 0.5  # by wgmma
+GROUP_WIDE = {1: 0.6, 3: 0.8}
+"""The same by wgmma, in one product and in three, which read the same tiles."""
 DEEP = 256  # terms from which a ring of wgmma's tiles fills
 
 
@@ -154,7 +155,7 @@ def offers(device: Device, ways: Sequence[Way], narrow: bool = False) -> Offers 
     library = float(device.peaks.get("tf32_tflops" if narrow else "fp32_tflops") or 0)
     if not usable or not library:
         return None
-    wide = {one.name: rate * GROUP_WIDE for one, rate in usable} if device.build_arch == "9.0a" else {}
+    wide = {one.name: rate * GROUP_WIDE[one.products] for one, rate in usable} if device.build_arch == "9.0a" else {}
     warps = {one.name: rate * (WARP_WIDE[one.rate] if major >= 90 else NATIVE) for one, rate in usable}
     order = sorted(wide or warps, key=lambda name: -(wide or warps)[name])
     first = next((name for name in order if fits[BY_NAME[name].way] == "inside"), order[0])

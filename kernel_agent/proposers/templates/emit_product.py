@@ -20,7 +20,6 @@ TILES = {  # rows and columns of a block's tile, and of a warp's
     "32x128": (32, 128, 32, 32),
     "128x32": (128, 32, 32, 32),
     "wgmma": (128, 128, 64, 128),
-    "wgmma-192": (128, 192, 64, 192),
     "wgmma-256": (128, 256, 64, 256),
 }
 CUT = "wgmma"  # begins the names of tiles for operands that are cut beforehand, and instructions of sm_90a
@@ -36,15 +35,16 @@ def emit(product: Product, genes: Mapping[str, object]) -> str:
     """The whole CUDA source; it exports `run`, which takes the product's leaves, its outputs and maybe scratch."""
     room = scratch(product, genes) > 0
     last = f"launch(t, {'static_cast<float*>(scratch.data_ptr())' if room else 'nullptr'}, out0.device());"
+    tile = cut_shape(matrices(product), genes) if is_cut(genes) else _tile_shape(product, genes)
     places = {
-        "shape": "\n".join(_shape(product, genes) + (_cut_shape if is_cut(genes) else _tile_shape)(product, genes)),
+        "shape": "\n".join(_shape(product, genes) + tile),
         "tensors": tensors(product),
         "tail": _tail(product),
         "operands": _matrices(product) if is_cut(genes) else indent(_operands(product), "  "),
         "run": run(product, [last], ["scratch"] if room else []),
     }
     if is_cut(genes):
-        places["instruction"] = _instruction(TILES[str(genes["tile"])][1])
+        places["instruction"] = instruction(TILES[str(genes["tile"])][1])
     kinds = types(product)
     places["math"] = helpers("math/level_01.cu", "".join(places.values()), kinds)
     return fill(text(f"gemm/level_0{3 if is_cut(genes) else 2}.cu"), places)
@@ -55,7 +55,7 @@ def is_cut(genes: Mapping[str, object]) -> bool:
     return str(genes["tile"]).startswith(CUT)
 
 
-def _parts(genes: Mapping[str, object]) -> tuple[int, int]:
+def cut_parts(genes: Mapping[str, object]) -> tuple[int, int]:
     """Into how many parts an operand is cut, and how many bytes a term of each takes."""
     name = str(genes["arithmetic"])
     return 1 + name.endswith("x3"), 4 if name.startswith("tf32") else 2
@@ -67,7 +67,7 @@ def scratch(product: Product, genes: Mapping[str, object]) -> int:
     sums = splits * product.batch * product.rows * product.columns if splits > 1 else 0
     if not is_cut(genes):
         return sums
-    (a, b), (parts, size) = matrices(product), _parts(genes)
+    (a, b), (parts, size) = matrices(product), cut_parts(genes)
     terms = (a * product.rows + b * product.columns) * -(-product.depth // 8) * 8
     return sums + terms * parts * size // 4
 
@@ -110,8 +110,12 @@ def _tile_shape(product: Product, genes: Mapping[str, object]) -> list[str]:
     ]
 
 
-def _cut_shape(product: Product, genes: Mapping[str, object]) -> list[str]:
-    (a, b), (parts, size) = matrices(product), _parts(genes)
+def cut_shape(matrices: tuple[int, int], genes: Mapping[str, object]) -> list[str]:
+    """What a kernel of operands that are cut beforehand knows of its tile, given how many matrices each has.
+
+    Raises NotCovered where the tile has no registers for the arithmetic.
+    """
+    (a, b), (parts, size) = matrices, cut_parts(genes)
     if parts > 1 and genes["tile"] == UNFOLDED:
         raise NotCovered("a tile of 256 columns leaves no registers in which the sums of three products are folded.")
     columns = TILES[str(genes["tile"])][1]
@@ -125,7 +129,7 @@ def _cut_shape(product: Product, genes: Mapping[str, object]) -> list[str]:
     ]
 
 
-def _instruction(columns: int) -> str:
+def instruction(columns: int) -> str:
     """The macro that multiplies 64 rows by so many columns: a thread holds half as many sums as there are columns."""
     count = columns // 2
     rows = [",".join(f"%{n}" for n in range(first, min(first + 32, count))) for first in range(0, count, 32)]

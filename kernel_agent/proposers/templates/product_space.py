@@ -13,7 +13,7 @@ SHARED = {80: 163 << 10, 87: 163 << 10, 90: 227 << 10, 100: 227 << 10, 103: 227 
 LEAST = 99 << 10  # of all others from sm_86 on
 SHORTEST = 8  # tiles of terms that a part of a sum has at least
 MOST = 64  # parts of a sum
-FASTER = 0.4  # of the time that mma.sync takes, by wgmma
+FASTER = {128: 0.24, 256: 0.22}  # of the time that mma.sync takes, by wgmma in tiles of so many columns
 CUTTING = 140  # rows whose products by mma.sync take as long as cutting one row: 8 bytes a term at 3.2 TB/s
 
 
@@ -79,7 +79,7 @@ def _tiles(product: Product, device: Device) -> list[str]:
         count = blocks(product, tile) * _parts(product, tile)[0]
         if _cuts(tile):
             idle = -(-count // PROCESSORS) * PROCESSORS / count  # one block at a time on each
-            each = FASTER * (1 + 64 / columns) / 1.5 + CUTTING * (1 / product.rows + 1 / product.columns)
+            each = FASTER[columns] + CUTTING * (1 / product.rows + 1 / product.columns)
         else:
             idle = PROCESSORS / min(PROCESSORS, count)
             each = 1 + 16 / rows + 16 / columns

@@ -106,8 +106,7 @@ def products(name: str) -> list[Product]:
                 ("batches", {"tile": "wgmma"}),
                 ("bands", {"tile": "wgmma", "group": 1}),
                 ("long_sums", {"tile": "wgmma", "split": 3}),
-                ("long_sums", {"tile": "wgmma-192", "split": 3, "arithmetic": "tf32x3"}),
-                ("bands", {"tile": "wgmma-192"}),
+                ("long_sums", {"tile": "wgmma", "split": 3, "arithmetic": "tf32x3"}),
             ]
         ),
     ],
@@ -152,7 +151,7 @@ def test_a_wait_too_short_is_seen_in_emulation(tmp_path: Path) -> None:
         *(
             ("long_sums", {"tile": tile, "split": 3, "arithmetic": one.name})
             for one in ARITHMETICS
-            for tile in (CUT, "wgmma-192", UNFOLDED)
+            for tile in (CUT, UNFOLDED)
             if tile != UNFOLDED or not one.name.endswith("x3")
         ),
         *(("whole_numbers", {"tile": tile, "arithmetic": "fp16"}) for tile in TILES if not tile.startswith(CUT)),
@@ -262,7 +261,7 @@ def test_what_is_only_near_enough_is_tried_after_what_is_inside() -> None:
 
 def test_operands_are_cut_beforehand_where_hopper_multiplies_many_terms() -> None:
     [*kernels] = cut(parse(LARGE), bias=False, long_rows=True, build=ALWAYS.build).kernels
-    for device, wanted in ((HOPPER, "wgmma-192"), (GPU, "128x128"), (replace(GPU, arch="sm_80"), "128x128")):
+    for device, wanted in ((HOPPER, "wgmma"), (GPU, "128x128"), (replace(GPU, arch="sm_80"), "128x128")):
         assert [product_space(kernel.program, device).starts[0]["tile"] for kernel in kernels] == [wanted] * 4
     [first, *_] = products("fours")
     assert not any(str(genes["tile"]).startswith(CUT) for genes in product_space(first, HOPPER).every())

@@ -35,6 +35,7 @@ inline unsigned long long atomicMax(unsigned long long* at, unsigned long long x
 }
 inline int cudaMemsetAsync(void* at, int value, size_t bytes, void*) { std::memset(at, value, bytes); return 0; }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline float __fdividef(float x, float y) { return y > 0x1p126f ? 0.0f : x / y; }
 
 using __half = _Float16;
 inline float __half2float(__half x) { return float(x); }
