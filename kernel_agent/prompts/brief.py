@@ -242,11 +242,11 @@ def _outcomes(brief: Brief) -> str:
     telling = {*range(len(brief.ancestors)), *fastest}
     told: dict[int, str] = {}
     left = TRIED
-    for at in sorted(range(len(tried)), key=lambda at: (tried[at][0].status is not None, at not in telling, -at)):
+    for at in sorted(range(len(tried)), key=lambda at: (tried[at][0].ended, at not in telling, -at)):
         one, where = tried[at]
         row = f"{_outcome(one, over)} ({where})"
         if len(row) >= left - TITLES:
-            row = f"{_outcome(one if one.status is None else replace(one, gist='', remark=''), over)} ({where})"
+            row = f"{_outcome(replace(one, gist='', remark='') if one.ended else one, over)} ({where})"
         if len(row) < left:
             told[at] = row
             left -= len(row) + 1
@@ -262,8 +262,7 @@ def outcomes(found: Iterable[Outcome]) -> str:
 def _outcome(one: Outcome, over: float = 1.0) -> str:
     """What was found, then what was tried. Factors are speed-ups over eager PyTorch times `over`; so is what was
     promised, over whatever kernel."""
-    tried = "refused" if one.remark else "being tried"
-    status = tried if one.status is None else one.status.replace("_", " ")
+    status = one.status.replace("_", " ")
     found = status if one.speedup is None else _factor(one.speedup * over)
     if one.speedup is not None and one.predicted:
         parent = one.speedup / one.gain if one.gain else 1.0

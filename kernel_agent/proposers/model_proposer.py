@@ -13,7 +13,7 @@ from kernel_agent.llm.model import Model, NotRecorded, Role, Talk
 from kernel_agent.prompts.brief import facts, outcomes
 from kernel_agent.prompts.log_excerpt import excerpt, shortened
 from kernel_agent.replies import SCHEMA, Proposed, read_ideas, read_module
-from kernel_agent.run.brief import Brief
+from kernel_agent.run.brief import Brief, Unjudged
 from kernel_agent.run.types import Evaluation, Idea, Status, Trial, digest
 from kernel_agent.targets import target_of
 
@@ -66,7 +66,7 @@ class ModelProposer:
             place = call_site.of_ideas(brief.round)
             found = await self.model.ask(talk, read_ideas, "ideas", place, SCHEMA, parts)
         except NotRecorded:
-            if brief.round == 1 and not any(one.status is None and one.remark for one in brief.siblings):
+            if brief.round == 1 and not any(one.status is Unjudged.REFUSED for one in brief.siblings):
                 raise  # but not where it is asked again because ideas were refused
             return []  # another judge, other numbers, another parent than in the recorded run
         fresh: dict[str, Proposed] = {}

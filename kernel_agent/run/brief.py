@@ -11,14 +11,19 @@ from rag.experience.ledger import Experience
 
 
 class Unjudged(StrEnum):
-    """Why the judge has found nothing of an idea, and never will."""
+    """Where an idea stands of which the judge has found nothing.
 
+    What is being tried may pass yet; a refused one repeats another, and of one no code came.
+    """
+
+    BEING_TRIED = "being_tried"
+    REFUSED = "refused"
     NO_CODE = "no_code"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A sibling's or ancestor's idea and what became of it; the status is None while it is being tried.
+    """A sibling's or ancestor's idea and what became of it.
 
     `speedup` is over eager PyTorch, `gain` over the kernel that the idea departs from, if any; `predicted` was promised
     over the latter, else the former. `gist` says how it was to be done, `remark` why it failed, or why no code
@@ -26,12 +31,17 @@ class Outcome:
     """
 
     title: str
-    status: Status | Unjudged | None
+    status: Status | Unjudged
     speedup: float | None
     remark: str = ""
     gain: float | None = None
     predicted: float | None = None
     gist: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was tried to its end: judged, or without code."""
+        return self.status not in (Unjudged.BEING_TRIED, Unjudged.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def outcome(run: Run, idea: Idea, profiles: Mapping[str, Profile]) -> Outcome | 
         for trial in chain(run, idea, attempt)
         if (evaluation := run.evaluation(trial)) is not None
     ]
-    told = Outcome(idea.title, None, None, predicted=idea.predicted, gist=idea.transformation)
+    told = Outcome(idea.title, Unjudged.BEING_TRIED, None, predicted=idea.predicted, gist=idea.transformation)
     if not judged:
         why = next((one.reason for one in run.unwritten.values() if one.idea == idea.id), None)
         return replace(told, status=Unjudged.NO_CODE, remark=why) if why is not None else None
@@ -94,7 +94,7 @@ def brief(
     )
 
 
-REFUSED = "says what another says; say something that differs in mechanism"
+REPEATS = "says what another says; say something that differs in mechanism"
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class Briefs:
         """For new ideas on a parent; `before` are this round's ideas so far."""
         brief = self._asked(self._of_parent(parent, round, second_parent), "ideas", round, parent.id, second_parent)
         if before:
-            tried = (Outcome(one.title, None, None) for one in before)
+            tried = (Outcome(one.title, Unjudged.BEING_TRIED, None) for one in before)
             served = tuple(dict.fromkeys(passage for one in before for passage in one.passages))
             brief = replace(brief, siblings=(*brief.siblings, *tried), served=served)
         if round > SEEDING:
@@ -188,7 +188,12 @@ class Briefs:
 def asked_again(brief: Brief, proposed: Iterable[Idea], fresh: Iterable[Idea]) -> Brief:
     """The same brief where some of the proposed ideas repeat what was tried: those that are not fresh are refused."""
     titles = {idea.title for idea in fresh}
-    told = (Outcome(one.title, None, None, "" if one.title in titles else REFUSED) for one in proposed)
+    told = (
+        Outcome(one.title, Unjudged.BEING_TRIED, None)
+        if one.title in titles
+        else Outcome(one.title, Unjudged.REFUSED, None, REPEATS)
+        for one in proposed
+    )
     return replace(brief, siblings=(*brief.siblings, *told))
 
 

@@ -117,8 +117,8 @@ class Templates:
         space = self._space
         by_title = {space.title(genes): genes for genes in space.every()}
         outcomes = [o for o in (*brief.siblings, *brief.ancestors) if o.title in by_title]
-        judged = [(by_title[o.title], o) for o in outcomes if o.status is not None]
-        waiting = Counter(item for o in outcomes if o.status is None for item in by_title[o.title].items())
+        judged = [(by_title[o.title], o) for o in outcomes if o.ended]
+        waiting = Counter(item for o in outcomes if not o.ended for item in by_title[o.title].items())
         tried = self._attempts(self._genes(brief.parent_idea)) if brief.parent_idea else set[str]()
         tried = tried.union(*(self._attempts(by_title[outcome.title]) for outcome in outcomes))
         others = [genes for genes, outcome in judged if outcome.speedup]
@@ -187,7 +187,7 @@ def _crossed(parent: Genes, others: Sequence[Genes]) -> Iterator[Genes]:
 
 def _worth(seen: Sequence[tuple[Genes, Outcome]]) -> dict[tuple[str, int | str], float]:
     """How much faster than the mean the kernels with each value were, as a logarithm; drawn to zero where few."""
-    judged = [(genes, outcome) for genes, outcome in seen if outcome.status is not None]
+    judged = [(genes, outcome) for genes, outcome in seen if outcome.ended]
     speeds = [log(outcome.speedup) if outcome.speedup else FAILED for _, outcome in judged]
     mean = fmean(speeds) if speeds else 0.0
     gains: dict[tuple[str, int | str], list[float]] = {}

@@ -27,7 +27,7 @@ from kernel_agent.llm.openai_compatible import Endpoint
 from kernel_agent.prompts.brief import TRIED, facts, operators
 from kernel_agent.proposers.model_proposer import REPAIRS, ModelProposer
 from kernel_agent.replies import read_ideas, read_module
-from kernel_agent.run.brief import Brief, Outcome, SecondParent
+from kernel_agent.run.brief import Brief, Outcome, SecondParent, Unjudged
 from kernel_agent.run.measured import Launch
 from kernel_agent.run.rows import text_of
 from kernel_agent.run.types import (
@@ -449,18 +449,31 @@ def test_a_limit_by_operations_names_the_rate_that_made_it() -> None:
     assert "50.0 us, of the operations at 395 TFLOP/s of TF32 products; float32 of split operands" in text
 
 
-def tried(count: int, status: Status | None = Status.PASSED) -> tuple[Outcome, ...]:
+def tried(count: int, status: Status | Unjudged = Status.PASSED) -> tuple[Outcome, ...]:
     """So many earlier ideas as long as they may be, the first of them the fastest."""
     made = []
     for number in range(count):
         told = (f"{status} {number} {'t' * 80}", status, 9.0 / (1 + number), "r" * 300, 1.0, 2.0, "g" * 4000)
-        made.append(Outcome(*(told if status else (*told[:2], None))))
+        made.append(Outcome(*(told if status is Status.PASSED else (*told[:2], None))))
     return tuple(made)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (Unjudged.BEING_TRIED, "being tried: Split; why (tried beside it)"),
+        (Unjudged.REFUSED, "refused: Split; why (tried beside it)"),
+        (Unjudged.NO_CODE, "no code: Split; why (tried beside it)"),
+        (Status.REJECTED, "rejected: Split; why (tried beside it)"),
+    ],
+)
+def test_what_the_judge_has_not_seen_is_told_by_words_of_its_own(status: Status | Unjudged, words: str) -> None:
+    assert facts(brief(siblings=(Outcome("Split", status, None, "why"),)))["outcomes"] == words
 
 
 def test_what_a_long_run_tried_is_bounded_and_what_says_most_is_whole() -> None:
     ancestors = tuple(Outcome(f"step {number}", Status.PASSED, 0.5, gist="as a whole") for number in range(6))
-    new = tried(32, None)
+    new = tried(32, Unjudged.BEING_TRIED)
     text = str(facts(brief(siblings=(*tried(640), *new), ancestors=ancestors))["outcomes"])
     rows = text.split("\n")
     assert len(text) <= TRIED + 100 and rows[-1] == f"... and {678 - len(rows) + 1} more"
@@ -517,7 +530,7 @@ def hostile_brief(target: str, text: str) -> Brief:
     return brief(
         problem=Problem("p", f"# {text}\n{SOURCE}", target),
         passages=(Passage("p1", text, text, text, text, text),),
-        siblings=(Outcome(text, Status.WRONG, None, text), Outcome(text, None, None, text)),
+        siblings=(Outcome(text, Status.WRONG, None, text), Outcome(text, Unjudged.REFUSED, None, text)),
         ancestors=(Outcome(text, Status.PASSED, 1.5, text),),
         repair_history=(Outcome(text, Status.BUILD_ERROR, None, text),),
         parent=Trial("i", 0, 0, None, text),

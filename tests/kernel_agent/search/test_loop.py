@@ -13,7 +13,7 @@ from kernel_agent import interfaces
 from kernel_agent.errors import BudgetSpent, ServerError
 from kernel_agent.knowledge.situation import situation
 from kernel_agent.run import tree
-from kernel_agent.run.brief import Brief
+from kernel_agent.run.brief import Brief, Unjudged
 from kernel_agent.run.events import (
     Confirmed,
     Event,
@@ -299,8 +299,9 @@ async def test_an_idea_in_other_words_is_refused_before_its_code_and_replaced(
     await play.play()
     titles = [idea.title for idea in play.run.ideas.values()]
     assert titles == ["Hold the row in registers", "Vectorized loads", "Online softmax"]
-    told = {one.title: one.remark for one in proposer.asked[1].siblings}
-    assert told["Keep row in registers"] and not told["Hold the row in registers"] and proposer.proposals == []
+    told = {one.title: (one.status, one.remark) for one in proposer.asked[1].siblings}
+    assert told["Keep row in registers"] == (Unjudged.REFUSED, briefing.REPEATS)
+    assert told["Hold the row in registers"] == (Unjudged.BEING_TRIED, "") and proposer.proposals == []
 
 
 async def test_one_idea_of_a_later_round_crosses_two_parents(journal: Journal) -> None:
