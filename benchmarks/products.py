@@ -9,6 +9,7 @@ square, of normal and of uniform operands, and beside cuBLAS's own in float32.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -116,6 +117,7 @@ def rows(jobs: Sequence[tuple[Job, Any]], sizes: tuple[int, int, int], draw: str
 
 
 def main() -> None:
+    os.environ.setdefault("TVM_FFI_CUDA_ARCH_LIST", "9.0a")  # wgmma assembles for no other
     parser = arguments(__doc__, "cuda")
     parser.add_argument("--shapes", nargs="+", default=SHAPES)
     args = parser.parse_args()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernel_agent.run.budget import Limits
 from kernel_agent.suite.plan import Grant, granted
@@ -19,6 +19,10 @@ FIRST = 0.5
 
 LEAST = 0.1
 """The part of a share below which what is left is not worth a run's beginning again."""
+
+SHORTEST = 0.75
+"""Minutes that no share is below while there are so many: a description takes up to 25 s, and a verdict some seconds
+more (benchmarks/results/kernelbench-sizes-h200.md). So few minutes are for few problems, and the others wait."""
 
 UNKNOWN = math.log(2)
 """The headroom of a problem whose limit is not known, as the logarithm of a speed-up."""
@@ -62,7 +66,8 @@ class Rules:
 
 
 def share(total: Limits, cap: Limits, count: int, even: bool) -> Limits:
-    """What each of so many problems begins with: its even share of what there is for all, or half of that."""
+    """What each of so many problems begins with: its even share of what there is for all, or half of that; of minutes
+    at least SHORTEST."""
 
     def part(whole: float | None, most: float | None) -> float | None:
         if whole is None:
@@ -70,11 +75,15 @@ def share(total: Limits, cap: Limits, count: int, even: bool) -> Limits:
         each = whole / max(count, 1) * (1 if even else FIRST)
         return each if most is None else min(each, most)
 
-    return _each(part, total, cap)
+    even_share = _each(part, total, cap)
+    if even_share.minutes is None or total.minutes is None:
+        return even_share
+    most = total.minutes if cap.minutes is None else min(total.minutes, cap.minutes)
+    return replace(even_share, minutes=max(even_share.minutes, min(SHORTEST, most)))
 
 
 def first(left: Limits, histories: Sequence[History], problem: str, rules: Rules) -> Grant | None:
-    """A waiting problem's share, or less where less is left for all that still wait; None where nothing is."""
+    """A waiting problem's share, or less where less is left for all that still wait; None where hardly any is."""
     waiting = sum(history.state is State.WAITING for history in histories)
     free = _free(left, [one for one in histories if one.state is not State.WAITING], rules)
 
@@ -82,7 +91,10 @@ def first(left: Limits, histories: Sequence[History], problem: str, rules: Rules
         return own if own is None or rest is None else min(own, max(rest, 0.0) / max(waiting, 1))
 
     amount = _each(part, rules.share, free)
-    if any(one is not None and one <= 0 and part > 0 for one, part in _pairs(amount, rules.share)):
+    if amount.minutes is not None and free.minutes is not None:
+        own = rules.share.minutes or 0.0
+        amount = replace(amount, minutes=max(amount.minutes, min(SHORTEST, own, free.minutes)))
+    if any(one is not None and one <= LEAST * part and part > 0 for one, part in _pairs(amount, rules.share)):
         return None
     return Grant(problem, amount.minutes, amount.dollars, amount.tokens, why="its share")
 

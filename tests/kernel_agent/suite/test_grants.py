@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kernel_agent.run.budget import Limits
-from kernel_agent.suite.grants import History, Rules, first, next_grant, raised, score, share
+from kernel_agent.suite.grants import SHORTEST, History, Rules, first, next_grant, raised, score, share
 from kernel_agent.suite.plan import Grant, granted
 from kernel_agent.suite.types import State
 
@@ -180,3 +180,17 @@ def test_a_problem_that_waits_with_too_short_a_share_gets_the_rest_of_it() -> No
     waits = history("waits", state=State.WAITING, grants=(short,), spent=Limits(0.0, 0, 0.0))
     more = raised(Limits(minutes=100), [waits], RULES)
     assert more is not None and more.minutes == 4.5
+
+
+def test_few_minutes_are_for_few_problems_each_long_enough() -> None:
+    total = Limits(minutes=4.0)
+    rules = Rules(share(total, Limits(), 20, even=False), Limits())
+    assert rules.share == Limits(minutes=SHORTEST)
+    waiting = [History(str(number)) for number in range(20)]
+    left, played = 4.0, 0
+    while grant := first(Limits(minutes=left), waiting, waiting[0].problem, rules):
+        assert grant.minutes
+        left, played, waiting = left - grant.minutes, played + 1, waiting[1:]
+    assert played == 6 and left == pytest.approx(0.0, abs=1e-9)
+    assert share(Limits(minutes=0.5), Limits(), 20, even=True) == Limits(minutes=0.5)
+    assert share(total, Limits(minutes=0.1), 20, even=True) == Limits(minutes=0.1)
