@@ -152,12 +152,12 @@ def of_reference(one: Precision) -> Name | None:
 
 def worthy(error: float, one: Precision) -> Name | None:
     """The finest arithmetic that an error (in units) is worthy of: that of the dtype where no more is allowed of it,
-    else the first whose expected error is SLACK times smaller at most. None for what is more than a quarter of the root
+    else the first whose expected error is SLACK times smaller at most. None for what is more than half of the root
     mean square, which is no rounding of operands."""
     own = OF_DTYPE.get(one["dtype"])
     if own is None or error <= one["plain"]:
         return own
-    if error > one["rms"] / 4 and error > one["allowed"]:
+    if error > one["rms"] / 2 and error > one["allowed"]:
         return None
     coarser = [each for each in ARITHMETICS if each.roundoff > BY_NAME[own].roundoff]
     return next((each.name for each in coarser if error <= SLACK * _expected(each, one)), None)
