@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge.input_set import InputSet, Recipe, same_effects
+from ncu_server.judge.memory_plan import GIB
 from ncu_server.judge.plain_values import Kept, Plain, Value, change, kept_note, others, plain_values, replaced
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.room import plan_memory
@@ -122,8 +123,11 @@ async def _usable(prepared: PreparedProblem, input_set: InputSet, drawn: Expecte
 
 
 async def _require_the_same(prepared: PreparedProblem, drawn: InputSet) -> None:
-    """Find out whether a second draw under one seed gives the same, where inputs are made anew at each use."""
-    if not prepared.forgets(drawn) or not drawn.made:
+    """Find out whether a second draw under one seed gives the same, where inputs are made anew at each use, or may be
+    when less memory is free."""
+    demand = prepared.demands.get(drawn.variant)
+    may = drawn.inputs.on_device and demand is not None and demand.working > GIB
+    if not drawn.made or not (may or prepared.forgets(drawn)):
         return
     draw = drawn.made.draw
     asked = verbs.DrawsAgain(drawn.inputs.spec, draw.variant, draw.input_seed)

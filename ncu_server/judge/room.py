@@ -13,12 +13,14 @@ from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.memory_plan import GIB, PROCESS_BYTES, PROCESSES, Demand, MemoryPlan, plan, tightest
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.trusted import trusted
+from ncu_server.sandbox.shared_memory import Spec
 from ncu_server.worker import answers, verbs
 
 T = TypeVar("T")
 PATIENCE_S = 120.0
 """How long a call waits for memory that others hold."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 8.0
+INTEGERS, INTEGER_BYTES = ("int", "uint", "bool"), 128 << 20
 FIX = "end what else uses the device, or give smaller inputs"
 
 
@@ -57,10 +59,16 @@ async def plan_memory(prepared: PreparedProblem, drawn: InputSet) -> None:
         outputs=measured["outputs"],
         parameters=measured["parameters"],
         working=given + measured["memory"]["device_bytes"],
-        sliceable=measured["sliceable"],
+        sliceable=measured["sliceable"] and not _moves_much(drawn.inputs.spec),
         narrow=measured["narrow"],
     )
     await _decide(prepared, list(prepared.demands.values()))
+
+
+def _moves_much(spec: Spec) -> bool:
+    """Whether an input of integers is so large that its copies, as drawn and moved, are not what lean judging plans."""
+    large = (layout for layout in spec["tensors"] if layout["bytes"] > INTEGER_BYTES)
+    return any(layout["dtype"].startswith(INTEGERS) for layout in large)
 
 
 async def plan_again(prepared: PreparedProblem, baselines: int) -> None:

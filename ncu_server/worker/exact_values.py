@@ -15,7 +15,7 @@ from ncu_server.worker.answers import Effects
 from ncu_server.worker.calls import Call
 from ncu_server.worker.checking.effects import visible
 from ncu_server.worker.checking.float64 import SINGLE_TO_DOUBLE, Recast
-from ncu_server.worker.checking.slices import Cut, agree, cuts
+from ncu_server.worker.checking.slices import ALIKE, CLOSE, Cut, agree, cuts
 from ncu_server.worker.checking.tolerance import Run, deviation, truth
 from ncu_server.worker.input_maker import UNFIT, InputMaker
 from ncu_server.worker.tensors import Blank, copied, flatten, placed, read, real, unflatten, wide
@@ -64,22 +64,27 @@ class ExactValues(InputMaker):
         return seen(lambda tensor: tensor, {}), note
 
     def _cut(self, fd: int, inputs: Spec, effects: Effects, outputs: list[torch.Tensor]) -> Cut | None:
-        """A dimension along which a call for one index gives what the whole call gave there."""
+        """A dimension along which calls for some indices give what the whole call gave there: two indices by
+        themselves, and then all of them, as a model may treat others otherwise."""
         if effects["inputs"] or effects["buffers"]:
             return None
         tensors = read(fd, inputs)
 
+        def same(cut: Cut, start: int, length: int, close: float) -> bool:
+            some = copied(unflatten(inputs["structure"], cut.of(tensors, start, length)), self._device.torch_device)
+            try:
+                parts = flatten(self._run(self._model, some)[0])[1]
+            except UNFIT:
+                return False
+            wholes = [t.narrow(cut.dimension, start, length) for t in outputs]
+            pairs = zip(parts, wholes, strict=False)
+            return len(parts) == len(wholes) and all(agree(part, whole, close) for part, whole in pairs)
+
         def holds(cut: Cut) -> bool:
-            for start in cut.starts():
-                some = copied(unflatten(inputs["structure"], cut.of(tensors, start, 1)), self._device.torch_device)
-                try:
-                    parts = flatten(self._run(self._model, some)[0])[1]
-                except UNFIT:
-                    return False
-                wholes = [t.narrow(cut.dimension, start, 1) for t in outputs]
-                if len(parts) != len(wholes) or not all(map(agree, parts, wholes)):
-                    return False
-            return True
+            each = all(same(cut, start, 1, CLOSE) for start in cut.starts())
+            return each and all(same(cut, *piece, ALIKE) for piece in cut.pieces(whole))
+
+        whole = max(self._took["device_bytes"], sum(t.nbytes for t in outputs))
 
         took, found = self._took, next(filter(holds, cuts(tensors, outputs)), None)
         self._took = took

@@ -14,6 +14,7 @@ from ncu_server.worker.tensors import real
 
 SLICE_BYTES, SLICES = 256 << 20, 32  # what a slice may take, or that part of what the whole call does
 CLOSE = 1e-5  # of the rms: two calls of a kernel for other sizes; less than leaving anything out makes for one index
+ALIKE = 1e-3  # the same over all indices, where rounding errs most: what is computed otherwise there is no rounding
 DIMENSIONS = 3  # that are tried
 PLACES = (0.29, 0.83)  # of the indices that are compared with the whole, as shares of the dimension
 
@@ -51,6 +52,12 @@ class Cut:
         """The shape of what a slice is part of."""
         return [*part.shape[: self.dimension], self.size, *part.shape[self.dimension + 1 :]]
 
+    def pieces(self, whole: int) -> Iterator[tuple[int, int]]:
+        """Where pieces begin in which all indices are compared, and how many each has; `whole` as for `length`."""
+        length = max(1, self.length(whole) // 4)  # as what is compared lies there in double, too
+        for start in range(0, self.size, length):
+            yield start, min(length, self.size - start)
+
     def starts(self) -> list[int]:
         """Indices at which one slice is compared with the whole."""
         return sorted({min(self.size - 1, int(share * self.size)) for share in PLACES})
@@ -66,8 +73,9 @@ def cuts(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> Ite
         yield from dict.fromkeys(Cut(dimension, size, some) for some in (fitting, *((i,) for i in fitting)) if some)
 
 
-def agree(part: torch.Tensor, whole: torch.Tensor) -> bool:
-    """Whether a call on one index gives what the whole call gave there: alike but for rounding."""
+def agree(part: torch.Tensor, whole: torch.Tensor, close: float = CLOSE) -> bool:
+    """Whether a call on some indices gives what the whole call gave there: alike but for rounding, which is at most
+    `close` of the rms."""
     if part.shape != whole.shape or part.dtype != whole.dtype:
         return False
     a, b = real(part), real(whole)
@@ -79,4 +87,4 @@ def agree(part: torch.Tensor, whole: torch.Tensor) -> bool:
         return False
     x, y = x.masked_fill(special, 0.0), y.masked_fill(special, 0.0)
     rms = math.sqrt(float(y.square().mean())) if y.numel() else 0.0
-    return not y.numel() or float((x - y).abs().max()) <= CLOSE * rms
+    return not y.numel() or float((x - y).abs().max()) <= close * rms

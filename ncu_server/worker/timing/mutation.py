@@ -104,6 +104,30 @@ class Factors:
             yield slice(start, end), self._cast[dtype][at : at + end - start]
 
 
+class Between:
+    """A few floats between every `step`-th: a nonce chooses which are halved, as nobody knows where a giant changes
+    then. Doubling takes it back before the next change."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+        self._halved: dict[int, torch.Tensor] = {}  # by the address of the tensor
+
+    def change(self, whole: torch.Tensor, nonce: int | None) -> None:
+        """Take back what was changed, and halve those that a nonce chooses; none without one."""
+        if (before := self._halved.pop(whole.data_ptr(), None)) is not None:
+            whole[before] = whole[before] * 2
+        if nonce is None:
+            return
+        generator = torch.Generator(whole.device).manual_seed(nonce % 2**63)
+        chosen = [torch.randint(most, (FEW,), generator=generator, device=whole.device) for most in self._most(whole)]
+        places = chosen[0] * self._step + 1 + chosen[1]
+        whole[places] = whole[places] * 0.5
+        self._halved[whole.data_ptr()] = places
+
+    def _most(self, whole: torch.Tensor) -> tuple[int, int]:
+        return len(whole) // self._step, self._step - 1
+
+
 def filled(base: torch.Tensor, place: int, factors: Factors, step: int = 1) -> Fill | None:
     """How the input at `place` gets a nonce's values from `base`; of floats every `step`-th. None where it stays."""
     if not base.numel():
@@ -120,8 +144,11 @@ def _drawn_in(base: torch.Tensor, salt: int, factors: Factors, step: int) -> Fil
         return None
     low, high = ends
     pivot, stride, clamps = min(max(0.0, low), high), max(1, len(values) // FEW), finite([real(base)])
+    between = Between(step) if step > 1 and not (narrow or pivot) else None
 
     def fill(tensor: torch.Tensor, nonce: int | None, alike: bool) -> None:
+        if between:
+            between.change(_flat(tensor), nonce)
         out, dtype = _flat(tensor)[::step], torch.float32 if narrow else values.dtype
         if nonce is None:
             out.copy_(values)

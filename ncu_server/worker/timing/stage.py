@@ -211,6 +211,8 @@ class Stage:
         if self.frugal:
             with torch.no_grad():
                 self._model(*args, **kwargs)
+            if self._looks:
+                self._looks(True)
         self._device.settle()
 
     @property

@@ -7,7 +7,7 @@ import torch
 
 from ncu_server.worker.tensors import write
 from ncu_server.worker.timing.input_sets import ordered, sharper, symmetric
-from ncu_server.worker.timing.mutation import BASE_BYTES, LEAST, PIECE, Draw, Factors, filled, wanders
+from ncu_server.worker.timing.mutation import BASE_BYTES, FEW, LEAST, PIECE, Draw, Factors, filled, wanders
 
 FACTORS = Factors(10_000, "cpu")
 
@@ -96,14 +96,21 @@ def test_a_tensor_longer_than_its_factors_gets_each_piece_from_another_place() -
     assert int((held[:PIECE].abs() == held[PIECE : 2 * PIECE].abs()).sum()) < PIECE // 1000
 
 
-def test_of_a_giant_but_every_nth_value_changes() -> None:
-    first = random(100, 100)
-    draw, (held,) = drawn(first, bases=10_000)
-    draw.fill([held], 8)
-    changed = (held != first).reshape(-1)
-    assert bool(changed[::4].sum() > 2490) and not bool(changed[1::4].any())
-    draw.fill([held], 9)
-    assert int((held / first).min() * 1000) >= 750
+def test_of_a_giant_every_nth_value_changes_and_few_others_that_a_nonce_chooses() -> None:
+    first = random(200, 200)
+    draw, (held,) = drawn(first, bases=40_000)
+    places = []
+    for nonce in (8, 9):
+        draw.fill([held], nonce)
+        changed = (held != first).reshape(-1)
+        assert bool(changed[::4].sum() > 9_990)
+        changed[::4] = False
+        places.append(changed.nonzero().reshape(-1))
+        assert 900 < len(places[-1]) <= FEW
+        assert torch.equal(held.reshape(-1)[places[-1]] * 2, first.reshape(-1)[places[-1]])
+    assert len(set(places[0].tolist()) & set(places[1].tolist())) < 200
+    draw.lay([held])
+    assert torch.equal(held, first)
 
 
 @pytest.mark.parametrize("shape", [(4000, 3), (4000, 1), (2, 4000), (64, 64), (5000,)])

@@ -43,6 +43,10 @@ WHOLE = {
     "statistics of a batch": ("return self.layer(given[0])", "torch.randn(6, 3, 9, 9)"),
     "a loss": ("return given[0].square().mean()", "torch.randn(33, 40)"),
     "sums along all": ("return given[0].cumsum(0).cumsum(1)", "torch.randn(33, 40)"),
+    "a last tenth that is treated otherwise": (
+        "x = given[0]; return torch.cat([x[:30].sigmoid(), x[30:].tanh()])",
+        "torch.randn(33)",
+    ),
     "an input that changes": ("given[0].add_(1); return given[0] * 2", "torch.randn(33, 40)"),
 }
 
