@@ -17,17 +17,7 @@ from kernel_agent.run.measured import Launch
 from kernel_agent.run.module_checks import ModuleCheck
 from kernel_agent.run.precision import ErrorUnit, Way
 from kernel_agent.run.rows import reader
-from kernel_agent.run.types import (
-    JSON,
-    Baseline,
-    Description,
-    Device,
-    Diagnostic,
-    Evaluation,
-    Status,
-    Timing,
-    Versus,
-)
+from kernel_agent.run.types import JSON, Baseline, Description, Device, Diagnostic, Evaluation, Status, Timing, Versus
 
 T = TypeVar("T")
 BOUND = 64.0

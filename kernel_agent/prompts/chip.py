@@ -43,7 +43,6 @@ RATES = {
     "sm_86": Rates(fma=128, special=16, integer=64),
     "sm_89": Rates(fma=128, special=16, integer=64),
     "sm_90": Rates(fma=128, special=16, integer=64),
-    "sm_100": Rates(fma=128, special=16, integer=64),
 }
 
 

@@ -136,8 +136,8 @@ class Used:
                 called(model, _on(call, self.device))
             except MISREAD:
                 continue
-            return _on(call, self.device)
-        return _on(last, self.device)
+            return _moved(call, self.device)
+        return _moved(last, self.device)
 
     @property
     def changes(self) -> bool:
@@ -149,7 +149,12 @@ class Used:
 
 
 def _on(call: Call, device: str) -> Call:
-    moved: Call = mapped(copy.deepcopy(call), lambda tensor: tensor.to(device))
+    """A copy there, which a call may change."""
+    return _moved(copy.deepcopy(call), device)
+
+
+def _moved(call: Call, device: str) -> Call:
+    moved: Call = mapped(call, lambda tensor: tensor.to(device))
     return moved
 
 

@@ -13,7 +13,7 @@ SHARED = {80: 163 << 10, 87: 163 << 10, 90: 227 << 10, 100: 227 << 10, 103: 227 
 LEAST = 99 << 10  # of all others from sm_86 on
 SHORTEST = 8  # tiles of terms that a part of a sum has at least
 MOST = 64  # parts of a sum
-FASTER = {128: 0.24, 256: 0.22}  # of the time that mma.sync takes, by wgmma in tiles of so many columns
+FASTER = {128: 0.24, 256: 0.22}  # of the time that mma.sync takes, by wgmma in tiles of so many columns (an H200)
 CUTTING = 140  # rows whose products by mma.sync take as long as cutting one row: 8 bytes a term at 3.2 TB/s
 
 
