@@ -49,6 +49,6 @@ def test_what_nothing_hangs_on_or_nobody_knows_is_not_told() -> None:
     assert triton == ["the SMs' clock under a load of the tensor cores: 1,410 MHz"]
 
 
-@pytest.mark.parametrize(("arch", "fma"), [("sm_80", 64), ("sm_89", 128), ("sm_100", 128)])
+@pytest.mark.parametrize(("arch", "fma"), [("sm_80", 64), ("sm_89", 128), ("sm_90", 128)])
 def test_published_rates_are_those_of_the_architecture(arch: str, fma: int) -> None:
     assert f"{fma} FMA, 64 integer, 16 ex2" in told(known("exp", 100.0, arch=arch))[0]
