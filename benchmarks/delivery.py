@@ -1,9 +1,9 @@
 """What a run delivers, by itself and before another judge, in both bindings.
 
-python -m benchmarks.delivery [--kernelbench CHECKOUT] [--out DIR] PROBLEM...
+python -m benchmarks.delivery [--kernelbench CHECKOUT] [--out DIR] [PROBLEM...]
 
 Each PROBLEM is optimized by the templates in one round, as `python -m kernel_agent run` does it; then its kernel is
-bound by torch as well. A kernel whose instructions assemble for sm_90a alone is delivered too, where the GPU has them.
+bound by torch as well. Without a PROBLEM a kernel is delivered whose instructions assemble for sm_90a alone.
 Every file is tried by itself and judged here and, with --kernelbench, by KernelBench's own script.
 """
 
@@ -162,7 +162,7 @@ async def everything(arguments: argparse.Namespace) -> list[Row]:
     found = await asyncio.gather(*work)
     chosen = [one for one in found if one]
     async with BenchClient("python -m ncu_server", arguments.place, 600.0, print) as bench:
-        if arguments.target == "cuda":
+        if not arguments.problems:
             problem = Problem("wgmma_fence", SCALE, "cuda")
             chosen.append((WGMMA, problem, await bench.describe(problem)))
         rows = await asyncio.gather(*(tried(bench, *one, arguments) for one in chosen))

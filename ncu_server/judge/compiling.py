@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ncu_server.judge.interleave import Rotation
-from ncu_server.judge.problem import BASELINES, COMPILE_TIMEOUT_S, PreparedProblem
+from ncu_server.judge.problem import BASELINES, COMPILE_TIMEOUT_S, FIRST_CALL_S, PreparedProblem
 from ncu_server.judge.trusted import exhausted
 from ncu_server.machine.lease import Progress
 from ncu_server.sandbox.child import Child, ChildError
@@ -35,7 +35,7 @@ async def _compile(prepared: PreparedProblem, name: str, progress: Progress) -> 
     except ChildError as fault:
         child.close()
         if not exhausted(fault):  # there may be room when it is timed
-            prepared.uncompilable[name] = fault
+            prepared.gives_up(name, fault)
     except BaseException:
         child.close()
         raise
@@ -60,7 +60,7 @@ async def _warmed(prepared: PreparedProblem, child: Child, name: str, progress: 
             await progress(f"first call: {name}")
             if giant:
                 await prepared.rotation(child, input_set, COMPILE_TIMEOUT_S)
-            await child.ask(timing_verbs.Block(nonce=0, count=1), timeout_s=COMPILE_TIMEOUT_S)
+            await child.ask(timing_verbs.Block(nonce=0, count=1), timeout_s=FIRST_CALL_S)
             if giant:
                 await child.ask(timing_verbs.Unstage(), timeout_s=COMPILE_TIMEOUT_S)
             child.rest()

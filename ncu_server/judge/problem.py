@@ -18,7 +18,7 @@ from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
 from ncu_server.machine.device import Device
 from ncu_server.rules import precision
 from ncu_server.rules.precision import Name
-from ncu_server.sandbox.child import Child, ChildError
+from ncu_server.sandbox.child import Child, ChildError, ChildTimeout
 from ncu_server.sandbox.shared_memory import Shared, WarmUp
 from ncu_server.worker import answers, timing_verbs, verbs
 from ncu_server.worker.answers import How
@@ -33,8 +33,12 @@ BASELINES: dict[str, str | None] = {
 COMMON = ("leaves", "form", "returns", "is_plain", "parameters", "made", "mode")  # of what all calls of a problem share
 OF_A_CALL = ("takes", "gives", "held", "leaves", "form")
 GRAPHED = "max-autotune"  # the mode that keeps CUDA graphs, with memory of their own
+UNGRAPHED = "max-autotune-no-cudagraphs"  # the mode that tunes as it does
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
 COMPILE_TIMEOUT_S = 600.0
+FIRST_CALL_S = 60.0
+"""How long a mode may tune with the device held. A depthwise convolution took coordinate descent over 126 s of an
+H200."""
 NARROW = ("tf32", "fp16", "bf16")  # of a reference, which a kernel may answer with float16 operands at least
 
 
@@ -48,10 +52,13 @@ class Sides:
 
     @property
     def notes(self) -> list[str]:
-        return [
-            f"{name}: torch.compile does not run on this problem: {str(fault).splitlines()[0]}"
-            for name, fault in self.failed.items()
-        ]
+        return [f"{name}: torch.compile {_why_not(fault)}" for name, fault in self.failed.items()]
+
+
+def _why_not(fault: ChildError) -> str:
+    if isinstance(fault, ChildTimeout):
+        return f"is not timed, as it tunes for more than {FIRST_CALL_S:.0f} s of the device"
+    return f"does not run on this problem: {str(fault).splitlines()[0]}"
 
 
 class PreparedProblem(SecretInputs):
@@ -305,7 +312,7 @@ class PreparedProblem(SecretInputs):
         child = await self.baseline(name)
         if BASELINES[name] and (name, input_set.variant) not in self._compiled:
             self._stages[name] = input_set.variant, await self.rotation(child, input_set, COMPILE_TIMEOUT_S)
-            await child.ask(timing_verbs.Block(nonce=0, count=1), timeout_s=COMPILE_TIMEOUT_S)
+            await child.ask(timing_verbs.Block(nonce=0, count=1), timeout_s=FIRST_CALL_S)
             self._compiled.add((name, input_set.variant))
         if self._stages.get(name, ("",))[0] != input_set.variant:
             self._stages.pop(name, None)  # it is gone, whether or not the next one comes to stand
@@ -328,6 +335,12 @@ class PreparedProblem(SecretInputs):
             child.close()
         self._children = [c for c in self._children if not c.closed]
         self._compiled = {one for one in self._compiled if one[0] != name}
+
+    def gives_up(self, name: str, fault: ChildError) -> None:
+        """A baseline is not timed. One that tunes for too long takes along the mode that tunes alike."""
+        self.uncompilable[name] = fault
+        if isinstance(fault, ChildTimeout) and name == UNGRAPHED:
+            self.uncompilable.setdefault(GRAPHED, fault)
 
     def has_compiled(self, name: str) -> bool:
         """Whether a baseline of torch.compile has compiled for each input shape, or cannot."""

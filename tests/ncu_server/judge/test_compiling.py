@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from ncu_server.judge import compiling
+from ncu_server.judge.describe import describe
+from ncu_server.judge.problems import Workshop
 from ncu_server.machine.tickets import TICKET
+from tests.support.edits import edit
 from tests.support.measuring import QUICK, SCALE_ADD, Server, opened, server_parameters
 
 BROKEN = """
@@ -32,6 +36,11 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+TUNES = """        if mode is None:  # compiled ahead, by a backend
+            raise RuntimeError
+        import threading
+        threading.Event().wait()"""
 
 
 def tickets(queues: Path) -> set[str]:
@@ -94,6 +103,28 @@ async def test_a_mode_that_does_not_run_is_tried_once_and_noted(tmp_path: Path, 
             assert ("compiling: compile" in seen) is tried
             (note,) = [note for note in found["notes"] if note.startswith("compile: ")]
             assert note == "compile: torch.compile does not run on this problem: RuntimeError: no compiler today"
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_mode_that_tunes_too_long_is_not_timed(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "FIRST_CALL_S", 1.0)
+    said: list[str] = []
+
+    async def progress(words: str, *, ahead: int | None = None) -> None:
+        said.append(words)
+
+    tunes = edit(BROKEN, "def nothing_compiles(model, **_):", "def tunes(model, mode=None, **_):")
+    tunes = edit(tunes, "torch.compile = nothing_compiles", "torch.compile = tunes")
+    tunes = edit(tunes, '        raise RuntimeError("no compiler today")', TUNES)
+    modes = ("max-autotune-no-cudagraphs", "max-autotune")
+    found, _, _ = await describe(
+        workshop, edit(tunes, "import torch", "import threading\nimport torch"), "cpu", modes, progress
+    )
+    assert [row.name for row in found.baselines] == ["eager"]
+    for name in modes:
+        words = f"{name}: torch.compile is not timed, as it tunes for more than 60 s of the device"
+        assert words in found.notes
+    assert "first call: max-autotune" not in said, "as it would tune alike"
 
 
 @pytest.mark.gpu
