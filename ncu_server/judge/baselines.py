@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ncu_server.judge.compiling import compile_ahead
 from ncu_server.judge.interleave import alternate, combine
-from ncu_server.judge.problem import BASELINES, PreparedProblem
+from ncu_server.judge.problem import BASELINES, GRAPHED, UNGRAPHED, PreparedProblem
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, ours
 from ncu_server.machine.lease import Progress
 from ncu_server.sandbox.child import Child, ChildError, ChildFault
@@ -25,6 +25,8 @@ FORMAT = "6"  # 5: without the times of what is launched
 SAMPLING_S = 3.0
 NOISY = 0.25
 """Width of a time's interval, as a share of it, from which it is measured once more, and said to be uncertain."""
+GAP_US = 3.0
+"""More than what a graph saves a launch on the device: gaps of 1 to 2 us in a stream, about 1 us within a graph."""
 
 KERNELS_SHOWN, NAME_SHOWN = 12, 200
 Rows = TypeAdapter(dict[str, evaluation.BaselineResult])
@@ -40,13 +42,15 @@ async def measure(
     kept = prepared.device.cache / "baselines" / f"{_key(prepared)}.json"
     known = _read(kept)
     fresh: dict[str, evaluation.BaselineResult] = {}
-    notes: list[str] = []
+    asked = GRAPHED in names and GRAPHED not in known
+    lost = _graphs_lose(prepared, known.get(UNGRAPHED)) if asked else None
+    notes, names = ([lost], [n for n in names if n != GRAPHED]) if lost else ([], names)
     if missing := [n for n in names if n not in known]:
         await compile_ahead(prepared, missing, progress)
         async with prepared.device.lease.alone(progress):
             await progress(f"timing PyTorch: {', '.join(missing)}")
             try:
-                fresh, notes = await _measured(prepared, missing)
+                fresh, said = await _measured(prepared, missing)
                 if uncertain(fresh):
                     fresh = narrower(fresh, (await _measured(prepared, missing))[0])
             finally:
@@ -54,12 +58,31 @@ async def measure(
                     prepared.end_baseline(name)
                 await prepared.clear()
         doubts = uncertain(fresh)
-        notes += doubts.values()
+        notes += [*said, *doubts.values()]
         _keep(kept, {name: row for name, row in fresh.items() if name not in doubts})
     if any(n in known and n not in fresh for n in names):
         notes = ["PyTorch's times were measured earlier on this machine and kept", *notes]
     known |= fresh
     return [known[n] for n in BASELINES if n in known and n in {*names, *prepared.target.baselines}], notes
+
+
+def _graphs_lose(prepared: PreparedProblem, ungraphed: evaluation.BaselineResult | None) -> str | None:
+    if prepared.facts is None or ungraphed is None or not ungraphed.launches:
+        return None
+    launches = sum(one.launches for one in filter(None, [*ungraphed.launches, ungraphed.launches_left_out]))
+    return graphs_lose(prepared.facts.work["argument_bytes"], launches, prepared.facts.peaks.copy_gbps)
+
+
+def graphs_lose(argument_bytes: float, launches: int, copy_gbps: float) -> str | None:
+    """Why the mode that keeps CUDA graphs cannot be faster on the device than the one that launches so often, or None:
+    a graph copies the inputs into memory of its own at each replay (torch._inductor.cudagraph_trees)."""
+    copied = 2 * argument_bytes / copy_gbps / 1e3
+    if copied <= launches * GAP_US:
+        return None
+    return (
+        f"{GRAPHED}: torch.compile is not timed, as its CUDA graph copies the inputs at every call, which takes"
+        f" {copied:,.0f} us and saves less"
+    )
 
 
 def uncertain(rows: Mapping[str, evaluation.BaselineResult]) -> dict[str, str]:
