@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +21,7 @@ from ncu_server.machine.scratch import workplace
 from ncu_server.places import ROOT
 from ncu_server.sandbox.enter import scrubbed
 from ncu_server.sandbox.policy import Policy
-from ncu_server.sandbox.supervisor import OVER, Supervisor
+from ncu_server.sandbox.supervisor import OVER, Ended, Supervisor
 from ncu_server.wire import evaluation
 from ncu_server.worker import handoff
 
@@ -46,40 +47,84 @@ class VerifyRequest:
 
 
 async def verify(machine: Machine, request: VerifyRequest, progress: Progress) -> evaluation.ModuleResult:
-    """Import it, then use it. Raises Refusal for what is not its fault."""
+    """Import it, then use it, in one process, with the device held for the use alone. Raises Refusal for what is not
+    its fault."""
     device = machine.device(request.target)
     await machine.require_room()
     lease, began = device.lease, time.monotonic()
-    async with workplace(device.work) as place:
-        (place / handoff.FILE).write_text(request.source)
+    async with workplace(device.work) as place, _trial(place, request, device.name) as trial:
         await progress("building the module by itself")
         async with lease.shared(progress) if device.target.builds_disturb else contextlib.nullcontext():
-            checks = await _run(place, request, device.name, only_build=True)
+            checks = await trial.built()
         if all(check.ok for check in checks):
             async with lease.alone(progress):
                 await progress("using the module by itself")
-                checks = await _run(place, request, device.name, only_build=False)
+                checks = await trial.used()
     seconds = round(time.monotonic() - began, 2)
     return evaluation.ModuleResult(checks=checks, torch=version("torch"), seconds=seconds)
 
 
-async def _run(place: Path, request: VerifyRequest, device: str, only_build: bool) -> list[evaluation.ModuleCheck]:
-    """One process, and what it said; the trial in which it ended is one that failed."""
-    spec = {"problem": request.problem, "device": device, "seed": process.SEED, "only_build": only_build}
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The process that tries a module: `ended` once it is gone, `ready` once the module is built and waits for GO."""
+
+    place: Path
+    timeout_s: float
+    ended: asyncio.Task[Ended]
+    ready: asyncio.Event
+    go: int
+
+    async def built(self) -> list[evaluation.ModuleCheck]:
+        """What there is to say once it is built, or could not be."""
+        waits = asyncio.create_task(self.ready.wait())
+        try:
+            await asyncio.wait({waits, self.ended}, timeout=self.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waits.cancel()
+        return _checks(self.place, "") if self.ready.is_set() else await self._over()
+
+    async def used(self) -> list[evaluation.ModuleCheck]:
+        """What there is to say once it was used."""
+        os.write(self.go, b"\n")
+        await asyncio.wait({self.ended}, timeout=self.timeout_s)
+        return await self._over()
+
+    async def _over(self) -> list[evaluation.ModuleCheck]:
+        """The trial in which the process ended is one that failed."""
+        if not self.ended.done():
+            return _checks(self.place, f"it took longer than {self.timeout_s:.0f} s")
+        ended = await self.ended
+        end = "it used too much memory" if ended.code == OVER else f"its process ended with exit code {ended.code}"
+        return _checks(self.place, f"{end}: {_last(ended.output)}")
+
+
+@contextlib.asynccontextmanager
+async def _trial(place: Path, request: VerifyRequest, device: str) -> AsyncIterator[Trial]:
+    """A process that builds the module, waits to be let go on, then uses it."""
+    (place / handoff.FILE).write_text(request.source)
+    spec = {"problem": request.problem, "device": device, "seed": process.SEED}
     (place / handoff.SPEC).write_text(json.dumps(spec))
-    (place / handoff.TOLD).unlink(missing_ok=True)
+    os.mkfifo(place / handoff.GO)
     path = json.dumps([str(ROOT), *(p for p in sys.path if p and Path(p).resolve() != Path.cwd())])
     walls = json.dumps(asdict(Policy("build", device, file_bytes=FILE_BYTES)))
     command = [sys.executable, "-P", "-s", "-c", BOOTSTRAP, path, walls, str(place)]
     paths = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
     environment = process.environment(scrubbed(os.environ) | {"PATH": paths}, place)
+    ready = asyncio.Event()
+
+    def heard(_: bytes) -> None:
+        if any(row.get("name") == handoff.BUILDS and row.get("ok") for row in _rows(place)):
+            ready.set()
+
     supervisor = Supervisor(place, process.outside(device), environment)
+    ended = asyncio.create_task(supervisor.run(command, None, heard, merged=True))
+    go = os.open(place / handoff.GO, os.O_RDWR)  # so that neither end waits for the other to open it
     try:
-        ended = await supervisor.run(command, request.timeout_s, merged=True)
-    except TimeoutError:
-        return _checks(place, f"it took longer than {request.timeout_s:.0f} s")
-    end = "it used too much memory" if ended.code == OVER else f"its process ended with exit code {ended.code}"
-    return _checks(place, f"{end}: {_last(ended.output)}")
+        yield Trial(place, request.timeout_s, ended, ready, go)
+    finally:
+        os.close(go)
+        ended.cancel()
+        await asyncio.gather(ended, return_exceptions=True)
 
 
 def _last(output: bytes) -> str:
@@ -88,7 +133,7 @@ def _last(output: bytes) -> str:
 
 
 def _checks(place: Path, end: str) -> list[evaluation.ModuleCheck]:
-    checks, begun = [], "builds"
+    checks, begun = [], handoff.BUILDS
     for row in _rows(place):
         match row:
             case {"begun": str(name)}:
@@ -99,11 +144,11 @@ def _checks(place: Path, end: str) -> list[evaluation.ModuleCheck]:
     return [*checks, *([evaluation.ModuleCheck(name=begun, ok=False, why=end)] if begun else [])]
 
 
-def _rows(place: Path) -> Sequence[Any]:
-    """The lines of TOLD that are JSON: it was written beside foreign code, so that none of it need be true."""
+def _rows(place: Path) -> list[dict[str, Any]]:
+    """The lines of TOLD that are JSON objects: it was written beside foreign code, so that none of it need be true."""
     found = []
     with contextlib.suppress(OSError):
         for row in (place / handoff.TOLD).read_text(errors="replace").splitlines():
             with contextlib.suppress(ValueError, RecursionError):
                 found.append(json.loads(row))
-    return found
+    return [row for row in found if isinstance(row, dict)]

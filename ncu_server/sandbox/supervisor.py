@@ -52,7 +52,7 @@ class Supervisor:
     async def run(
         self,
         command: Sequence[str],
-        timeout_s: float,
+        timeout_s: float | None,
         heard: Callable[[bytes], None] | None = None,
         merged: bool = False,
     ) -> Ended:

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
@@ -18,10 +19,11 @@ from typing import Any
 
 import torch
 
+from ncu_server.worker import private
 from ncu_server.worker.building.modules import Arguments, build, put_in_mode
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.generators import trains
-from ncu_server.worker.handoff import BEGUN, FILE, SPEC, TOLD
+from ncu_server.worker.handoff import BEGUN, BUILDS, FILE, GO, SPEC, TOLD
 from ncu_server.worker.problem import INPUTS, MISREAD, LoadedProblem
 from ncu_server.worker.tensors import flatten, mapped
 from ncu_server.worker.timing.devices import DEVICES
@@ -36,7 +38,7 @@ class Untried(Exception):  # noqa: N818
 
 
 def main(directory: str) -> None:
-    """Do what SPEC in `directory` says; only `builds` where it is `only_build`."""
+    """Build the module in `directory`, say so with a line of output, then wait for GO to use it as SPEC says."""
     place = Path(directory)
     spec = json.loads((place / SPEC).read_text())
     with (place / TOLD).open("a", buffering=1) as told:
@@ -47,8 +49,13 @@ def main(directory: str) -> None:
             told.write(json.dumps({"name": name, "ok": ok, "why": why}) + "\n")
             return given
 
-        module = tell("builds", lambda: _imported(place / FILE))
-        if module is not None and not spec["only_build"]:
+        module = tell(BUILDS, lambda: _imported(place / FILE))
+        if module is not None:
+            with suppress(ImportError, AttributeError):
+                private.take("torch._dynamo.lookup_backend")  # its import takes seconds
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+            (place / GO).open("rb").read(1)
             with torch.no_grad():
                 _use(Used(module, spec["problem"], spec["device"], spec["seed"]), tell)
 
