@@ -1,10 +1,11 @@
 """What a run delivers, by itself and before another judge, in both bindings.
 
-python -m benchmarks.delivery [--kernelbench CHECKOUT] [--out DIR] [PROBLEM...]
+python -m benchmarks.delivery [--kernelbench CHECKOUT] [--out DIR] [PROBLEM_OR_RUN...]
 
-Each PROBLEM is optimized by the templates in one round, as `python -m kernel_agent run` does it; then its kernel is
-bound by torch as well. Without a PROBLEM a kernel is delivered whose instructions assemble for sm_90a alone.
-Every file is tried by itself and judged here and, with --kernelbench, by KernelBench's own script.
+Each PROBLEM is optimized by the templates in one round, as `python -m kernel_agent run` does it, or a RUN's directory
+gives its winner; then the kernel is bound by torch as well. Without either a kernel is delivered whose instructions
+assemble for sm_90a alone. Every file is tried by itself and judged here and, with --kernelbench, by KernelBench's own
+script.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class ModelNew(Model):
 '''
 )
 Row = dict[str, Any]
+Won = tuple[str, Problem, Description]
 
 
 def gpus() -> int:
@@ -88,8 +90,10 @@ def gpus() -> int:
     return len(listed.splitlines())
 
 
-async def optimized(problem: Path, target: str, place: Path, gpu: int) -> tuple[str, Problem, Description] | None:
+async def optimized(problem: Path, target: str, place: Path, gpu: int) -> Won | None:
     """The winner of one round of templates on a GPU, or None where there is none; its run lies below `place`."""
+    if problem.is_dir():
+        return won(problem)
     run, path = place / problem.stem, os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH")) if p)
     command = [sys.executable, "-m", "kernel_agent", "run", str(problem.resolve()), "--target", target, "--rounds", "1"]
     command += [
@@ -113,30 +117,32 @@ async def optimized(problem: Path, target: str, place: Path, gpu: int) -> tuple[
     if child.returncode:
         print(said[-2000:])
         return None
+    return won(run)
+
+
+def won(run: Path) -> Won | None:
+    """The kernel that a run delivered, its problem and the description; None where it delivered the original."""
     found = read(run)
     winner = tree.winner(found)
     return (winner.source, found.problem, found.description) if winner.idea else None
 
 
 async def tried(
-    bench: BenchClient, source: str, problem: Problem, description: Description, arguments: Any
-) -> list[Row]:
-    """A row for each binding: what was tried of the file, and its time in each judge."""
-    rows = []
-    for bind in BINDINGS:
-        text = delivered(source, problem, description, bind)
-        (arguments.place / f"{problem.name}-{bind}-{BEST}").write_text(text)
-        checks = await bench.verify(problem, text)
-        evaluation = await bench.confirm(problem, text, ["eager"])
-        row: Row = {"problem": problem.name, "bind": bind, "checks": [_word(check) for check in checks]}
-        row |= _ours(evaluation)
-        if arguments.kernelbench:
-            gpu = arguments.gpus - 1  # where there are two, ours is another
-            async with arguments.turn:
-                row["kernelbench"] = await theirs(arguments.kernelbench, problem.source, text, "cuda", gpu)
-        print(row, flush=True)
-        rows.append(row)
-    return rows
+    bench: BenchClient, source: str, problem: Problem, description: Description, bind: str, arguments: Any
+) -> Row:
+    """What was tried of the file in a binding, and its time in each judge."""
+    text = delivered(source, problem, description, bind)
+    (arguments.place / f"{problem.name}-{bind}-{BEST}").write_text(text)
+    checks = await bench.verify(problem, text)
+    evaluation = await bench.confirm(problem, text, ["eager"])
+    row: Row = {"problem": problem.name, "bind": bind, "checks": [_word(check) for check in checks]}
+    row |= _ours(evaluation)
+    if arguments.kernelbench:
+        gpu = arguments.gpus - 1  # where there are two, ours is another
+        async with arguments.turn:
+            row["kernelbench"] = await theirs(arguments.kernelbench, problem.source, text, "cuda", gpu)
+    print(row, flush=True)
+    return row
 
 
 def _word(check: ModuleCheck) -> str:
@@ -165,8 +171,7 @@ async def everything(arguments: argparse.Namespace) -> list[Row]:
         if not arguments.problems:
             problem = Problem("wgmma_fence", SCALE, "cuda")
             chosen.append((WGMMA, problem, await bench.describe(problem)))
-        rows = await asyncio.gather(*(tried(bench, *one, arguments) for one in chosen))
-        return [row for pair in rows for row in pair]
+        return await asyncio.gather(*(tried(bench, *one, bind, arguments) for one in chosen for bind in BINDINGS))
 
 
 def text_of(rows: list[Row]) -> str:

@@ -13,7 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from ncu_server.judge.compiling import compile_ahead
 from ncu_server.judge.interleave import alternate, combine
-from ncu_server.judge.problem import BASELINES, GRAPHED, UNGRAPHED, PreparedProblem
+from ncu_server.judge.modes import BASELINES, GRAPHED, UNGRAPHED
+from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, ours
 from ncu_server.machine.lease import Progress
 from ncu_server.sandbox.child import Child, ChildError, ChildFault

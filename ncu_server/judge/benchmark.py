@@ -14,7 +14,7 @@ from ncu_server.judge.candidate import Attempt, Objection, blamed, compare, open
 from ncu_server.judge.first_sight import LONGER, times_longer
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import MAX_PAIRS, MIN_PAIRS, Samples, alternate, time_visits
-from ncu_server.judge.problem import Sides
+from ncu_server.judge.modes import Sides
 from ncu_server.judge.roofline import Limit, floor_us, limit
 from ncu_server.judge.trusted import exhausted, ours, trusted
 from ncu_server.rules import comparison

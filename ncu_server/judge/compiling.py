@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ncu_server.judge.interleave import Rotation
-from ncu_server.judge.problem import BASELINES, COMPILE_TIMEOUT_S, FIRST_CALL_S, PreparedProblem
+from ncu_server.judge.modes import BASELINES, COMPILE_TIMEOUT_S, FIRST_CALL_S
+from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.trusted import exhausted
 from ncu_server.machine.lease import Progress
 from ncu_server.sandbox.child import Child, ChildError

@@ -12,7 +12,8 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.judge import baselines, chip, graph_text, peaks
 from ncu_server.judge.facts import Facts
 from ncu_server.judge.input_set import InputSet
-from ncu_server.judge.problem import BASELINES, PreparedProblem
+from ncu_server.judge.modes import BASELINES
+from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.problems import Workshop, problem_id
 from ncu_server.judge.roofline import limit, way_us
 from ncu_server.judge.trusted import ours, until_kept

@@ -25,7 +25,8 @@ from ncu_server.judge.checking import check
 from ncu_server.judge.compiling import compile_ahead
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Samples, combine
-from ncu_server.judge.problem import BASELINES, PreparedProblem
+from ncu_server.judge.modes import BASELINES
+from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.problems import Workshop
 from ncu_server.judge.room import NoRoom, patiently, plan_again
 from ncu_server.judge.tails import stands_for_the_rest

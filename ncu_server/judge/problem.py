@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ncu_server.judge.facts import Facts
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Rotation
 from ncu_server.judge.memory_plan import Demand
+from ncu_server.judge.modes import BASELINES, COMPILE_TIMEOUT_S, FIRST_CALL_S, GRAPHED, UNGRAPHED, Sides
 from ncu_server.judge.secret_inputs import SecretInputs, is_giant_set
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
 from ncu_server.machine.device import Device
@@ -23,42 +23,10 @@ from ncu_server.sandbox.shared_memory import Shared, WarmUp
 from ncu_server.worker import answers, timing_verbs, verbs
 from ncu_server.worker.answers import How
 
-# torch.compile's mode by baseline; the module as it is has none.
-BASELINES: dict[str, str | None] = {
-    "eager": None,
-    "compile": "default",
-    "max-autotune-no-cudagraphs": "max-autotune-no-cudagraphs",
-    "max-autotune": "max-autotune",
-}
 COMMON = ("leaves", "form", "returns", "is_plain", "parameters", "made", "mode")  # of what all calls of a problem share
 OF_A_CALL = ("takes", "gives", "held", "leaves", "form")
-GRAPHED = "max-autotune"  # the mode that keeps CUDA graphs, with memory of their own
-UNGRAPHED = "max-autotune-no-cudagraphs"  # the mode that tunes as it does
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
-COMPILE_TIMEOUT_S = 600.0
-FIRST_CALL_S = 60.0
-"""How long a mode may tune with the device held. A depthwise convolution took coordinate descent over 126 s of an
-H200."""
 NARROW = ("tf32", "fp16", "bf16")  # of a reference, which a kernel may answer with float16 operands at least
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """Baselines that are staged on one case, how their inputs rotate, and which do not run."""
-
-    children: dict[str, Child]
-    rotation: Rotation
-    failed: dict[str, ChildError]
-
-    @property
-    def notes(self) -> list[str]:
-        return [f"{name}: torch.compile {_why_not(fault)}" for name, fault in self.failed.items()]
-
-
-def _why_not(fault: ChildError) -> str:
-    if isinstance(fault, ChildTimeout):
-        return f"is not timed, as it tunes for more than {FIRST_CALL_S:.0f} s of the device"
-    return f"does not run on this problem: {str(fault).splitlines()[0]}"
 
 
 class PreparedProblem(SecretInputs):

@@ -38,7 +38,8 @@ FILE_BYTES = 4 << 30
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """The module's source, the problem that it stands for, the target it is for, and seconds for each of two runs."""
+    """The module's source, the problem that it stands for, the target it is for, and seconds to build it in, and to use
+    it in."""
 
     source: str
     problem: str

@@ -7,7 +7,7 @@ from typing import Annotated
 from mcp.types import ToolAnnotations
 from pydantic import AfterValidator, Field
 
-from ncu_server.judge.problem import BASELINES
+from ncu_server.judge.modes import BASELINES
 
 MOST_SOURCE = 1 << 18  # characters: its rules are read in seconds
 READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)

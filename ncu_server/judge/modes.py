@@ -1,0 +1,41 @@
+"""The baselines: eager and the modes of torch.compile, how long a mode may take, and what is said of one that fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ncu_server.judge.interleave import Rotation
+from ncu_server.sandbox.child import Child, ChildError, ChildTimeout
+
+# torch.compile's mode by baseline; the module as it is has none.
+BASELINES: dict[str, str | None] = {
+    "eager": None,
+    "compile": "default",
+    "max-autotune-no-cudagraphs": "max-autotune-no-cudagraphs",
+    "max-autotune": "max-autotune",
+}
+GRAPHED = "max-autotune"  # the mode that keeps CUDA graphs, with memory of their own
+UNGRAPHED = "max-autotune-no-cudagraphs"  # the mode that tunes as it does
+COMPILE_TIMEOUT_S = 600.0
+FIRST_CALL_S = 60.0
+"""How long a mode may tune with the device held. A depthwise convolution took coordinate descent over 126 s of an
+H200."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Baselines that are staged on one case, how their inputs rotate, and which do not run."""
+
+    children: dict[str, Child]
+    rotation: Rotation
+    failed: dict[str, ChildError]
+
+    @property
+    def notes(self) -> list[str]:
+        return [f"{name}: torch.compile {_why_not(fault)}" for name, fault in self.failed.items()]
+
+
+def _why_not(fault: ChildError) -> str:
+    if isinstance(fault, ChildTimeout):
+        return f"is not timed, as it tunes for more than {FIRST_CALL_S:.0f} s of the device"
+    return f"does not run on this problem: {str(fault).splitlines()[0]}"
