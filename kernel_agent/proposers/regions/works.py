@@ -12,7 +12,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions import module
 from kernel_agent.proposers.regions.channels import WIDE, convolutions, layout_passes
 from kernel_agent.proposers.regions.partition import cut
-from kernel_agent.proposers.regions.plan import Plan, size, specs, traffic
+from kernel_agent.proposers.regions.plan import Plan, specs, traffic
 from kernel_agent.proposers.regions.rule import FEW, LONG
 from kernel_agent.proposers.regions.views import is_view
 from kernel_agent.proposers.templates import candidate
@@ -21,7 +21,7 @@ from kernel_agent.proposers.templates.families import build
 from kernel_agent.proposers.templates.genes import Gene, GeneChoice, Genes, Space, starting, strategy
 from kernel_agent.proposers.templates.graph import Graph, Node, parse
 from kernel_agent.proposers.templates.product import Product
-from kernel_agent.proposers.templates.routine import Routine
+from kernel_agent.proposers.templates.routine import Routine, moved
 from kernel_agent.proposers.templates.targets import TARGETS, Source, TemplateTarget
 from kernel_agent.run.regions import KeptRegion, Regions
 from kernel_agent.run.types import Device
@@ -110,8 +110,7 @@ class Whole:
         return candidate.assemble(problem, title, kernel, self.program, tunables, flags, self.target)
 
     def outlook(self) -> tuple[str, int]:
-        specs = [*(leaf.spec for leaf in self.program.leaves), *(output.spec for output in self.program.outputs)]
-        return "One kernel for the whole module moves", sum(map(size, specs))
+        return "One kernel for the whole module moves", moved(self.program)
 
     @property
     def regions(self) -> Regions:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.families import build, covers
 from kernel_agent.proposers.templates.forms import is_product
-from kernel_agent.proposers.templates.graph import Graph, Spec
+from kernel_agent.proposers.templates.graph import Graph
 from kernel_agent.proposers.templates.lowering import names
 from kernel_agent.proposers.templates.product import TRIANGLES, Product, product_of
-from kernel_agent.proposers.templates.routine import Routine
+from kernel_agent.proposers.templates.routine import Routine, moved
 from kernel_agent.run.precision import Way
 from kernel_agent.run.types import Description, Device
 
@@ -112,18 +111,13 @@ class Offers:
 
     def _us(self, product: Product, picoseconds: float) -> float:
         """Microseconds, given those of the arithmetic alone: a launch, and the longer of that and the traffic."""
-        moved = sum(_bytes(leaf.spec) for leaf in product.leaves) + sum(_bytes(out.spec) for out in product.outputs)
-        return LAUNCH_US + max(picoseconds / 1e6, moved / self.copy_gbps / 1e3)
+        return LAUNCH_US + max(picoseconds / 1e6, moved(product) / self.copy_gbps / 1e3)
 
 
 def _padded(product: Product) -> float:
     """Operations of whole tiles."""
     rows, columns = (-(-size // EDGE) * EDGE for size in (product.rows, product.columns))
     return product.operations * rows / product.rows * columns / product.columns
-
-
-def _bytes(spec: Spec) -> int:
-    return prod(spec.shape) * {"float32": 4, "bool": 1}.get(spec.dtype, 2)
 
 
 def covered(graph: Graph) -> Routine:
