@@ -234,7 +234,6 @@ class Regional:
             genes.append(CONVOLUTION)
         if small and self._largest.get("product") and self.plan({"products": "library"}).kernels:
             genes.append(PRODUCTS)
-        library: list[Genes] = [{"lone": "pytorch"}, {"products": "library"}]
         variants = {family: self._variants(family, program) for family, program in self._largest.items()}
         numbered: list[Genes] = [dict.fromkeys(variants, n) for n in range(1, 6)]
         others = [*genes, *(gene for family, gene in variants.items() if family != "product")]
@@ -243,8 +242,9 @@ class Regional:
             variants |= {g.name: replace(g, name=f"product_{g.name}") for g in self._product.genes}
             numbered = [{**numbers, **self._prefixed(n)} for n, numbers in enumerate(numbered, 1)]
         layouts: list[Genes] = [{"layout": name} for name in self._layouts[1:]]
-        soon: list[Genes] = [{"convolution": "library"}, *layouts[:1], *numbered[:1], *library, *numbered[1:2]]
-        return starting([*genes, *variants.values()], [*soon, *layouts[1:], {"bias": "call"}, *numbered[2:]])
+        library: list[Genes] = [{"products": "library"}, {"bias": "call"}, {"lone": "pytorch"}]
+        soon: list[Genes] = [{"convolution": "library"}, *layouts[:1], *numbered[:2]]
+        return starting([*genes, *variants.values()], [*soon, *layouts[1:], *library, *numbered[2:]])
 
     @cached_property
     def _largest(self) -> dict[str, Routine]:
