@@ -24,6 +24,7 @@ from kernel_agent.proposers.templates.emit_product import CUT, TILES, UNFOLDED, 
 from kernel_agent.proposers.templates.graph import parse
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.proposers.templates.product_space import product_space
+from kernel_agent.proposers.templates.program import Program
 from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.targets import TARGETS, Source
 from kernel_agent.run.precision import Way
@@ -216,6 +217,10 @@ def test_a_sum_over_the_outputs_of_a_product_reads_its_weights_once(tmp_path: Pa
     assert isinstance(work, Regional)
     steps = [step.op for step in work.plan({}).steps if not isinstance(step, Kernel)]
     assert not any("linear" in op or "matmul" in op for op in steps)
+    folds = [
+        k.program for k in work.plan({}).kernels if isinstance(k.program, Program) and k.program.family == "reduction"
+    ]
+    assert sum(program.strided for program in folds) == 3, "weights of two layers and a transposed matrix"
     text = work.write(source("summed"), work.space.starts[0])
     assert "# Rule: a sum over the outputs of a product is a product with the sums of its weights.\n" in text
     assert judged("summed", text, tmp_path) == {}
