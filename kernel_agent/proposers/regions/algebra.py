@@ -67,7 +67,7 @@ class _Summed:
             found.between.add(of.node)
             call = by_name[of.node]
             if found._ends(call, specs):
-                return found
+                return found._turned(by_name, specs)
             of = found._passes(call, shape[-1], specs)
         return None
 
@@ -102,6 +102,13 @@ class _Summed:
         if bias is not None:
             self.plus.append((bias, self.factor))
         return True
+
+    def _turned(self, by_name: Mapping[str, Node], specs: Mapping[str, Spec]) -> _Summed:
+        """The same with the weights as they lie in memory, where the product reads them transposed."""
+        made = by_name.get(self.weights.node)
+        if made is not None and names(made.op)[0] in ("t", "numpy_T") and len(specs[made.args[0].node].shape) == 2:
+            self.weights, self.outs = made.args[0], 1 - self.outs
+        return self
 
     def calls(self, node: Node, specs: Mapping[str, Spec]) -> list[Node]:
         """The calls in place of the sum."""

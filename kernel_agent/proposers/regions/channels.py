@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from kernel_agent.proposers.regions.plan import size, specs
+from kernel_agent.proposers.regions.plan import specs
 from kernel_agent.proposers.regions.turner import Turner, is_by_channel, is_convolution
 from kernel_agent.proposers.regions.turning import RANKS, rule_of
 from kernel_agent.proposers.regions.views import is_in_place
@@ -33,7 +33,7 @@ def layout_passes(nodes: Iterable[Node], known: Mapping[str, Spec]) -> int:
     PyTorch's own kernels compute a convolution by channel in the layout that it has.
     """
     found = [node for node in nodes if is_convolution(node, known) and not is_by_channel(node, known)]
-    return sum(2 * size(spec) for node in found for spec in (known[node.args[0].node], node.spec))
+    return sum(2 * spec.bytes for node in found for spec in (known[node.args[0].node], node.spec))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from functools import cached_property
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.algebra import reassociated
 from kernel_agent.proposers.regions.plan import Kernel, Plan, Step, specs
+from kernel_agent.proposers.regions.reading import reads_apart, reads_lines, reads_well
 from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, functional, rewritten
 from kernel_agent.proposers.regions.rungs import is_rung
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
@@ -18,7 +19,6 @@ from kernel_agent.proposers.templates.forms import is_product
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import mentions, names
 from kernel_agent.proposers.templates.product import TRIANGLES
-from kernel_agent.proposers.templates.program import Program, Read
 from kernel_agent.proposers.templates.routine import Routine
 
 WINDOWS = ("windows_max", "windows_avg", "windows_max_last", "windows_avg_last")
@@ -79,23 +79,6 @@ def _left(plan: Plan, after: Rewritten, before: Graph) -> Iterator[str]:
             )
         ):
             yield after.origin[step.name]
-
-
-def reads_well(kernel: Kernel, name: str) -> bool:
-    """Whether a kernel reads a tensor in its own order, or tile by tile: one that folds would read here and there."""
-    program = kernel.program
-    if not isinstance(program, Program):
-        return False
-    reads = [i for i, term in enumerate(program.terms) if isinstance(term, Read) and term.leaf.node == name]
-    return not program.folds or all(program.places[i][1] == ((program.columns, 1),) for i in reads)
-
-
-def _reads_lines(program: Routine) -> bool:
-    """Whether a kernel that folds rows reads them as they lie, or neighbouring rows together."""
-    if not isinstance(program, Program) or not program.folds or program.strided:
-        return True
-    along = ((), ((program.columns, 0),), ((program.columns, 1),))
-    return all(columns in along for _, columns in program.places.values())
 
 
 class _Regions:
@@ -274,8 +257,10 @@ class _Regions:
         program = self.build(region)
         if len(program.terms) > TERMS:
             raise NotCovered("a kernel of so many operations takes a compiler minutes.")
-        if any(node.op == "aten.channels_first.default" for node in inside) and not _reads_lines(program):
+        if any(node.op == "aten.channels_first.default" for node in inside) and not reads_lines(program):
             raise NotCovered("rows that are folded lie across what is read.")
+        if reads_apart(program):
+            raise NotCovered("elements of the rows that are folded lie apart in memory.")
         if not program.leaves:
             raise NotCovered("nothing is read here: PyTorch makes constants.")
         return program

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 from kernel_agent.proposers.regions.rungs import is_rung
 from kernel_agent.proposers.templates.graph import Graph, Node, Spec
 from kernel_agent.proposers.templates.lowering import mentions
-from kernel_agent.proposers.templates.routine import Routine
-
-SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "complex64": 8}
+from kernel_agent.proposers.templates.routine import Routine, moved
 
 
 @dataclass(frozen=True)
@@ -38,8 +35,7 @@ class Kernel:
     @property
     def moved(self) -> int:
         """Bytes that it reads and writes."""
-        specs = [*(leaf.spec for leaf in self.program.leaves), *(output.spec for output in self.program.outputs)]
-        return sum(map(size, specs))
+        return moved(self.program)
 
 
 Step = Kernel | Node
@@ -95,12 +91,7 @@ def specs(graph: Graph) -> dict[str, Spec]:
     return found | {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
 
 
-def size(spec: Spec) -> int:
-    """Bytes of a tensor."""
-    return prod(spec.shape) * SIZES.get(spec.dtype, 1)
-
-
 def traffic(node: Node, known: Mapping[str, Spec]) -> int:
     """Bytes that a call reads and writes by itself."""
     reads = dict.fromkeys(mentions([node.args, node.kwargs]))
-    return sum(size(known[name]) for name in reads if name in known) + sum(map(size, node.outputs))
+    return sum(known[name].bytes for name in reads if name in known) + sum(spec.bytes for spec in node.outputs)

@@ -12,7 +12,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions import module
 from kernel_agent.proposers.regions.channels import WIDE, convolutions, layout_passes
 from kernel_agent.proposers.regions.partition import cut
-from kernel_agent.proposers.regions.plan import Plan, size, specs, traffic
+from kernel_agent.proposers.regions.plan import Plan, specs, traffic
 from kernel_agent.proposers.regions.rule import FEW, LONG
 from kernel_agent.proposers.regions.views import is_view
 from kernel_agent.proposers.templates import candidate
@@ -21,7 +21,7 @@ from kernel_agent.proposers.templates.families import build
 from kernel_agent.proposers.templates.genes import Gene, GeneChoice, Genes, Space, starting, strategy
 from kernel_agent.proposers.templates.graph import Graph, Node, parse
 from kernel_agent.proposers.templates.product import Product
-from kernel_agent.proposers.templates.routine import Routine
+from kernel_agent.proposers.templates.routine import Routine, moved
 from kernel_agent.proposers.templates.targets import TARGETS, Source, TemplateTarget
 from kernel_agent.run.regions import KeptRegion, Regions
 from kernel_agent.run.types import Device
@@ -110,8 +110,7 @@ class Whole:
         return candidate.assemble(problem, title, kernel, self.program, tunables, flags, self.target)
 
     def outlook(self) -> tuple[str, int]:
-        specs = [*(leaf.spec for leaf in self.program.leaves), *(output.spec for output in self.program.outputs)]
-        return "One kernel for the whole module moves", sum(map(size, specs))
+        return "One kernel for the whole module moves", moved(self.program)
 
     @property
     def regions(self) -> Regions:
@@ -235,7 +234,6 @@ class Regional:
             genes.append(CONVOLUTION)
         if small and self._largest.get("product") and self.plan({"products": "library"}).kernels:
             genes.append(PRODUCTS)
-        library: list[Genes] = [{"lone": "pytorch"}, {"products": "library"}]
         variants = {family: self._variants(family, program) for family, program in self._largest.items()}
         numbered: list[Genes] = [dict.fromkeys(variants, n) for n in range(1, 6)]
         others = [*genes, *(gene for family, gene in variants.items() if family != "product")]
@@ -244,8 +242,9 @@ class Regional:
             variants |= {g.name: replace(g, name=f"product_{g.name}") for g in self._product.genes}
             numbered = [{**numbers, **self._prefixed(n)} for n, numbers in enumerate(numbered, 1)]
         layouts: list[Genes] = [{"layout": name} for name in self._layouts[1:]]
-        soon: list[Genes] = [{"convolution": "library"}, *layouts[:1], *numbered[:1], *library, *numbered[1:2]]
-        return starting([*genes, *variants.values()], [*soon, *layouts[1:], {"bias": "call"}, *numbered[2:]])
+        library: list[Genes] = [{"products": "library"}, {"bias": "call"}, {"lone": "pytorch"}]
+        soon: list[Genes] = [{"convolution": "library"}, *layouts[:1], *numbered[:2]]
+        return starting([*genes, *variants.values()], [*soon, *layouts[1:], *library, *numbered[2:]])
 
     @cached_property
     def _largest(self) -> dict[str, Routine]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from textwrap import indent
 
 from kernel_agent.errors import NotCovered
@@ -59,6 +60,11 @@ def cut_parts(genes: Mapping[str, object]) -> tuple[int, int]:
     """Into how many parts an operand is cut, and how many bytes a term of each takes."""
     name = str(genes["arithmetic"])
     return 1 + name.endswith("x3"), 4 if name.startswith("tf32") else 2
+
+
+def cut_bytes(arithmetic: str) -> int:
+    """Bytes of all parts of a term."""
+    return prod(cut_parts({"arithmetic": arithmetic}))
 
 
 def scratch(product: Product, genes: Mapping[str, object]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from kernel_agent.errors import NotCovered
 
 Shape = tuple[int, ...]
+SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "complex64": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,11 @@ class Spec:
 
     shape: Shape
     dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the tensor."""
+        return prod(self.shape) * SIZES.get(self.dtype, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,18 +79,21 @@ def _split(p: Places, across: int) -> int:
 
 def _cuda_space(routine: Centred, device: Device) -> Space:
     p: Places = routine.geometry
-    across: tuple[int, ...] = (32, 64, 128)
+    across: tuple[int, ...] = (128, 32, 64)
+    flights: tuple[int, ...] = (4, 8, 16)
     if p.inner == 1:  # results of a block: as many as leave each thread several elements
         most = 1 << max(0, 256 * 8 // max(p.length, 1)).bit_length() >> 1
         across = tuple(dict.fromkeys(n for n in (max(1, min(most, 32)), 1, 2, 4) if n <= max(most, 1)))
+        flights = (8, 4, 16)
     several = "{0} neighbouring results share a block, and its other threads share each of them."
     flight = "{0} elements of every thread are asked for before the first is used."
     genes = [
         numbers("across", across, "{0} results a block", several, None, "one result a block"),
-        numbers("unroll", (8, 4, 16), "{0} elements in flight", flight, None),
-        numbers("threads", (256, 512, 128), "blocks of {0}", "Blocks of {0} threads.", "THREADS"),
+        numbers("unroll", flights, "{0} elements in flight", flight, None),
+        numbers("threads", (512, 256, 128), "blocks of {0}", "Blocks of {0} threads.", "THREADS"),
     ]
-    return starting(genes, [{"threads": 512}, {"across": across[-1], "unroll": 4}, {"unroll": 16, "threads": 128}])
+    # An H200, 128 x 4096 x 4095: 2.21 ms, then 2.24; 3.88 ms by 16 elements in flight in blocks of 128.
+    return starting(genes, [{"across": across[1 % len(across)], "unroll": flights[1]}, {"threads": 256}])
 
 
 def _cuda_emit(routine: Centred, genes: Mapping[str, object]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernel_agent.proposers.templates.arithmetic import BY_NAME, DEEP
-from kernel_agent.proposers.templates.emit_product import BLOCKS, CUT, DEPTH, TILES, UNFOLDED, blocks
+from kernel_agent.proposers.templates.arithmetic import BY_NAME, DEEP, rate
+from kernel_agent.proposers.templates.emit_product import BLOCKS, CUT, DEPTH, TILES, UNFOLDED, blocks, cut_bytes
 from kernel_agent.proposers.templates.genes import Genes, Space, starting, strategy
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.run.types import Device
@@ -14,7 +14,7 @@ LEAST = 99 << 10  # of all others from sm_86 on
 SHORTEST = 8  # tiles of terms that a part of a sum has at least
 MOST = 64  # parts of a sum
 FASTER = {128: 0.24, 256: 0.22}  # of the time that mma.sync takes, by wgmma in tiles of so many columns (an H200)
-CUTTING = 140  # rows whose products by mma.sync take as long as cutting one row: 8 bytes a term at 3.2 TB/s
+CUTTING = 17.5  # rows whose products by mma.sync take as long as one row's bytes a term: 147 TFLOP/s, 3.2 TB/s
 
 
 def product_space(product: Product, device: Device) -> Space:
@@ -50,17 +50,22 @@ def product_space(product: Product, device: Device) -> Space:
             ],
         ),
     ]
-    other, third = (_departure(product.arithmetics[n % len(product.arithmetics)], tiles) for n in (1, 2))
-    departures: list[Genes] = [
-        other,
-        {"tile": tiles[1 % len(tiles)]},
-        {"stages": stages[1 % len(stages)]},
-        third,
-        {"split": parts[-1]},
-        {"tile": tiles[2 % len(tiles)], "group": 1},
-        {"group": 32},
-    ]
-    return starting(genes, departures)
+    return starting(genes, _departures(product, device, tiles, parts, stages))
+
+
+def _departures(product: Product, device: Device, tiles: list[str], parts: list[int], stages: list[int]) -> list[Genes]:
+    """What is tried after the first choices: what is as safe, then the fastest arithmetic, which may not be exact
+    enough, then what is slower as predicted."""
+    first, *others = product.arithmetics
+    bold = [name for name in others if rate(name, device) > rate(first, device)][:1]
+    beside = [tile for tile in tiles[1:] if _cuts(tile) == _cuts(tiles[0])]
+    few = blocks(product, tiles[0]) < 2 * PROCESSORS
+    second: Genes = {"tile": beside[0]} if beside else {"group": 32}
+    shares: list[Genes] = [{"split": parts[1]}] if few and parts[1:] else []
+    ring: list[Genes] = [] if _cuts(tiles[0]) else [{"stages": stages[1 % len(stages)]}]
+    slower: list[Genes] = [{"tile": tile} for tile in tiles[1:3] if tile not in beside[:1]]
+    slower += [_departure(name, tiles) for name in others if name not in bold]
+    return [second, *(_departure(name, tiles) for name in bold), *shares, {"group": 32}, {"group": 1}, *ring, *slower]
 
 
 def _departure(arithmetic: str, tiles: list[str]) -> Genes:
@@ -71,6 +76,8 @@ def _departure(arithmetic: str, tiles: list[str]) -> Genes:
 
 def _tiles(product: Product, device: Device) -> list[str]:
     """The tiles worth trying, the most promising first: by what is computed in vain, idle, or read."""
+    first = product.arithmetics[0]
+    cutting = CUTTING * (4 + 2 * cut_bytes(first)) / BY_NAME[first].products  # a term is read, and its parts both ways
 
     def cost(tile: str) -> tuple[float, int]:
         rows, columns = TILES[tile][:2]
@@ -79,14 +86,14 @@ def _tiles(product: Product, device: Device) -> list[str]:
         count = blocks(product, tile) * _parts(product, tile)[0]
         if _cuts(tile):
             idle = -(-count // PROCESSORS) * PROCESSORS / count  # one block at a time on each
-            each = FASTER[columns] + CUTTING * (1 / product.rows + 1 / product.columns)
+            each = FASTER[columns] + cutting * (1 / product.rows + 1 / product.columns)
         else:
             idle = PROCESSORS / min(PROCESSORS, count)
             each = 1 + 16 / rows + 16 / columns
         return round(waste * idle * each, 2), -rows * columns
 
     cuts = device.arch == "sm_90" and device.build_arch == "9.0a" and product.depth >= DEEP
-    narrow = not product.arithmetics[0].endswith("x3")
+    narrow = not first.endswith("x3")
     possible = [tile for tile in TILES if blocks(product, tile) < BLOCKS and (cuts or not _cuts(tile))]
     ranked = sorted((tile for tile in possible if narrow or tile != UNFOLDED), key=cost)
     others = [tile for tile in ranked if not _cuts(tile)][:3]
@@ -98,12 +105,12 @@ def _cuts(tile: str) -> bool:
 
 
 def _parts(product: Product, tile: str) -> list[int]:
-    """Into how many parts a sum is cut: as many as fill the device twice, one, and twice as many."""
+    """Into how many parts a sum is cut: as many as fill the device twice, twice as many, and half as many."""
     longest = max(1, min(MOST, -(-product.depth // DEPTH) // SHORTEST))
     best = (
         max(1, min(longest, -(-2 * PROCESSORS // blocks(product, tile)))) if blocks(product, tile) < PROCESSORS else 1
     )
-    return list(dict.fromkeys([best, 1, min(longest, 2 * best)]))
+    return list(dict.fromkeys([best, min(longest, 2 * best), max(1, best // 2)]))
 
 
 def _phrase(tile: str) -> str:

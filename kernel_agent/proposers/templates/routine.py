@@ -51,3 +51,8 @@ class Routine(Protocol):
     def likeness(self) -> object:
         """Equal for routines that one kernel serves."""
         ...
+
+
+def moved(routine: Routine) -> int:
+    """Bytes that a kernel reads and writes, each once."""
+    return sum(leaf.spec.bytes for leaf in routine.leaves) + sum(out.spec.bytes for out in routine.outputs)

@@ -72,8 +72,8 @@ MODULES: dict[str, tuple[str, str, dict[str, str]]] = {
     "summed": (
         "self.fc = nn.Linear(300, 260)\nself.minus = nn.Parameter(torch.randn(260))",
         "return (self.fc(x) / 2).sum(dim=1, keepdim=True) * 1.5, (self.fc(x) - self.minus).mean(-1), "
-        "torch.sum(x @ w, dim=1)",
-        {"x": "torch.randn(9, 300)", "w": "torch.randn(300, 280)"},
+        "torch.sum(x @ w, dim=1), (x @ v.T).sum(1)",
+        {"x": "torch.randn(9, 300)", "w": "torch.randn(300, 280)", "v": "torch.randn(270, 300)"},
     ),
     "vectors": (
         "self.fc = nn.Linear(1024, 1025)",

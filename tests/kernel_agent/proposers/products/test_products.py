@@ -24,6 +24,7 @@ from kernel_agent.proposers.templates.emit_product import CUT, TILES, UNFOLDED, 
 from kernel_agent.proposers.templates.graph import parse
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.proposers.templates.product_space import product_space
+from kernel_agent.proposers.templates.program import Program
 from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.targets import TARGETS, Source
 from kernel_agent.run.precision import Way
@@ -39,6 +40,7 @@ LARGE = json.loads(re.sub(r"\b(132|140|68)\b", lambda n: str(int(n[0]) * 32), js
 PEAKS = {"fp32_tflops": 51.6, "tf32_tflops": 411.0, "bf16_tflops": 789.0}
 GPU = Device("cuda", "a GPU", "sm_90", 0, 2600.0, peaks=PEAKS)
 HOPPER = replace(GPU, build_arch="9.0a")
+H200 = replace(HOPPER, copy_gbps=4286.0)
 CPU = Device("cpu", "a processor", "x86_64-avx2", 2, 20.0)
 SPLIT = [Way("three bfloat16 products", 12.0, "inside", None), Way("three TF32 products", 1.0, "inside", None)]
 ALWAYS = Offers({one.name: 1e9 for one in ARITHMETICS}, 1e-6, 1e9)  # whatever the size
@@ -215,6 +217,10 @@ def test_a_sum_over_the_outputs_of_a_product_reads_its_weights_once(tmp_path: Pa
     assert isinstance(work, Regional)
     steps = [step.op for step in work.plan({}).steps if not isinstance(step, Kernel)]
     assert not any("linear" in op or "matmul" in op for op in steps)
+    folds = [
+        k.program for k in work.plan({}).kernels if isinstance(k.program, Program) and k.program.family == "reduction"
+    ]
+    assert sum(program.strided for program in folds) == 3, "weights of two layers and a transposed matrix"
     text = work.write(source("summed"), work.space.starts[0])
     assert "# Rule: a sum over the outputs of a product is a product with the sums of its weights.\n" in text
     assert judged("summed", text, tmp_path) == {}
@@ -253,10 +259,61 @@ def test_products_stay_the_librarys_where_nothing_is_promised(device: Device, wa
 
 
 def test_what_is_only_near_enough_is_tried_after_what_is_inside() -> None:
-    near = offers(HOPPER, [Way("three bfloat16 products", 70.0, "near", None), SPLIT[1]])
+    near = offers(HOPPER, [Way("three bfloat16 products", 50.0, "near", None), SPLIT[1]])
     assert near is not None and list(near.rates) == ["tf32x3", "bf16x3"]
     starts = work_of(LARGE, HOPPER, near).space.starts
-    assert [start["product_arithmetic"] for start in starts[:2]] == ["tf32x3", "bf16x3"]
+    assert [start["product_arithmetic"] for start in starts[:3]] == ["tf32x3", "tf32x3", "bf16x3"]
+
+
+@pytest.mark.parametrize(
+    ("error", "fits", "allowed", "wanted"),
+    [
+        (20.0, "inside", [64.0], ["bf16x3", "tf32x3"]),
+        (30.0, "inside", [64.0], ["tf32x3", "bf16x3"]),
+        (70.0, "near", [64.0], ["tf32x3"]),
+        (500.0, "inside", [4216.0, 64.0], ["bf16x3", "tf32x3"]),
+        (160.0, "near", [64.0, 148.0], ["tf32x3"]),
+        (900.0, "outside", [64.0], ["tf32x3"]),
+        (None, "near", [64.0], ["tf32x3"]),
+    ],
+)
+def test_what_is_predicted_to_err_too_much_is_last_or_not_taken(
+    error: float | None, fits: str, allowed: list[float], wanted: list[str]
+) -> None:
+    found = offers(HOPPER, [Way("three bfloat16 products", error, fits, None), SPLIT[1]], allowed=allowed)
+    assert found is not None and list(found.rates) == wanted
+
+
+def test_of_two_ways_as_fast_the_more_exact_one_comes_first() -> None:
+    ways = [Way("one bfloat16 product", 20.0, "inside", None), Way("one float16 product", 2.5, "inside", None)]
+    found = offers(HOPPER, ways)
+    assert found is not None and list(found.rates) == ["fp16", "bf16"]
+
+
+def multiplied(rows: int, columns: int, depth: int) -> dict[str, Any]:
+    """The graph of a product of two matrices."""
+    shapes = {"x": [rows, depth], "y": [depth, columns]}
+    given = [{"name": n, "shape": s, "dtype": "float32", "strides": [s[1], 1]} for n, s in shapes.items()]
+    call = {"name": "mm", "op": "aten.mm.default", "args": [{"node": "x"}, {"node": "y"}], "kwargs": {}}
+    nodes = [{**call, "outputs": [{"shape": [rows, columns], "dtype": "float32"}]}]
+    return {"inputs": given, "parameters": [], "nodes": nodes, "outputs": ["mm"], "output_structure": "tensor"}
+
+
+def test_a_product_of_few_rows_is_not_worth_the_cutting_of_its_operands() -> None:
+    with pytest.raises(NotCovered):
+        work_of(multiplied(64, 8192, 8192), H200, offers(H200, SPLIT))
+    for rows in (128, 1024):
+        start = work_of(multiplied(rows, 8192, 8192), H200, offers(H200, SPLIT)).space.starts[0]
+        assert (start["product_arithmetic"], start["product_tile"]) == ("bf16x3", CUT)
+
+
+def test_a_long_sum_of_few_results_is_cut_where_three_products_are_needed() -> None:
+    ways = [Way("one float16 product", 2.0, "inside", None)]
+    tiles = [
+        work_of(multiplied(256, 256, 1 << 19), H200, offers(H200, some)).space.starts[0]["product_tile"]
+        for some in (ways, SPLIT)
+    ]
+    assert tiles == ["128x128", CUT]
 
 
 def test_operands_are_cut_beforehand_where_hopper_multiplies_many_terms() -> None:
