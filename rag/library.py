@@ -31,7 +31,7 @@ REMEMBERED = 1000
 """Questions whose vectors are kept: the briefs of a round ask much the same."""
 
 BUDGET = {"ideas": 5_500, "a parent's ideas": 2_800, "code": 12_000, "errors": 3_000}
-"""Characters of the passages for one brief, by what it is for: code gets two pages whole."""
+"""Characters of the passages for one brief, by what it is for: code gets two or three pages whole."""
 
 
 class Library:

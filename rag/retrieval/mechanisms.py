@@ -29,13 +29,14 @@ ONLY_ON = {
 """How the architectures begin that have what a question is on: elsewhere some other page would stand for it."""
 
 MECHANISMS = (
-    (r"multicast", SHARED_TILE),
+    (r"\b(tma|tensor maps?)\b.*multicast|multicast.*\b(tma|tensor maps?)\b", SHARED_TILE),
     (
-        r"\bwgmma\b(?=.*(e4m3|fp8|\bs8\b|int8|row (sum|statistic|maxim|mean|norm)))|"
-        r"(e4m3|fp8|int8|row (sum|statistic|maxim|mean|norm)\w*)\b(?=.*\bwgmma\b)",
+        r"\bwgmma\b(?=.*(\bs8\b|int8|row (sum|statistic|maxim|mean|norm)))|"
+        r"(int8|row (sum|statistic|maxim|mean|norm)\w*)\b(?=.*\bwgmma\b)",
         FORMATS,
     ),
     (r"\bwgmma\b|warpgroup\W+(matrix|mma|multipl|product)", WGMMA),
+    (r"mma\.sync|ldmatrix|\bwmma\b", MMA),
     (r"winograd", "Winograd convolution F(2x2, 3x3) transforms"),
     (r"\bfft\b", "FFT convolution"),
     (
@@ -51,36 +52,42 @@ MECHANISMS = (
         r"cp\.async\.bulk\.tensor|tensor ?maps?\b|\btma\b.*\b(box|boxes|2d|swizzle)",
         TENSOR_MAPS,
     ),
+    (r"cp\.async\.bulk(?!\.tensor)|bulk[- ]cop|bulk[- ](load|stor)|\btma\b", BULK),
+    (
+        r"(?<![.:])\bclusters?\b|__cluster_dims__|barrier\.cluster|cluster\.(sync|map_shared)|map_shared_rank|\bmapa\b|"
+        r"multicast|\bdsmem\b|distributed shared",
+        CLUSTERS,
+    ),
     (
         r"setmaxnreg|warp[- ]speciali[sz]|producers?\b(?=.*\bconsumers?\b)|full (and|/) empty",
         ROLES,
     ),
-    (
-        r"cp\.async\.bulk(?!\.tensor)|bulk[- ]cop|bulk[- ]stor|mbarrier|expect_tx|\btma\b",
-        BULK,
-    ),
-    (r"\bclusters?\b|multicast|\bdsmem\b|distributed shared", CLUSTERS),
-    (r"mma\.sync|ldmatrix|\bwmma\b", MMA),
     (r"cp\.async(?!\.bulk)", "multi-stage software pipeline with cp.async"),
     (r"implicit gemm|im2col|implicit matrix", "convolution as an implicit GEMM"),
     (r"grid\W?(wide)?\W?(sync|barrier)|cooperative (launch|groups?|kernel)|wait for one another", "cooperative groups"),
     (r"wait for one another|grid\W?(wide)?\W?(sync|barrier)|blocks wait", WAITING),
     (r"griddepcontrol|dependent launch|\bpdl\b", DEPENDENT),
     (r"split[- ]?k\b|stream[- ]?k\b", "split-K and stream-K for few output tiles"),
-    (r"e4m3|e5m2|\bfp8\b", "FP8 and INT8 quantization, scales"),
-    (r"decoupled look-?back|prefix scan|\bscans?\b", "scans, cumsum and cumprod in one pass"),
+    (r"decoupled look-?back|\bscan(s|ned|ning)?\b", "scans, cumsum and cumprod in one pass"),
     (r"top-?k|\bradix\b|bitonic", "argmax, top-k and sorting"),
     (r"depthwise", "depthwise and grouped convolution"),
     (r"score matrix|running max\w*\W+(and|with)\W+(a )?rescaled|flash", "attention without the score matrix"),
     (r"online softmax|running max", "softmax in one pass over memory"),
-    (r"welford|running (mean|variance)|one-pass (mean|variance|statistics)", "layer norm, Welford statistics"),
+    (
+        r"welford|\bchan\b|running (mean|variance)|one-pass (mean|variance|statistics)",
+        "layer norm, Welford statistics",
+    ),
     (r"streaming stores?|non-?temporal|huge pages", "streaming stores, page faults on the CPU"),
     (r"\bavx\b|avx-?2|avx-?512|\bsimd\b|intrinsics", "row kernels on the CPU with OpenMP and SIMD"),
     (r"\bpack(s|ed|ing)?\b.*\bpanels?\b|micro-?kernel", "matrix products on the CPU, register tiles and packing"),
+    (r"multicast", SHARED_TILE),
+    (r"e4m3|e5m2|\bfp8\b", "FP8 and INT8 quantization, scales"),
 )
-"""A pattern over an idea's words and the question; what is most easily written wrong comes first."""
+"""A pattern over an idea's words and the question; what is most easily written wrong comes first, and last what other
+pages say too."""
 
 COMMON = (
+    (r"mbarrier|expect_tx", BULK),
     (
         r"\bodd (row|stride|length|size|number)|(un|mis)aligned (row|store)|"
         r"(rows?|stores?)\W+(\w+\W+){0,3}(un|mis)aligned",
@@ -92,7 +99,7 @@ COMMON = (
     (r"\bevict\w*|createpolicy|access policy|l2 persist", "keeping a region in L2, eviction priority, cache hints"),
     (r"bank conflicts?|\bswizzl", "shared memory bank conflicts, padding and swizzles"),
     (r"order of (the )?tiles|raster", "order of tiles for L2 reuse"),
-    (r"\batomics?\b|atomicadd|red\.global", "atomics and contention"),
+    (r"\batomic|red\.global", "atomics and contention"),
     (r"ex2\.approx|__expf|fast exp|rsqrt\.approx|rational|polynomial", "fast exponentials, divisions and activations"),
     (r"transpos", "transposes through shared memory"),
     (r"shuffle|shfl", "warp and block reductions with shuffles"),
@@ -100,8 +107,15 @@ COMMON = (
 )
 """The same of what most authors know: asked for where an idea names nothing else, and then one alone."""
 
-MOST = 2
-"""Pages on what an idea names."""
+MOST = 4
+"""Pages on what an idea names, of which an answer has those that fit its budget whole."""
+
+DENIED = re.compile(
+    r"\b(?:no|not|nor|never|neither|without|avoid(?:s|ing)?|instead of|rather than)\s+"
+    r"(?:(?:an?|any|the|of)\s+)*[\w.:-]*\w",
+    re.IGNORECASE,
+)
+"""What an idea says that it does without, to the end of the word."""
 
 
 def named(idea: str, shown: Collection[str] = (), arch: str | None = None) -> tuple[str, ...]:
@@ -111,7 +125,8 @@ def named(idea: str, shown: Collection[str] = (), arch: str | None = None) -> tu
     def kept(question: str) -> bool:
         return question not in shown and (not arch or arch.startswith(ONLY_ON.get(question, "")))
 
-    return tuple(filter(kept, _found(MECHANISMS, idea)))[:MOST] or tuple(filter(kept, _found(COMMON, idea)))[:1]
+    wanted = DENIED.sub(" ", idea)
+    return tuple(filter(kept, _found(MECHANISMS, wanted)))[:MOST] or tuple(filter(kept, _found(COMMON, wanted)))[:1]
 
 
 @lru_cache(maxsize=64)
@@ -122,4 +137,5 @@ def shown_by(source: str) -> tuple[str, ...]:
 
 def _found(table: tuple[tuple[str, str], ...], idea: str) -> tuple[str, ...]:
     """`re` keeps the compiled patterns."""
-    return tuple(question for pattern, question in table if re.search(pattern, idea, re.IGNORECASE | re.DOTALL))
+    flags = re.IGNORECASE | re.DOTALL
+    return tuple(dict.fromkeys(question for pattern, question in table if re.search(pattern, idea, flags)))

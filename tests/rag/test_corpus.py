@@ -198,6 +198,20 @@ def test_cuda_snippets_that_use_torch_compile(pages: list[Page], tmp_path: Path)
     _compile(["nvcc", "-arch=sm_90", "-std=c++20", *_torch_includes(tmp_path), *implied, "-c"], source)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@needs_nvcc
+def test_skeletons_that_no_template_fills_in_compile(pages: list[Page], tmp_path: Path) -> None:
+    libinfo = pytest.importorskip("tvm_ffi.libinfo")
+    skeletons = [page for page in pages if page.path.endswith(".cu") and "//@begin" not in page.body]
+    assert {page.path for page in skeletons} >= {f"kernels/{name}.cu" for name in ("gemm/level_05", "scan/level_03")}
+    for page in skeletons:
+        source = tmp_path / f"{re.sub('[^a-z0-9]', '_', page.id)}.cu"
+        source.write_text((CORPUS / page.path).read_text())
+        target = f"arch=compute_{_nvcc_arch(page)},code=sm_{_nvcc_arch(page)}"
+        _compile(["nvcc", "-std=c++17", "-gencode", target, f"-I{libinfo.find_include_path()}", "-c"], source)
+
+
 def _torch_includes(scratch: Path) -> list[str]:
     """The judge's slim headers before torch's own; a generated one that torch without CUDA lacks is left empty."""
     generated = scratch / "generated/c10/cuda/impl/cuda_cmake_macros.h"

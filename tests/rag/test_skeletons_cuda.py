@@ -89,3 +89,15 @@ def test_rows_of_odd_lengths_are_clamped_and_keep_nan(cols: int) -> None:
         torch.testing.assert_close(room[:, :cols], x.clamp(-0.5, 0.75), rtol=0, atol=0, equal_nan=True)
         assert bool((room[:, cols] == 9.0).all()), "nothing is written beside a row"
     told(f"pointwise/level_04.cu, {cols} columns", lambda: kernel.run(x, room[:, :cols], -0.5, 0.75))
+
+
+@pytest.mark.parametrize("rows", [1, 7, 5000])
+@pytest.mark.parametrize("cols", [2048, 32768])
+def test_rows_are_scanned_in_a_ring_of_bulk_copies(rows: int, cols: int) -> None:
+    only_on(9)
+    kernel = loaded("scan/level_03.cu")
+    x = torch.rand(rows, cols, device="cuda")
+    out = torch.full_like(x, float("nan"))
+    kernel.run(x, out)
+    torch.testing.assert_close(out, x.double().cumsum(dim=1).float(), rtol=1e-5, atol=1e-5)
+    told(f"scan/level_03.cu, {rows} x {cols}", lambda: kernel.run(x, out))

@@ -6,8 +6,9 @@ families: [gemm]
 bottlenecks: [tensor, l2-bw]
 languages: [cuda]
 --- */
-// Level 1 in clusters of two blocks with the same rows of a: each fetches half of a's tile for both. A stage is free once the consumers
-// of both have arrived. out (float, M x N) = a (bfloat16, M x K) b (bfloat16, N x K) transposed. M multiple of 128, N of 256, K of 64.
+// A ring of TMA tiles for wgmma, in clusters of two blocks with the same rows of a: each fetches half of a's tile for both. A stage is
+// free once the consumers of both have arrived. out (float, M x N) = a (bfloat16, M x K) b (bfloat16, N x K) transposed. M multiple of
+// 128, N of 256, K of 64.
 // Ran on no card.
 #include <cstdint>
 
@@ -61,7 +62,7 @@ __device__ __forceinline__ void load(const CUtensorMap& map, uint32_t to, uint64
                "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to), "l"(&map), "r"(k), "r"(row), "r"(smem(bar)), "h"(mask) : "memory");
 }
 
-// K-major, 128-byte swizzle; see level 1.
+// K-major, 128-byte swizzle: stride 1024 from eight rows to the next; 32 bytes on in K are 2 more in the start.
 __device__ __forceinline__ uint64_t descriptor(uint32_t address) {
   return (address & 0x3FFFF) >> 4 | uint64_t(1) << 16 | uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
 }

@@ -153,7 +153,12 @@ def test_code_gets_the_pages_that_its_idea_names_whole_and_no_others(case: dict[
 
 @pytest.mark.parametrize(
     ("arch", "named"),
-    [("sm_80", []), ("x86_64", []), ("sm_90", ["kernels/gemm/level_04_cuda"]), ("sm_100", ["clusters-dsmem"])],
+    [
+        ("sm_80", []),
+        ("x86_64", []),
+        ("sm_90", ["clusters-dsmem", "kernels/gemm/level_04_cuda"]),
+        ("sm_100", ["clusters-dsmem"]),
+    ],
 )
 def test_what_an_idea_names_and_the_device_lacks_is_not_looked_up(
     arch: str, named: list[str], shipped: Library
