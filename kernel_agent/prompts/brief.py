@@ -12,7 +12,7 @@ from typing import Any
 from kernel_agent.knowledge.render import experience_text
 from kernel_agent.prompts import line
 from kernel_agent.prompts.chip import chip_facts
-from kernel_agent.prompts.precision import has_product, rates, units, ways
+from kernel_agent.prompts.precision import by_operations, decides, exact_at_no_cost, has_product, rates, units, ways
 from kernel_agent.run.brief import Brief, Outcome
 from kernel_agent.run.types import JSON, Description, Evaluation, Idea, Profile, Timing, baseline_title, baseline_titles
 from kernel_agent.targets import target_of
@@ -63,6 +63,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "has_product": has_product(brief.problem, known),
         "units": list(units(known)) if has_product(brief.problem, known) else [],
         "ways": list(ways(known)),
+        "decides": decides(known),
         "repairs": brief.repairs,
         "sweeps": brief.sweeps,
         "limit_s": f"{brief.limit_s:g}",
@@ -100,10 +101,11 @@ def facts(brief: Brief) -> dict[str, object]:
 def _device(known: Description) -> str:
     device = known.device
     copy = f", {device.copy_gbps:,.0f} GB/s measured for a copy (read + write)" if device.copy_gbps else ""
+    copy += f", {read:,.0f} GB/s for reading alone" if copy and (read := device.peaks.get("read_gbps")) else ""
     threads = (
         f", {device.threads} thread{'s' if device.threads != 1 else ''}" if not target_of(device.target).on_gpu else ""
     )
-    facts = [*device.features, *([rates(known)] if known.ways else [])]
+    facts = [*device.features, *([rates(known)] if known.ways and not exact_at_no_cost(known) else [])]
     return f"{device.name}, {device.arch}{threads}{copy}{''.join(f'; {fact}' for fact in facts if fact)}"
 
 
@@ -156,12 +158,12 @@ def _compiled(known: Description) -> Iterator[str]:
 
 def _work(known: Description) -> Iterator[str]:
     yield f"counted work: {_amount(known.flops)}FLOP; inputs, parameters and outputs once: {_amount(known.bytes)}B"
-    if known.ways and known.admissible:
-        yield f"limit: {known.admissible_us:,.1f} us, by {known.admissible.name}, the fastest way that is inside"
-    elif known.limit_us:
-        yield f"limit from these and the device's measured peaks: {known.limit_us:,.1f} us, {_of(known)}"
-    if known.bytes_us and _by_operations(known):
+    if known.admissible_us:
+        yield f"limit from these and the device's measured peaks: {known.admissible_us:,.1f} us, {_of(known)}"
+    if by_operations(known):
         yield f"the bytes alone would take {known.bytes_us:,.1f} us"
+    elif known.bytes_us and known.baselines[known.to_beat].median_us < known.bytes_us:
+        yield f"{baseline_title(known.to_beat)} is faster than that: the limit is a mark here, and no bound"
     for name, timing in known.baselines.items():
         yield f"{baseline_title(name)}: {_time(timing, known)}"
     if known.unmeasured:
@@ -169,14 +171,14 @@ def _work(known: Description) -> Iterator[str]:
     yield f"to beat{' so far' if known.unmeasured else ''}: {_scale(known)}"
 
 
-def _by_operations(known: Description) -> bool:
-    return bool(known.bytes_us and known.admissible_us and known.bytes_us < 0.9 * known.admissible_us)
-
-
 def _of(known: Description) -> str:
     """What the limit counts, and what is within reach."""
-    if not _by_operations(known):
-        return "at the rate of a copy; streaming kernels reach 85 to 95 % of it"
+    if not by_operations(known):
+        best = next((way.name for way in (exact_at_no_cost(known), known.admissible) if way), None)
+        products = f"; the products take no longer by {best}" if best else ""
+        return f"the bytes at the measured rates{products}; streaming kernels reach 85 to 95 % of it"
+    if known.admissible:
+        return f"by {known.admissible.name}, the fastest way that is inside"
     if not target_of(known.device.target).on_gpu:
         return "of the operations"
     if not known.limit_rate:
@@ -191,7 +193,9 @@ def _time(timing: Timing, known: Description) -> str:
 
 def _share(time_us: float, known: Description) -> str:
     """How far a time is from the limit, which exact algebra can pass where operations make it."""
-    if known.admissible_us and known.bytes_us and time_us < known.admissible_us:
+    if known.bytes_us and time_us < known.bytes_us:
+        return ", faster than the bytes at the measured rates"
+    if by_operations(known) and known.admissible_us and time_us < known.admissible_us:
         return f", less than the operations as counted allow; the bytes alone would take {known.bytes_us:,.1f} us"
     reached = known.reached(time_us)
     return f", {100 * reached:.0f} % of the limit reached" if reached else ""

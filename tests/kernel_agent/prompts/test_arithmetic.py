@@ -56,12 +56,41 @@ def test_a_product_s_contract_is_told_in_its_own_numbers() -> None:
         "| three int8 products of fixed-point digits | 41 | near | 300 us |",
         "| three bfloat16 products | 7.2 | yes | 450 us |",
         "| one float16 product | out of range | no | not known |",
-        "limit: 450.0 us, by three bfloat16 products, the fastest way that is inside",
+        "measured peaks: 450.0 us, by three bfloat16 products, the fastest way that is inside",
+        "the bytes alone would take 3.3 us",
         "measured TFLOP/s of products: 400 TF32.",
     ):
         assert words in text
     assert OUTSIDE not in text, "what the table says needs no rule of thumb"
     assert "cuDNN's default" in asked("tf32", ways=WAYS, precision=UNITS)
+
+
+def test_where_the_bytes_decide_no_way_to_multiply_is_listed() -> None:
+    ways = tuple(replace(way, limit_us=300.0) for way in WAYS)
+    text = asked("float32", ways=ways, precision=UNITS, limit_us=300.0, moving_us=299.0)
+    assert "300.0 us, the bytes at the measured rates; the products take no longer by three bfloat16 products" in text
+    assert "Ways to compute" not in text and "fastest way that is inside" not in text and OUTSIDE in text
+    slow = asked("float32", ways=WAYS, precision=UNITS, limit_us=300.0, moving_us=450.0)
+    assert "the products take no longer by three bfloat16 products" in slow
+    assert "| float32 on the FMA units | 1 | yes | 2,400 us |" in slow, "one that is inside takes longer"
+
+
+def test_the_output_that_decides_on_ways_is_named() -> None:
+    two = (*UNITS, ErrorUnit("buffer mean", "hard", 1e-9, 0.1, 1.0, 64.0))
+    held = tuple(replace(way, output="buffer mean", inputs="hard") for way in WAYS)
+    assert "; on all of them buffer mean on hard inputs decides." in asked("float32", ways=held, precision=two)
+    assert "decides" not in asked("float32", ways=held, precision=UNITS), "there is but one output"
+    mixed = asked("float32", ways=(replace(held[0], output="output 0"), *held[1:]), precision=two)
+    assert "| one TF32 product | 1,103 of output 0 on hard inputs | no |" in mixed
+    assert "| three bfloat16 products | 7.2 of buffer mean on hard inputs | yes |" in mixed
+
+
+def test_a_time_below_what_the_bytes_take_is_told_plainly() -> None:
+    text = asked("float32", source="y = torch.relu(x)", limit_us=200.0, moving_us=200.0)
+    assert "[99.0, 101.0], faster than the bytes at the measured rates" in text
+    assert "torch.compile is faster than that: the limit is a mark here, and no bound" in text
+    held = asked("float32", source="y = torch.relu(x)", limit_us=5.0, moving_us=5.0)
+    assert "no bound" not in held and "5 % of the limit reached" in held
 
 
 def test_nothing_of_products_is_told_where_there_is_none() -> None:
