@@ -45,6 +45,9 @@ NARROW = ("tf32", "fp16", "bf16")
 KERNEL_NAME = 120
 """Characters of a launch's name: those of templates of C++ go on for many."""
 
+PICKS = "_operator.getitem"
+"""Picks one of several outputs, and moves nothing."""
+
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
 
@@ -313,11 +316,12 @@ def operators(graph: JSON, limit: int = KERNELS) -> str:
         if "shape" in row:
             specs[row.get("node", row["name"])] = (row,)
             given.append(f"{row.get('node', row['name'])}: {row.get('kind', 'input')} {_spec(row)}")
-    rows = [*_first(given, limit)]
+    rows, unread = [*_first(given, limit)], _unread(graph)
     for node in graph["nodes"][:limit]:
-        specs[node["name"]] = node["outputs"]
+        specs[node["name"]] = [spec for at, spec in enumerate(node["outputs"]) if (node["name"], at) not in unread]
         read = {name for arg in (*node["args"], *node["kwargs"].values()) for name in _names(arg)}
-        moved = sum(_bytes(spec) for name in (*read, node["name"]) for spec in specs.get(name, ()))
+        around = () if node["op"] == PICKS else (*read, node["name"])
+        moved = sum(_bytes(spec) for name in around for spec in specs.get(name, ()))
         arguments = [_argument(arg) for arg in node["args"]]
         arguments += [f"{key}={_argument(arg)}" for key, arg in node["kwargs"].items()]
         made = ", ".join(_spec(spec) for spec in node["outputs"])
@@ -325,6 +329,21 @@ def operators(graph: JSON, limit: int = KERNELS) -> str:
     if len(graph["nodes"]) > limit:
         rows.append(f"... and {len(graph['nodes']) - limit} more")
     return "\n".join([*rows, f"returns {', '.join(_first([*map(str, graph['outputs'])], limit))}"])
+
+
+def _unread(graph: JSON) -> set[tuple[str, int]]:
+    """Of nodes with several outputs, those that nothing picks, or whose pick nobody reads: node and place."""
+    read = {
+        name for node in graph["nodes"] for arg in (*node["args"], *node["kwargs"].values()) for name in _names(arg)
+    }
+    read |= set(map(str, graph["outputs"]))
+    picks = {(node["args"][0]["node"], node["args"][1]): node["name"] for node in graph["nodes"] if node["op"] == PICKS}
+    return {
+        (node["name"], at)
+        for node in graph["nodes"]
+        for at in range(len(node["outputs"]))
+        if len(node["outputs"]) > 1 and picks.get((node["name"], at)) not in read
+    }
 
 
 def _spec(spec: JSON) -> str:
