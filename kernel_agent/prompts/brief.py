@@ -33,6 +33,9 @@ FASTEST = 8
 NEAR = 0.3
 """Share of a time left to the limit below which a profiler's rules promise more than there is."""
 
+LITTLE = 0.9
+"""Share of the limit from which on no idea at all may be the right answer."""
+
 KERNELS = 60
 """Kernels of torch.compile, and rows of a graph, that are named."""
 
@@ -80,6 +83,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "parent_source": brief.parent.source,
         "scale": _scale(known),
         "parent_factor": _parent_factor(brief),
+        "near": _near(brief),
         "parent_measured": _measured(evaluation, known) if evaluation else "nothing yet",
         "parent_profile": "\n".join(_profile(brief.parent_profile, _left(brief))) if brief.parent_profile else "",
         "second_parent": brief.second_parent
@@ -134,6 +138,17 @@ def _parent_factor(brief: Brief) -> str:
     return _factor(known.baselines[known.to_beat].median_us / timing.median_us)
 
 
+def _near(brief: Brief) -> str:
+    """What is so near to the limit that little can be gained, and how near; empty where nothing is."""
+    known, judged = brief.description, brief.parent_evaluation
+    times = {baseline_title(known.to_beat): known.baselines[known.to_beat].median_us}
+    if brief.parent_idea and judged and judged.timing:
+        times["the parent"] = judged.timing.median_us
+    best = min(times, key=times.__getitem__)
+    reached = known.reached(times[best])
+    return f"{best} reaches {100 * reached:.0f} % of the limit" if reached and reached >= LITTLE else ""
+
+
 def _beside(source: str, parent: str) -> dict[str, str]:
     """The other parent's source, or what of it is not the first parent's where that says it in far fewer words."""
     rows = unified_diff(parent.splitlines(), source.splitlines(), "the parent", "the other parent", n=2, lineterm="")
@@ -162,7 +177,7 @@ def _compiled(known: Description) -> Iterator[str]:
 def _work(known: Description) -> Iterator[str]:
     yield f"counted work: {_amount(known.flops)}FLOP; inputs, parameters and outputs once: {_amount(known.bytes)}B"
     if known.admissible_us:
-        yield f"limit from these and the device's measured peaks: {known.admissible_us:,.1f} us, {_of(known)}"
+        yield f"limit: {known.admissible_us:,.1f} us, {_of(known)}"
     if by_operations(known):
         yield f"the bytes alone would take {known.bytes_us:,.1f} us"
     elif known.bytes_us and known.baselines[known.to_beat].median_us < known.bytes_us:
@@ -179,7 +194,7 @@ def _of(known: Description) -> str:
     if not by_operations(known):
         best = next((way.name for way in (exact_at_no_cost(known), known.admissible) if way), None)
         products = f"; the products take no longer by {best}" if best else ""
-        return f"the bytes at the measured rates{products}; streaming kernels reach 85 to 95 % of it"
+        return f"the bytes at the measured rates{products}; streaming kernels reach 85 to 95 %"
     if known.admissible:
         return f"by {known.admissible.name}, the fastest way that is inside"
     if not target_of(known.device.target).on_gpu:

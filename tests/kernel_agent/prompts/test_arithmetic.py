@@ -56,7 +56,7 @@ def test_a_product_s_contract_is_told_in_its_own_numbers() -> None:
         "| three int8 products of fixed-point digits | 41 | near | 300 us |",
         "| three bfloat16 products | 7.2 | yes | 450 us |",
         "| one float16 product | out of range | no | not known |",
-        "measured peaks: 450.0 us, by three bfloat16 products, the fastest way that is inside",
+        "limit: 450.0 us, by three bfloat16 products, the fastest way that is inside",
         "the bytes alone would take 3.3 us",
         "measured TFLOP/s of products: 400 TF32.",
     ):
