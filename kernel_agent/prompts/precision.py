@@ -28,8 +28,8 @@ def by_operations(known: Description) -> bool:
 
 
 def exact_at_no_cost(known: Description) -> Way | None:
-    """The slowest of the ways that are exact enough, where it takes no longer than moving the bytes."""
-    inside = [(way.limit_us, way) for way in known.ways if way.fits == "inside" and way.limit_us]
+    """The slowest of the ways that are exact enough (the last of several), where it takes no longer than the bytes."""
+    inside = [(way.limit_us, way) for way in reversed(known.ways) if way.fits == "inside" and way.limit_us]
     took, slowest = max(inside, key=lambda one: one[0], default=(0.0, None))
     return slowest if known.bytes_us and took <= BESIDE * known.bytes_us else None
 
@@ -42,10 +42,12 @@ def has_product(problem: Problem, known: Description) -> bool:
 def units(known: Description) -> Iterator[str]:
     """A line for each output on each kind of inputs: the unit of error, the reference's error and what is allowed."""
     for row in known.precision[: 2 * OUTPUTS]:
-        share = f", {row.unit / row.rms:.2g} of its rms {row.rms:.3g}" if row.rms else ""
+        if not row.rms:
+            yield f"{row.output} on {_inputs(row.inputs)} is zero everywhere, and has to be"
+            continue
         yield (
-            f"{row.output} on {_inputs(row.inputs)}: one unit is {row.unit:.2g}{share}; the reference errs "
-            f"{row.reference:.3g} units as it runs, {row.allowed:.4g} are allowed"
+            f"{row.output} on {_inputs(row.inputs)}: one unit is {row.unit:.2g}, {row.unit / row.rms:.2g} of its rms "
+            f"{row.rms:.3g}; the reference errs {row.reference:.3g} units as it runs, {row.allowed:.4g} are allowed"
         )
 
 
