@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from kernel_agent.page.facts import _limit_rate
+from kernel_agent.page.words import baselines
 from kernel_agent.prompts import render
 from kernel_agent.prompts.advice import chosen, rules
 from kernel_agent.prompts.brief import facts
@@ -116,6 +118,9 @@ def test_shares_of_the_limit_are_of_the_fastest_admissible_way() -> None:
     known = replace(DESCRIPTION, ways=WAYS, limit_us=300.0)
     assert known.admissible is not None and known.admissible.name == "three bfloat16 products"
     assert known.reached(900.0) == 0.5
+    assert baselines(known).endswith("limit 0.45 ms"), "the terminal names the same limit"
+    assert _limit_rate(known) == "by three bfloat16 products", "and so does the page"
+    assert _limit_rate(replace(known, ways=(), limit_rate="a rate")) == "a rate"
     assert replace(known, ways=()).reached(900.0) == pytest.approx(1 / 3)
 
 
