@@ -120,6 +120,7 @@ class DescribeAnswer:
     unmeasured: tuple[str, ...] = ()
     precision: tuple[ErrorUnit, ...] = ()
     ways: tuple[Way, ...] = ()
+    moving_us: float | None = None
 
     def description(self, graph: JSON | None, contract: JSON | None) -> Description:
         """What a run keeps of it. Raises ServerError where eager PyTorch was not timed."""
@@ -142,6 +143,7 @@ class DescribeAnswer:
             unmeasured=self.unmeasured,
             precision=self.precision,
             ways=self.ways,
+            moving_us=self.moving_us,
         )
 
     def compiled(self, names: Sequence[str]) -> tuple[Baseline, ...]:

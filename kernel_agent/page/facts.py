@@ -19,7 +19,7 @@ from kernel_agent.page.words import measured
 from kernel_agent.run import tree
 from kernel_agent.run.budget import spending
 from kernel_agent.run.tree import Run
-from kernel_agent.run.types import Trial, baseline_title
+from kernel_agent.run.types import Description, Trial, baseline_title
 from kernel_agent.settings import provider_of
 from kernel_agent.targets import target_of
 from kernel_agent.text import line
@@ -110,11 +110,18 @@ def _work(run: Run) -> dict[str, Any]:
     return {
         "flops": known.flops,
         "moved_bytes": known.bytes,
-        "limit_us": known.limit_us,
+        "limit_us": known.admissible_us,
         "moving_us": known.bytes_us,
-        "limit_rate": line(known.limit_rate) if known.limit_rate else None,
+        "limit_rate": _limit_rate(known),
         "noise": target_of(run.problem.target).noise,
     }
+
+
+def _limit_rate(known: Description) -> str | None:
+    """What the limit counts: the way to multiply that makes it, or the server's measured rate."""
+    way = known.admissible
+    told = f"by {way.name}" if way and way.limit_us != known.limit_us else known.limit_rate
+    return line(told) if told else None
 
 
 def _baselines(run: Run) -> Iterator[dict[str, Any]]:

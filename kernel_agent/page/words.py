@@ -30,7 +30,7 @@ def baselines(description: Description) -> str:
     """The times of the baselines that are known, those still to come, and the limit."""
     parts = [f"{baseline_title(name)} {ms(timing.median_us)}" for name, timing in description.baselines.items()]
     missing = [f"{baseline_titles(description.unmeasured)} not timed yet"] if description.unmeasured else []
-    limit = [f"limit {ms(description.limit_us)}"] if description.limit_us else []
+    limit = [f"limit {ms(description.admissible_us)}"] if description.admissible_us else []
     return ", ".join(parts + missing + limit)
 
 
@@ -44,7 +44,7 @@ def measured(run: Run, retrieval: str | None) -> Iterator[str]:
         yield f"when the best was confirmed: {own}"
     yield from map(occupied, used(run))
     if run.description.limit_us:
-        yield "limit: the bytes moved once at the measured copy speed, or matrix operations at the measured rate"
+        yield "limit: the bytes moved once, or matrix operations in a way that is exact enough, at measured rates"
     yield (
         "a candidate and eager PyTorch take turns on the same secret inputs; intervals are 95 % of the paired ratio; "
         "outputs are checked against float64, the error is in rounding units of which 64 are allowed, or 4 times what "

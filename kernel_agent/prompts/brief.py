@@ -12,7 +12,7 @@ from typing import Any
 from kernel_agent.knowledge.render import experience_text
 from kernel_agent.prompts import line
 from kernel_agent.prompts.chip import chip_facts
-from kernel_agent.prompts.precision import has_product, rates, units, ways
+from kernel_agent.prompts.precision import by_operations, decides, exact_at_no_cost, has_product, rates, units, ways
 from kernel_agent.run.brief import Brief, Outcome
 from kernel_agent.run.types import JSON, Description, Evaluation, Idea, Profile, Timing, baseline_title, baseline_titles
 from kernel_agent.targets import target_of
@@ -33,9 +33,13 @@ FASTEST = 8
 NEAR = 0.3
 """Share of a time left to the limit below which a profiler's rules promise more than there is."""
 
+LITTLE = 0.9
+"""Share of the limit from which on no idea at all may be the right answer."""
+
 KERNELS = 60
 """Kernels of torch.compile, and rows of a graph, that are named."""
 
+STREAMING = "streaming kernels reach 85 to 95 %"
 SPLIT = "float32 of split operands takes longer"
 RATE = f"of the operations at TF32's rate (bfloat16's for narrow inputs); {SPLIT}"
 """What a limit by operations counts on a GPU, in runs of before."""
@@ -44,6 +48,9 @@ NARROW = ("tf32", "fp16", "bf16")
 
 KERNEL_NAME = 120
 """Characters of a launch's name: those of templates of C++ go on for many."""
+
+PICKS = "_operator.getitem"
+"""Picks one of several outputs, and moves nothing."""
 
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
@@ -63,6 +70,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "has_product": has_product(brief.problem, known),
         "units": list(units(known)) if has_product(brief.problem, known) else [],
         "ways": list(ways(known)),
+        "decides": decides(known),
         "repairs": brief.repairs,
         "sweeps": brief.sweeps,
         "limit_s": f"{brief.limit_s:g}",
@@ -76,6 +84,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "parent_source": brief.parent.source,
         "scale": _scale(known),
         "parent_factor": _parent_factor(brief),
+        "near": _near(brief),
         "parent_measured": _measured(evaluation, known) if evaluation else "nothing yet",
         "parent_profile": "\n".join(_profile(brief.parent_profile, _left(brief))) if brief.parent_profile else "",
         "second_parent": brief.second_parent
@@ -100,10 +109,11 @@ def facts(brief: Brief) -> dict[str, object]:
 def _device(known: Description) -> str:
     device = known.device
     copy = f", {device.copy_gbps:,.0f} GB/s measured for a copy (read + write)" if device.copy_gbps else ""
+    copy += f", {read:,.0f} GB/s for reading alone" if copy and (read := device.peaks.get("read_gbps")) else ""
     threads = (
         f", {device.threads} thread{'s' if device.threads != 1 else ''}" if not target_of(device.target).on_gpu else ""
     )
-    facts = [*device.features, *([rates(known)] if known.ways else [])]
+    facts = [*device.features, *([rates(known)] if known.ways and not exact_at_no_cost(known) else [])]
     return f"{device.name}, {device.arch}{threads}{copy}{''.join(f'; {fact}' for fact in facts if fact)}"
 
 
@@ -127,6 +137,17 @@ def _parent_factor(brief: Brief) -> str:
     known, judged = brief.description, brief.parent_evaluation
     timing = judged.timing if judged and judged.timing else known.baselines["eager"]
     return _factor(known.baselines[known.to_beat].median_us / timing.median_us)
+
+
+def _near(brief: Brief) -> str:
+    """What is so near to the limit that little can be gained, and how near; empty where nothing is."""
+    known, judged = brief.description, brief.parent_evaluation
+    times = {baseline_title(known.to_beat): known.baselines[known.to_beat].median_us}
+    if brief.parent_idea and judged and judged.timing:
+        times["the parent"] = judged.timing.median_us
+    best = min(times, key=times.__getitem__)
+    reached = known.reached(times[best])
+    return f"{best} reaches {100 * reached:.0f} % of the limit" if reached and reached >= LITTLE else ""
 
 
 def _beside(source: str, parent: str) -> dict[str, str]:
@@ -156,11 +177,9 @@ def _compiled(known: Description) -> Iterator[str]:
 
 def _work(known: Description) -> Iterator[str]:
     yield f"counted work: {_amount(known.flops)}FLOP; inputs, parameters and outputs once: {_amount(known.bytes)}B"
-    if known.ways and known.admissible:
-        yield f"limit: {known.admissible_us:,.1f} us, by {known.admissible.name}, the fastest way that is inside"
-    elif known.limit_us:
-        yield f"limit from these and the device's measured peaks: {known.limit_us:,.1f} us, {_of(known)}"
-    if known.bytes_us and _by_operations(known):
+    if known.admissible_us:
+        yield f"limit: {known.admissible_us:,.1f} us, {_of(known)}"
+    if by_operations(known):
         yield f"the bytes alone would take {known.bytes_us:,.1f} us"
     for name, timing in known.baselines.items():
         yield f"{baseline_title(name)}: {_time(timing, known)}"
@@ -169,14 +188,16 @@ def _work(known: Description) -> Iterator[str]:
     yield f"to beat{' so far' if known.unmeasured else ''}: {_scale(known)}"
 
 
-def _by_operations(known: Description) -> bool:
-    return bool(known.bytes_us and known.admissible_us and known.bytes_us < 0.9 * known.admissible_us)
-
-
 def _of(known: Description) -> str:
     """What the limit counts, and what is within reach."""
-    if not _by_operations(known):
-        return "at the rate of a copy; streaming kernels reach 85 to 95 % of it"
+    if not by_operations(known):
+        best = next((way.name for way in (exact_at_no_cost(known), known.admissible) if way), None)
+        products = f"; the products take no longer by {best}" if best else ""
+        passed = known.bytes_us and known.baselines[known.to_beat].median_us < known.bytes_us
+        reach = f"no bound here: {baseline_title(known.to_beat)} passes it" if passed else STREAMING
+        return f"the bytes at the measured rates{products}; {reach}"
+    if known.admissible:
+        return f"by {known.admissible.name}, the fastest way that is inside"
     if not target_of(known.device.target).on_gpu:
         return "of the operations"
     if not known.limit_rate:
@@ -191,7 +212,9 @@ def _time(timing: Timing, known: Description) -> str:
 
 def _share(time_us: float, known: Description) -> str:
     """How far a time is from the limit, which exact algebra can pass where operations make it."""
-    if known.admissible_us and known.bytes_us and time_us < known.admissible_us:
+    if known.bytes_us and time_us < known.bytes_us:
+        return ", faster than the bytes at the measured rates"
+    if by_operations(known) and known.admissible_us and time_us < known.admissible_us:
         return f", less than the operations as counted allow; the bytes alone would take {known.bytes_us:,.1f} us"
     reached = known.reached(time_us)
     return f", {100 * reached:.0f} % of the limit reached" if reached else ""
@@ -309,11 +332,12 @@ def operators(graph: JSON, limit: int = KERNELS) -> str:
         if "shape" in row:
             specs[row.get("node", row["name"])] = (row,)
             given.append(f"{row.get('node', row['name'])}: {row.get('kind', 'input')} {_spec(row)}")
-    rows = [*_first(given, limit)]
+    rows, unread = [*_first(given, limit)], _unread(graph)
     for node in graph["nodes"][:limit]:
-        specs[node["name"]] = node["outputs"]
+        specs[node["name"]] = [spec for at, spec in enumerate(node["outputs"]) if (node["name"], at) not in unread]
         read = {name for arg in (*node["args"], *node["kwargs"].values()) for name in _names(arg)}
-        moved = sum(_bytes(spec) for name in (*read, node["name"]) for spec in specs.get(name, ()))
+        around = () if node["op"] == PICKS else (*read, node["name"])
+        moved = sum(_bytes(spec) for name in around for spec in specs.get(name, ()))
         arguments = [_argument(arg) for arg in node["args"]]
         arguments += [f"{key}={_argument(arg)}" for key, arg in node["kwargs"].items()]
         made = ", ".join(_spec(spec) for spec in node["outputs"])
@@ -321,6 +345,21 @@ def operators(graph: JSON, limit: int = KERNELS) -> str:
     if len(graph["nodes"]) > limit:
         rows.append(f"... and {len(graph['nodes']) - limit} more")
     return "\n".join([*rows, f"returns {', '.join(_first([*map(str, graph['outputs'])], limit))}"])
+
+
+def _unread(graph: JSON) -> set[tuple[str, int]]:
+    """Of nodes with several outputs, those that nothing picks, or whose pick nobody reads: node and place."""
+    read = {
+        name for node in graph["nodes"] for arg in (*node["args"], *node["kwargs"].values()) for name in _names(arg)
+    }
+    read |= set(map(str, graph["outputs"]))
+    picks = {(node["args"][0]["node"], node["args"][1]): node["name"] for node in graph["nodes"] if node["op"] == PICKS}
+    return {
+        (node["name"], at)
+        for node in graph["nodes"]
+        for at in range(len(node["outputs"]))
+        if len(node["outputs"]) > 1 and picks.get((node["name"], at)) not in read
+    }
 
 
 def _spec(spec: JSON) -> str:

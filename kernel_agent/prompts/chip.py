@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernel_agent.knowledge.situation import operators_of
-from kernel_agent.prompts.precision import has_product
+from kernel_agent.prompts.precision import exact_at_no_cost, has_product
 from kernel_agent.run.types import Description, Problem
 
 CLUSTERS = (2, 4, 8)
@@ -48,7 +48,7 @@ RATES = {
 
 def chip_facts(problem: Problem, known: Description) -> Iterator[str]:
     """The lines; none for a CPU."""
-    product = has_product(problem, known)
+    product = has_product(problem, known) and not exact_at_no_cost(known)
     yield from _units(problem, known)
     yield from _residency(known)
     yield from _flight(known)

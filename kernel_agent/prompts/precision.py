@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernel_agent.knowledge.situation import operators_of
+from kernel_agent.run.precision import Way
 from kernel_agent.run.types import Description, Problem
 from kernel_agent.targets import target_of
 from rag.retrieval.plan import families_of
@@ -17,6 +18,22 @@ FITS = {"inside": "yes", "near": "near", "outside": "no"}
 RATES = {"fp32": "float32", "tf32": "TF32", "bf16": "bf16 and fp16", "int8": "int8", "fp8": "fp8"}
 
 
+BESIDE = 1.01
+"""A time this little above what the bytes take is still theirs."""
+
+
+def by_operations(known: Description) -> bool:
+    """Whether operations make the limit, and not the bytes."""
+    return bool(known.bytes_us and known.admissible_us and known.admissible_us > BESIDE * known.bytes_us)
+
+
+def exact_at_no_cost(known: Description) -> Way | None:
+    """The slowest of the ways that are exact enough (the last of several), where it takes no longer than the bytes."""
+    inside = [(way.limit_us, way) for way in reversed(known.ways) if way.fits == "inside" and way.limit_us]
+    took, slowest = max(inside, key=lambda one: one[0], default=(0.0, None))
+    return slowest if known.bytes_us and took <= BESIDE * known.bytes_us else None
+
+
 def has_product(problem: Problem, known: Description) -> bool:
     """Whether a problem's graph holds a matrix product or a convolution."""
     return bool(PRODUCTS & set(families_of(operators_of(problem, known))))
@@ -25,19 +42,41 @@ def has_product(problem: Problem, known: Description) -> bool:
 def units(known: Description) -> Iterator[str]:
     """A line for each output on each kind of inputs: the unit of error, the reference's error and what is allowed."""
     for row in known.precision[: 2 * OUTPUTS]:
-        share = f", {row.unit / row.rms:.2g} of its rms {row.rms:.3g}" if row.rms else ""
-        inputs = "hard inputs" if row.inputs == "hard" else f"inputs {row.inputs}"
+        if not row.rms:
+            yield f"{row.output} on {_inputs(row.inputs)} is zero everywhere, and has to be"
+            continue
         yield (
-            f"{row.output} on {inputs}: one unit is {row.unit:.2g}{share}; the reference errs "
-            f"{row.reference:.3g} units as it runs, {row.allowed:.4g} are allowed"
+            f"{row.output} on {_inputs(row.inputs)}: one unit is {row.unit:.2g}, {row.unit / row.rms:.2g} of its rms "
+            f"{row.rms:.3g}; the reference errs {row.reference:.3g} units as it runs, {row.allowed:.4g} are allowed"
         )
 
 
+def decides(known: Description) -> str:
+    """The output that decides on all ways; empty where it is not the same, where there is one alone, and in runs of
+    before."""
+    found = {(way.output, way.inputs) for way in known.ways}
+    outputs = {row.output for row in known.precision}
+    return _held(*found.pop()) if len(found) == 1 and len(outputs) > 1 else ""
+
+
+def _held(output: str, inputs: str) -> str:
+    return f"{output} on {_inputs(inputs)}" if output else ""
+
+
+def _inputs(which: str) -> str:
+    return "hard inputs" if which == "hard" else f"inputs {which}"
+
+
 def ways(known: Description) -> Iterator[str]:
-    """The cells of a table: way, predicted units, whether inside, limit."""
+    """The cells of a table: way, predicted units (with their output, where that differs), whether inside, limit; none
+    where the slowest way that is inside takes no longer than the bytes."""
+    if exact_at_no_cost(known):
+        return
+    differ = len({(way.output, way.inputs) for way in known.ways}) > 1
     for way in known.ways:
         error = "out of range" if way.error is None else f"{way.error:,.0f}" if way.error >= 10 else f"{way.error:.2g}"
         limit = f"{way.limit_us:,.0f} us" if way.limit_us else "not known"
+        error += f" of {held}" if differ and (held := _held(way.output, way.inputs)) else ""
         yield f"{way.name} | {error} | {FITS.get(way.fits, way.fits)} | {limit}"
 
 

@@ -73,7 +73,8 @@ def read_ideas(text: str) -> list[Proposed]:
     """The last list of titled objects in the reply, wherever it stands (fenced, after prose, under a key).
 
     Without a list, all titled objects, such as one a line; of two with one title the later. What lacks something is
-    passed over: the rest is paid for. Raises Malformed with the reason and its place in the reply.
+    passed over: the rest is paid for. None where `ideas` is an empty list: nothing promises a gain. Raises Malformed
+    with the reason and its place in the reply.
     """
     reasons = list[Malformed]()
     text = plain(text)
@@ -91,6 +92,8 @@ def _ideas(text: str) -> list[Proposed]:
     lists = [rows for value in found if (rows := _rows(value))]
     alone = [value for value in found if isinstance(value, dict) and "title" in value]
     if not lists and not alone:
+        if fault is None and any(isinstance(value, dict) and value.get("ideas") == [] for value in found):
+            return []
         raise Malformed(f"there is no JSON list of ideas in it ({_lack(text, found, fault)})")
     error = None
     for rows in [*reversed(lists), alone]:

@@ -21,9 +21,12 @@ class ErrorUnit:
 @dataclass(frozen=True, slots=True)
 class Way:
     """A way to compute a problem's float32 products: the error that is predicted, in units, None out of its range;
-    whether it `fits` (inside, near, outside); the time that no kernel by it goes below."""
+    whether it `fits` (inside, near, outside); the time that no kernel by it goes below; the output and the inputs on
+    which it errs most of what is allowed, empty in runs of before."""
 
     name: str
     error: float | None
     fits: str
     limit_us: float | None
+    output: str = ""
+    inputs: str = ""

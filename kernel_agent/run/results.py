@@ -37,7 +37,7 @@ def results(run: tree.Run, directory: Path) -> dict[str, Any]:
         "time_us": time_us,
         "reference_us": times.get("eager"),
         "compile_us": compiled.timing.median_us if compiled else None,
-        "limit_us": run.description.limit_us,
+        "limit_us": run.description.admissible_us,
         "reached": run.description.reached(time_us),
         "reached_interval": _ends(reached(run.description, evaluation.timing)),
         "authorship": evaluation.provenance.get("label") if idea else None,

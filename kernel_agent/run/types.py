@@ -332,6 +332,8 @@ class Description:
     """How a GPU may compute the products, where there are some; none of either in runs of before."""
     launches: Mapping[str, tuple[Launch, ...]] = field(default_factory=dict)
     """What modes of torch.compile launch, in order, with times; nothing in runs of before."""
+    moving_us: float | None = None
+    """What moving the counted bytes takes at the measured rates of reading and writing; None in runs of before."""
     regions: Regions | None = None
     """How the templates cut the module; None where they were not asked, and in runs of before."""
 
@@ -349,7 +351,9 @@ class Description:
 
     @property
     def bytes_us(self) -> float | None:
-        """What moving the counted bytes takes at the rate of a copy, in microseconds."""
+        """What moving the counted bytes takes at the measured rates, in microseconds: a copy's in runs of before."""
+        if self.moving_us is not None:
+            return self.moving_us
         return self.bytes / self.device.copy_gbps / 1e3 if self.device.copy_gbps else None
 
     def reached(self, time_us: float) -> float | None:

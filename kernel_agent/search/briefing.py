@@ -102,7 +102,8 @@ class Briefs:
     """Makes the briefs of a run. What the tree says of a parent is the same for a whole round, so it is kept.
 
     Without a `library` there are no passages, and templates read none. Of torch.compile a brief tells what the run
-    knows when it is asked for first; while something is still to come that is recorded by `record`.
+    knows when it is asked for first; while something is still to come that is recorded by `record`. Briefs are ready in
+    the order in which they were asked for, however long their passages take, so that prompts are numbered as ideas are.
     """
 
     run: Run
@@ -110,6 +111,7 @@ class Briefs:
     record: Callable[[ShownBaselines], None] | None = None
     _advice: tuple[str, ...] = field(init=False)
     _kept: dict[tuple[int, str, str | None], Brief] = field(default_factory=dict)
+    _turns: asyncio.Lock = field(default_factory=asyncio.Lock)
     _profiles: dict[int, dict[str, Profile]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -174,7 +176,9 @@ class Briefs:
     async def _with_passages(self, brief: Brief, idea: Idea | None = None, attempt: int = 0, log: str = "") -> Brief:
         if self.library is None:
             return brief
-        answer = await asyncio.to_thread(self.library.consult, situation(brief, idea, attempt, log))
+        consulted = asyncio.create_task(asyncio.to_thread(self.library.consult, situation(brief, idea, attempt, log)))
+        async with self._turns:
+            answer = await consulted
         return replace(brief, passages=answer.passages, retrieval_mode=answer.mode)
 
     def _profiles_before(self, round: int) -> dict[str, Profile]:

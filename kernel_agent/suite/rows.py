@@ -143,7 +143,7 @@ def judged_row(row: Row, verdict: Verdict) -> Row:
         eager_us=eager.median_us,
         compile_us=compiled.timing.median_us if compiled else known.baselines[mode].median_us if mode else None,
         compile_mode=mode,
-        limit_us=known.limit_us,
+        limit_us=known.admissible_us,
         speedup=found.against("eager"),
         versus_compile=compiled.speedup if compiled else None,
         reached=reached(known, timing) if timing else None,

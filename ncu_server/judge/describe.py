@@ -6,7 +6,7 @@ import itertools
 import math
 import platform
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge import baselines, chip, graph_text, peaks
@@ -15,7 +15,7 @@ from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.modes import BASELINES
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.problems import Workshop, problem_id
-from ncu_server.judge.roofline import limit, way_us
+from ncu_server.judge.roofline import limit, moving_us, way_us
 from ncu_server.judge.trusted import ours, until_kept
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
@@ -98,6 +98,7 @@ def _result(
         left_out=_left_out(work, facts.operators),
         flops=work["flops"] + facts.elementwise,
         bytes=work["read_bytes"] + work["written_bytes"],
+        moving_us=moving_us(work, facts.peaks),
         limit_us=bound.us,
         limit_rate=bound.rate,
         baselines=measured,
@@ -158,12 +159,16 @@ def _compared(prepared: PreparedProblem) -> list[InputSet]:
     return [prepared.drawn, *itertools.islice(hard, 1)]
 
 
+def _inputs(one: InputSet) -> evaluation.Inputs:
+    return "hard" if one.how in HARD else "as drawn"
+
+
 def _precision(one: InputSet) -> Iterator[evaluation.PrecisionResult]:
     for name, behind in itertools.islice(zip(one.names, one.precision, strict=False), TENSORS_SHOWN):
         if behind:
             yield evaluation.PrecisionResult(
                 output=name,
-                inputs="hard" if one.how in HARD else "as drawn",
+                inputs=_inputs(one),
                 unit=behind["unit"],
                 rms=behind["rms"] * behind["unit"],
                 reference=behind["ran"],
@@ -175,24 +180,38 @@ def _ways(prepared: PreparedProblem, work: Work, reached: evaluation.Peaks) -> l
     """The ways of a GPU to compute the call's products, each by its worst prediction on any output and input set."""
     if not prepared.target.hardware.has_nvidia_tools or prepared.drawn.product is None:
         return []
-    cases = [(one.product, behind) for one in _compared(prepared) for behind in one.precision if one.product and behind]
+    cases = [
+        Case(one.product, behind, name, _inputs(one))
+        for one in _compared(prepared)
+        for name, behind in zip(one.names, one.precision, strict=False)
+        if one.product and behind
+    ]
     return [row for way in ways.WAYS if (row := _way(way, cases, way_us(work, reached, way.products)))]
 
 
-def _way(
-    way: ways.Way, cases: list[tuple[ways.Product, Precision]], limit_us: float | None
-) -> evaluation.WayResult | None:
+class Case(NamedTuple):
+    """The call's product on one input set, and how exact one output has to be there."""
+
+    product: ways.Product
+    precision: Precision
+    output: str
+    inputs: evaluation.Inputs
+
+
+def _way(way: ways.Way, cases: list[Case], limit_us: float | None) -> evaluation.WayResult | None:
     """None where nothing is compared by units."""
-    found = [(ways.predicted(way, product, behind), behind["allowed"]) for product, behind in cases]
+    found = [(ways.predicted(way, case.product, case.precision), case) for case in cases]
     if not found:
         return None
-    error, allowed = max(found, key=lambda one: one[0] / one[1])
+    error, worst = max(found, key=lambda one: one[0] / one[1].precision["allowed"])
     return evaluation.WayResult(
         name=way.name,
         products=dict(way.products),
         error=error if math.isfinite(error) else None,
-        fits=ways.fits(error, allowed),
+        fits=ways.fits(error, worst.precision["allowed"]),
         limit_us=limit_us,
+        output=worst.output,
+        inputs=worst.inputs,
     )
 
 

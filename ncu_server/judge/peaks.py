@@ -13,7 +13,8 @@ from ncu_server.machine.device import Device
 from ncu_server.machine.store import write_whole
 from ncu_server.wire.evaluation import Peaks
 
-FORMAT = "4"  # 1: a copy on the CPU was torch's alone; 2: neither int8, fp8 nor L2; 3: on a GPU the driver's alone
+FORMAT = "5"
+"""1: a copy on the CPU was torch's alone; 2: neither int8, fp8 nor L2; 3: a GPU's copy the driver's; 4: no reading."""
 
 
 async def measure(prepared: PreparedProblem, anew: bool = False) -> Peaks:

@@ -25,18 +25,24 @@ def limit(work: Work, peaks: Peaks) -> Limit:
 
     Other algebra needs fewer operations, and narrower formats (int8 digits of float32) have higher rates.
     """
-    moved: float = (work["read_bytes"] + work["written_bytes"]) / peaks.copy_gbps / 1e3
+    moved = moving_us(work, peaks)
     rate, name = _rate(work, peaks)
     multiplied = float(work["flops"]) / rate / 1e6
     if multiplied > moved:
         return Limit(multiplied, f"{rate:,.3g} TFLOP/s of {name} products")
-    return Limit(moved, f"{peaks.copy_gbps:,.0f} GB/s of a copy")
+    return Limit(moved, _moving_rate(peaks))
+
+
+def moving_us(work: Work, peaks: Peaks) -> float:
+    """Microseconds that no kernel goes below that reads and writes the counted bytes: read faster than a copy reads and
+    writes, and written at what is then left of the copy's rate."""
+    return float(work["read_bytes"] / peaks.reading_gbps + work["written_bytes"] / peaks.writing_gbps) / 1e3
 
 
 def way_us(work: Work, peaks: Peaks, products: Mapping[str, int]) -> float | None:
     """Microseconds that no kernel goes below that computes each of the counted products by so many in each format: one
     TF32 product, or three of int8 digits. None where one of the rates is not known."""
-    moved = (work["read_bytes"] + work["written_bytes"]) / peaks.copy_gbps / 1e3
+    moved = moving_us(work, peaks)
     took = 0.0
     for name, count in products.items():
         if not (rate := peaks.products.get(name)):
@@ -56,6 +62,12 @@ def floor_us(work: Work, peaks: Peaks, read_over_copy: float, cold: bool) -> flo
         return 0.0
     written = max(0.0, work["written_bytes"] - peaks.last_cache_bytes)
     return float((work["argument_bytes"] + written) / peaks.copy_gbps / 1e3 / read_over_copy)
+
+
+def _moving_rate(peaks: Peaks) -> str:
+    if peaks.read_gbps is None:
+        return f"{peaks.copy_gbps:,.0f} GB/s of a copy"
+    return f"{peaks.reading_gbps:,.0f} GB/s of reading, {peaks.writing_gbps:,.0f} GB/s of writing"
 
 
 def _rate(work: Work, peaks: Peaks) -> tuple[float, str]:

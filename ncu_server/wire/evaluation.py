@@ -16,6 +16,10 @@ Cache = Literal["cold", "resident"]
 Arithmetic = Literal["exact", "float64", "float32", "tf32", "fp16", "bf16", "fp8"]
 """How exact values are: `tf32` is that of float16 operands, too; see docs/judging.md."""
 
+LIMIT = "bytes that must be read and written over the measured rates, or matrix operations over theirs"
+
+Inputs = Literal["as drawn", "hard"]
+
 
 class Interval(BaseModel):
     """A median with its 95 % confidence interval."""
@@ -112,10 +116,7 @@ class EvaluateResult(BaseModel):
     timing: Timing | None = Field(default=None, description="the geometric mean where there are several input shapes")
     versus: list[Versus] = []
     shapes: list[ShapeResult] = Field(default=[], description="each input shape, where there are several")
-    limit_us: float | None = Field(
-        default=None,
-        description="bytes that must move over the measured copy bandwidth, or matrix operations over their rate",
-    )
+    limit_us: float | None = Field(default=None, description=LIMIT)
     limit_rate: str | None = Field(default=None, description="the measured rate that made `limit_us`")
     provenance: dict[str, str | float] = Field(
         default={},
@@ -130,6 +131,7 @@ class Peaks(BaseModel):
     """What a device was measured to reach: a copy's bytes read plus written, square matrix products in TFLOP/s."""
 
     copy_gbps: float
+    read_gbps: float | None = Field(default=None, description="bytes read by what writes next to nothing")
     last_cache_bytes: float
     fp32_tflops: float
     tf32_tflops: float | None = None
@@ -137,6 +139,16 @@ class Peaks(BaseModel):
     int8_tflops: float | None = None
     fp8_tflops: float | None = None
     l2_gbps: float | None = Field(default=None, description="bytes read plus written that stay in the L2 cache")
+
+    @property
+    def reading_gbps(self) -> float:
+        """GB/s of reading: never less than a copy's, and that where it was not measured alone."""
+        return max(self.read_gbps or 0.0, self.copy_gbps)
+
+    @property
+    def writing_gbps(self) -> float:
+        """GB/s of writing, as a copy's other half: of its rate c and that of reading r, 2 / c = 1 / r + 1 / w."""
+        return 1 / (2 / self.copy_gbps - 1 / self.reading_gbps)
 
     @property
     def cache(self) -> str:
@@ -231,7 +243,7 @@ class PrecisionResult(BaseModel):
     """How exact a float output has to be, and what its reference errs, on inputs as drawn or on hard ones."""
 
     output: str
-    inputs: Literal["as drawn", "hard"]
+    inputs: Inputs
     unit: float = Field(description="one unit of error of the whole output, in the output's own values")
     rms: float = Field(description="root mean square of the output")
     reference: float = Field(description="largest error of the reference as it runs, in units")
@@ -250,6 +262,8 @@ class WayResult(BaseModel):
         description="near: within a factor of two of what is allowed, so that only a judgement can say"
     )
     limit_us: float | None = Field(description="what no kernel by it goes below; null where a rate is not known")
+    output: str = Field(default="", description="what decides: the output on which it errs most of what is allowed")
+    inputs: Inputs = "as drawn"
 
 
 class DescribeResult(BaseModel):
@@ -280,7 +294,8 @@ class DescribeResult(BaseModel):
         description="operations: matrix products and convolutions counted, one an element for the rest"
     )
     bytes: float = Field(description="what must be read of inputs and parameters, and outputs, each once")
-    limit_us: float = Field(description="bytes over the measured copy bandwidth, or matrix operations over their rate")
+    moving_us: float | None = Field(default=None, description="what these bytes take at the rates of `limit_us`")
+    limit_us: float = Field(description=LIMIT)
     limit_rate: str | None = Field(default=None, description="the measured rate that made `limit_us`")
     baselines: list[BaselineResult]
     fair_baseline: str = Field(description="the fastest of the baselines, which is the one to beat")

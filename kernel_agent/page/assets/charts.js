@@ -48,10 +48,10 @@ function progressPlot(state, box, way) {
 }
 // Operations and bytes are those that the problem needs, so every candidate stands at one intensity.
 function roofline(state, box) {
-  const { facts } = state, { work, device } = facts, flops = work.flops || 0;
-  if (!flops || !device.copy_gbps || !work.moved_bytes) { box.replaceChildren(el("p", { class: "soft small" }, "No operations were counted for this problem, or no bandwidth was measured.")); return () => {}; }
+  const { facts } = state, { work } = facts, flops = work.flops || 0, slope = work.moved_bytes / work.moving_us / 1e3;
+  if (!flops || !work.moving_us || !work.moved_bytes) { box.replaceChildren(el("p", { class: "soft small" }, "No operations were counted for this problem, or no bandwidth was measured.")); return () => {}; }
   const at = flops / work.moved_bytes, rate = (us) => flops / us / 1e3, peak = work.moving_us && work.limit_us > work.moving_us * 1.01 ? rate(work.limit_us) : null;
-  const left = at / 30, right = peak ? Math.max(at * 12, (peak / device.copy_gbps) * 6) : at * 30, roof = (x) => Math.min(x * device.copy_gbps, peak ?? Infinity);
+  const left = at / 30, right = peak ? Math.max(at * 12, (peak / slope) * 6) : at * 30, roof = (x) => Math.min(x * slope, peak ?? Infinity);
   const xs = []; for (let i = 0; i <= 120; i += 1) xs.push(left * (right / left) ** (i / 120));
   const passed = facts.trials.filter((one) => one.status === "passed" && one.time_us && one.kind !== "original"), base = (rivals(facts).length ? facts.headline.versus : facts.baselines).map((one) => ({ y: rate(one.time_us), words: brief(one.title) }));
   const all = [...passed.map((one) => rate(one.time_us)), ...base.map((one) => one.y), roof(at)], low = Math.min(...all) / 2.5, high = Math.max(...all, peak ?? 0) * 3;
@@ -74,7 +74,7 @@ function roofline(state, box) {
   };
   const log = (label, more) => axis(label, { splits: logSplits, values: logTicks, filter: (u, all) => all, ...more });
   return plot(box, { scales: { x: { time: false, distr: 3, log: 10, range: () => [left, right] }, y: { distr: 3, log: 10, range: () => [low, high] } }, axes: [log("operations a byte (FLOP/B)"), log("GFLOP/s", { size: 54 })], series: [{}, { stroke: colour("gold"), width: 2.2, points: { show: false } }], cursor: { show: false }, hooks: { draw: [draw] } }, [xs, xs.map(roof)],
-    el("p", { class: "small soft" }, `${fmt.work(flops)} and ${fmt.bytes(work.moved_bytes)} are counted for one call; the slope is the ${device.copy_gbps >= 1000 ? `${digits(device.copy_gbps / 1000)} TB/s` : `${digits(device.copy_gbps)} GB/s`} of a copy measured on this device.`));
+    el("p", { class: "small soft" }, `${fmt.work(flops)} and ${fmt.bytes(work.moved_bytes)} are counted for one call; the slope is the ${slope >= 1000 ? `${digits(slope / 1000)} TB/s` : `${digits(slope)} GB/s`} of reading and writing them, as measured on this device.`));
 }
 // Each of the best with its interval against eager PyTorch; the ring is its second judgement.
 function forest(state) {

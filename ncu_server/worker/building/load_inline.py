@@ -21,8 +21,9 @@ import tvm_ffi.cpp
 import tvm_ffi.cpp.extension
 
 from ncu_server.worker.answers import Library
-from ncu_server.worker.building import slim_headers
+from ncu_server.worker.building import macros, slim_headers
 
+FLAGS = ("extra_cflags", "extra_cuda_cflags")
 NOT_BUILT = (
     "this call of load_inline or load was not made when the candidate was built: call it where the module is imported, "
     "or in the constructor or the first call, with the same arguments each time, which must not depend on the inputs' "
@@ -58,7 +59,9 @@ class Libraries:
 
         def made(*args: Any, **kwargs: Any) -> str:
             key = _key("tvm", real[0], args, kwargs)
-            path = str(real[0](**_with_lines(_asked(real[0], args, kwargs))))
+            given = _with_lines(_asked(real[0], args, kwargs))
+            macros.refuse(flag for name in FLAGS for flag in given.get(name) or ())
+            path = str(real[0](**given))
             built.append({"kind": "tvm", "key": key, "name": Path(path).stem, "path": path})
             return path
 

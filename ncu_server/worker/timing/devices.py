@@ -20,6 +20,7 @@ from ncu_server.worker.timing import allocator
 
 CPU_COPY_BYTES = 256 << 20
 CUDA_COPY_BYTES = 1 << 30
+READ_ROW = 1 << 14  # floats of a row that is read: enough rows for all SMs, long enough for wide loads
 BYTE_PRODUCT, CACHE_ROWS = 8192, 64
 CYCLES_PER_US = 2_000  # of an SM clock near 2 GHz; a slower clock only makes the lead longer
 MOST_BLOCKS = 64  # that are poisoned at once
@@ -163,6 +164,10 @@ class Cpu:
         pool = ThreadPoolExecutor(threads)  # starts a thread at its first use
         return [lambda _: to.copy_(of), streamed]
 
+    def reads(self, of: torch.Tensor) -> list[Callable[[int], Any]]:
+        """See `_reads`."""
+        return _reads(of)
+
 
 class Cuda:
     """The current CUDA device."""
@@ -301,18 +306,25 @@ class Cuda:
         """Ways to copy a tensor: the driver's, which a pointwise kernel of torch outruns by a tenth on an H200."""
         return [lambda _: to.copy_(of), _ignoring(functools.partial(torch.mul, of, 1.0, out=to))]
 
+    def reads(self, of: torch.Tensor) -> list[Callable[[int], Any]]:
+        """See `_reads`."""
+        return _reads(of)
+
 
 Device = Cpu | Cuda
 DEVICES: dict[str, type[Cpu] | type[Cuda]] = {"cpu": Cpu, "cuda": Cuda}
 
 
 def _peaks(device: Device, size: int, rates: dict[str, tuple[torch.dtype, bool, int]]) -> dict[str, float | None]:
-    """Best of ten: the rate of a copy in GB/s (bytes read plus bytes written), of square matrix products in TFLOP/s."""
+    """Best of ten: the rates of a copy (bytes read plus bytes written) and of reading alone in GB/s, of square matrix
+    products in TFLOP/s."""
     a = torch.ones(size // 4, dtype=torch.float32, device=device.torch_device)
     b = torch.zeros_like(a)
     copied = min(min(device.clock(Calls(copy, 10))) for copy in device.copies(b, a))
+    read = min(min(device.clock(Calls(each, 10))) for each in device.reads(a))
     found: dict[str, float | None] = {
         "copy_gbps": 2 * size / copied / 1e3,
+        "read_gbps": size / read / 1e3,
         "last_cache_bytes": float(device.cache_bytes()),
     }
     allowed = torch.backends.cuda.matmul.allow_tf32
@@ -325,6 +337,17 @@ def _peaks(device: Device, size: int, rates: dict[str, tuple[torch.dtype, bool, 
         )
     torch.backends.cuda.matmul.allow_tf32 = allowed
     return found
+
+
+def _reads(of: torch.Tensor) -> list[Callable[[int], Any]]:
+    """Ways to read a contiguous tensor that write next to nothing: its sum, and the sums and maxima of its rows."""
+    rows = of.view(-1, READ_ROW)
+    each, whole = torch.empty_like(rows[:, 0]), torch.empty_like(of[0])
+    return [
+        _ignoring(functools.partial(torch.sum, of, dim=0, out=whole)),
+        _ignoring(functools.partial(torch.sum, rows, dim=1, out=each)),
+        _ignoring(functools.partial(torch.amax, rows, dim=1, out=each)),
+    ]
 
 
 def _byte_products(device: Cuda) -> dict[str, float | None]:

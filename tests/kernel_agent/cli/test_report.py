@@ -197,7 +197,7 @@ def test_the_account_ranks_says_how_to_use_the_best_and_how_it_was_measured(tmp_
         "it is for inference: it gives no gradients",
         "measured on EPYC (cpu, zen3, 2 threads): eager PyTorch 1 ms, torch.compile 1 ms, limit 0.08 ms",
         "when the best was confirmed: eager PyTorch 1.1 ms, torch.compile 1.1 ms\n",
-        "limit: the bytes moved once at the measured copy speed",
+        "limit: the bytes moved once, or matrix operations in a way that is exact enough, at measured rates",
         "confirmed: the speed-up when judged a second time, with new inputs in fresh processes",
         "retrieval: lexical",
     ):

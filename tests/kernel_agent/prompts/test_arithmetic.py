@@ -5,14 +5,18 @@ from typing import Any
 
 import pytest
 
+from kernel_agent.page.facts import _limit_rate
+from kernel_agent.page.words import baselines
 from kernel_agent.prompts import render
 from kernel_agent.prompts.advice import chosen, rules
 from kernel_agent.prompts.brief import facts
 from kernel_agent.run.brief import Brief
+from kernel_agent.run.measured import Chip
 from kernel_agent.run.precision import ErrorUnit, Way
 from kernel_agent.run.types import Problem, Trial
 from tests.support.scripted_run import DESCRIPTION
 
+NO_CHIP = Chip()
 OUTSIDE = "stand at hundreds to thousands"
 PRODUCT = "y = torch.matmul(x, w)"
 WAYS = (
@@ -25,9 +29,12 @@ WAYS = (
 UNITS = (ErrorUnit("output 0", "as drawn", 3e-6, 0.33, 1.0, 64.0), ErrorUnit("output 0", "hard", 1e-6, 0.1, 1.0, 64.0))
 
 
-def asked(arithmetic: str | None, target: str = "cuda", source: str = PRODUCT, **known: Any) -> str:
+def asked(
+    arithmetic: str | None, target: str = "cuda", source: str = PRODUCT, chip: Chip = NO_CHIP, **known: Any
+) -> str:
     """Both parts that speak of precision, and how it is written."""
-    device = replace(DESCRIPTION.device, target=target, arch="sm_90", peaks={"tf32_tflops": 400.0, "fp8_tflops": None})
+    peaks = {"tf32_tflops": 400.0, "fp8_tflops": None}
+    device = replace(DESCRIPTION.device, target=target, arch="sm_90", peaks=peaks, chip=chip)
     description = replace(DESCRIPTION, arithmetic=arithmetic, graph=None, device=device, **known)
     brief = Brief(Problem("p", source, target), description, 1, Trial(None, 0, 0, None, "pass"), None, None)
     return "".join(render(name, **facts(brief)) for name in ("contract", "problem", f"target_{target}"))
@@ -57,11 +64,49 @@ def test_a_product_s_contract_is_told_in_its_own_numbers() -> None:
         "| three bfloat16 products | 7.2 | yes | 450 us |",
         "| one float16 product | out of range | no | not known |",
         "limit: 450.0 us, by three bfloat16 products, the fastest way that is inside",
+        "the bytes alone would take 3.3 us",
         "measured TFLOP/s of products: 400 TF32.",
     ):
         assert words in text
     assert OUTSIDE not in text, "what the table says needs no rule of thumb"
     assert "cuDNN's default" in asked("tf32", ways=WAYS, precision=UNITS)
+
+
+def test_of_an_output_of_zeros_no_unit_is_told() -> None:
+    zeros = (ErrorUnit("output 0", "as drawn", 1.8e-40, 0.0, 0.0, 64.0), UNITS[1])
+    text = asked("float32", ways=WAYS, precision=zeros)
+    assert "- output 0 on inputs as drawn is zero everywhere, and has to be\n" in text and "e-40" not in text
+
+
+def test_where_the_bytes_decide_no_way_to_multiply_is_listed() -> None:
+    chip = Chip(sms=132, clusters=(66, 30, 15), tensor_mhz=1500.0)
+    ways = tuple(replace(way, limit_us=300.0) for way in WAYS)
+    text = asked("float32", ways=ways, precision=UNITS, limit_us=300.0, moving_us=299.0, chip=chip)
+    assert "300.0 us, the bytes at the measured rates; the products take no longer by float32 on the FMA units" in text
+    assert "under a load of the tensor cores" not in text
+    assert "Ways to compute" not in text and "fastest way that is inside" not in text and OUTSIDE in text
+    slow = asked("float32", ways=WAYS, precision=UNITS, limit_us=300.0, moving_us=450.0, chip=chip)
+    assert "under a load of the tensor cores: 1,500 MHz" in slow
+    assert "the products take no longer by three bfloat16 products" in slow
+    assert "| float32 on the FMA units | 1 | yes | 2,400 us |" in slow, "one that is inside takes longer"
+
+
+def test_the_output_that_decides_on_ways_is_named() -> None:
+    two = (*UNITS, ErrorUnit("buffer mean", "hard", 1e-9, 0.1, 1.0, 64.0))
+    held = tuple(replace(way, output="buffer mean", inputs="hard") for way in WAYS)
+    assert "; on all of them buffer mean on hard inputs decides." in asked("float32", ways=held, precision=two)
+    assert "decides" not in asked("float32", ways=held, precision=UNITS), "there is but one output"
+    mixed = asked("float32", ways=(replace(held[0], output="output 0"), *held[1:]), precision=two)
+    assert "| one TF32 product | 1,103 of output 0 on hard inputs | no |" in mixed
+    assert "| three bfloat16 products | 7.2 of buffer mean on hard inputs | yes |" in mixed
+
+
+def test_a_time_below_what_the_bytes_take_is_told_plainly() -> None:
+    text = asked("float32", source="y = torch.relu(x)", limit_us=200.0, moving_us=200.0)
+    assert "[99.0, 101.0], faster than the bytes at the measured rates" in text
+    assert "limit: 200.0 us, the bytes at the measured rates; no bound here: torch.compile passes it" in text
+    held = asked("float32", source="y = torch.relu(x)", limit_us=5.0, moving_us=5.0)
+    assert "no bound" not in held and "5 % of the limit reached" in held
 
 
 def test_nothing_of_products_is_told_where_there_is_none() -> None:
@@ -73,6 +118,9 @@ def test_shares_of_the_limit_are_of_the_fastest_admissible_way() -> None:
     known = replace(DESCRIPTION, ways=WAYS, limit_us=300.0)
     assert known.admissible is not None and known.admissible.name == "three bfloat16 products"
     assert known.reached(900.0) == 0.5
+    assert baselines(known).endswith("limit 0.45 ms"), "the terminal names the same limit"
+    assert _limit_rate(known) == "by three bfloat16 products", "and so does the page"
+    assert _limit_rate(replace(known, ways=(), limit_rate="a rate")) == "a rate"
     assert replace(known, ways=()).reached(900.0) == pytest.approx(1 / 3)
 
 

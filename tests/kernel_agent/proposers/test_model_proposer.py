@@ -400,7 +400,7 @@ async def test_the_brief_is_told_in_numbers() -> None:
         "0.50x, promised 1.50x: Split; bound by latency: one wave; it was: two blocks a row then one (tried beside it)",
         "of 2 predictions that were put to the test 1 came true; the median promised 2.25x and 2.25x was measured",
         "counted work: 2.1 MFLOP; inputs, parameters and outputs once: 8.4 MB",
-        "limit from these and the device's measured peaks: 50.0 us",
+        "limit: 50.0 us",
         "eager PyTorch: 400.0 us [390.0, 410.0], 12 % of the limit reached",
         "torch.compile: 100.0 us",
         "to beat: torch.compile, 100.0 us",

@@ -44,3 +44,14 @@ def test_a_reply_without_ideas_is_refused_for_the_true_reason_and_place(odd: Odd
     with pytest.raises(Malformed) as caught:
         read_ideas(odd.reply)
     assert re.search(odd.refuses, str(caught.value)), caught.value
+
+
+@pytest.mark.parametrize("reply", ['{"ideas": []}', 'Nothing beats it.\n```json\n{"ideas": []}\n```\n'])
+def test_an_empty_list_of_ideas_is_an_answer(reply: str) -> None:
+    assert read_ideas(reply) == []
+
+
+@pytest.mark.parametrize("reply", ["[]", "{}", '{"ideas": [', '{"ideas": [], ', '{"ideas": [{}]}', '{"kernels": []}'])
+def test_what_only_looks_like_an_empty_list_of_ideas_is_none(reply: str) -> None:
+    with pytest.raises(Malformed):
+        read_ideas(reply)

@@ -191,6 +191,16 @@ async def test_the_original_is_delivered_where_the_first_ideas_cannot_be_used(tm
     assert results["status"] == "no_improvement" and "no new ideas came: tiny answered twice" in results["stopped"]
 
 
+async def test_a_model_may_say_that_nothing_beats_the_original(tmp_path: Path) -> None:
+    async with ScriptedOpenAI(lambda _: Say('{"ideas": []}')) as server:
+        results = await run(tmp_path, server)
+        assert len(server.requests) == 1, "it is not asked again"
+    assert (results["status"], results["stopped"]) == (
+        "no_improvement",
+        "the search ends in round 1: no new ideas came",
+    )
+
+
 async def test_useless_ideas_on_one_parent_leave_those_on_the_others(tmp_path: Path) -> None:
     class Once(Mind):
         """Of the second round's questions for ideas, the first two are answered uselessly: one parent's."""

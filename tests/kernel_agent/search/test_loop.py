@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -607,6 +608,37 @@ async def test_passages_reach_the_briefs_and_the_ideas(journal: Journal) -> None
     assert (first.arch, first.language, first.idea) == ("x86_64", "cpp", "")
     assert any("because" in asked.idea for asked in shelf.asked[1:])
     assert not any("class Model" in str(asked) for asked in shelf.asked)
+
+
+async def test_code_is_asked_for_in_the_order_of_the_ideas(journal: Journal) -> None:
+    class Shelf:
+        """Whose first answer on code comes after the second, where that is asked for meanwhile."""
+
+        def __init__(self) -> None:
+            self.asked, self.second = 0, threading.Event()
+
+        def consult(self, situation: Situation) -> Answer:
+            if situation.idea:
+                self.asked += 1
+                if self.asked == 1:
+                    assert self.second.wait(5), "they are asked for at once"
+                self.second.set()
+            return Answer("lexical", ())
+
+        def likeness(self, text: str, others: Sequence[str]) -> Sequence[float]:
+            return ()
+
+    class Noting(ScriptedProposer):
+        written: list[str]
+
+        async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
+            self.written = [*getattr(self, "written", []), idea.title]
+            return await super().write(brief, idea, attempt)
+
+    proposer = Noting()
+    play = search(journal, proposer, InProcessBench(), Shelf(), num_rounds=1, implementations_per_idea=1)
+    await play.play()
+    assert proposer.written == [idea.title for idea in play.run.ideas.values()]
 
 
 async def test_an_idea_that_means_the_same_to_the_library_s_vectors_is_refused_too(journal: Journal) -> None:

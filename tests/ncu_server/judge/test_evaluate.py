@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.edits import edit
+from tests.support.measuring import HONEST as BOUND
 from tests.support.measuring import QUICK as HONEST
 from tests.support.measuring import SCALE_ADD, Server
 
@@ -108,6 +109,12 @@ async def test_each_fault_gets_its_status(server: Server, change: tuple[str, str
     result = await server.evaluate(candidate)
     assert (result["status"], word in result["log"]) == (status, True), result["log"]
     assert (result["timing"] is None) == (status != "passed")
+
+
+async def test_a_macro_that_would_rewrite_the_binding_is_refused_in_a_sentence(server: Server) -> None:
+    result = await server.evaluate(edit(BOUND, '["-O3"]', '["-O3", "-DR=4"]'))
+    assert result["status"] == "build_error"
+    assert "The flag -DR would rewrite R in the headers" in result["log"].splitlines()[-1]
 
 
 async def test_what_the_compiler_said_is_data_as_well(server: Server) -> None:

@@ -24,7 +24,7 @@ from ncu_server.targets.target import Resolution
 from ncu_server.wire.evaluation import Peaks
 from ncu_server.worker.checking.effects import State
 from ncu_server.worker.tensors import read, write
-from ncu_server.worker.timing.devices import Cpu
+from ncu_server.worker.timing.devices import READ_ROW, Cpu, _peaks
 from ncu_server.worker.timing.stage import Stage
 from ncu_server.worker.tracing.graph import work
 from tests.support.edits import edit
@@ -243,6 +243,24 @@ def test_the_limit_is_the_larger_of_moving_and_multiplying_and_names_its_rate(
     reached = PEAKS.model_copy(update={"int8_tflops": 10.0, "fp8_tflops": 16.0})
     found = limit(counted | changed, reached)
     assert (found.us, found.rate) == (pytest.approx(us), rate)
+
+
+def test_bytes_that_are_read_and_bytes_that_are_written_have_rates_of_their_own() -> None:
+    reads = PEAKS.model_copy(update={"read_gbps": 125.0})
+    counted = {"read_bytes": 6e6, "written_bytes": 4e6, "flops": 0.0, "narrow": False, "byte_formats": []}
+    assert limit(counted, reads).us == pytest.approx(6e3 / 125 + 4e3 * (2 / 100 - 1 / 125))
+    assert limit(counted, reads).rate == "125 GB/s of reading, 83 GB/s of writing"
+    assert limit({**counted, "written_bytes": 6e6}, reads).us == pytest.approx(120.0), "what the copy itself takes"
+    slow = PEAKS.model_copy(update={"read_gbps": 60.0})
+    assert limit(counted, slow).us == pytest.approx(100.0), "a copy's half shows that reading is as fast"
+
+
+def test_reading_alone_is_measured_beside_the_copy(cpu: Cpu) -> None:
+    reached = _peaks(cpu, 1 << 24, {})
+    assert reached["read_gbps"] and reached["copy_gbps"], "both are rates"
+    ones = torch.ones(1 << 16)
+    for way, most in zip(cpu.reads(ones), (1 << 16, READ_ROW, 1.0), strict=True):
+        assert float(torch.as_tensor(way(0)).max()) == most, "every element is read"
 
 
 def test_a_format_that_a_device_has_no_units_for_sets_no_limit() -> None:

@@ -1,6 +1,6 @@
 """Each way to compute a product has a limit of its own, and its worst prediction over outputs and inputs."""
 
-from ncu_server.judge.describe import _way
+from ncu_server.judge.describe import Case, _way
 from ncu_server.judge.roofline import way_us
 from ncu_server.rules.precision import Precision
 from ncu_server.rules.ways import WAYS, Product
@@ -20,6 +20,10 @@ OUTPUT: Precision = {
 PRODUCT: Product = {"terms": 8192, "mixed": 1.0, "operands": [{"rms": 1.0, "largest": 4.0, "peak": 3.0}] * 2}
 
 
+def case(product: Product, precision: Precision, output: str = "output 0") -> Case:
+    return Case(product, precision, output, "hard")
+
+
 def test_a_way_takes_as_long_as_its_products_and_never_less_than_the_bytes() -> None:
     assert way_us(WORK, PEAKS, {"TF32": 1}) == 300
     assert way_us(WORK, PEAKS, {"bf16": 3}) == 450
@@ -31,11 +35,12 @@ def test_a_way_takes_as_long_as_its_products_and_never_less_than_the_bytes() -> 
 
 def test_a_way_is_told_by_its_worst_case_and_out_of_range_by_no_number() -> None:
     wide: Precision = {**OUTPUT, "allowed": 1e6}
-    found = _way(BY_NAME["one TF32 product"], [(PRODUCT, wide), (PRODUCT, OUTPUT)], 300.0)
+    found = _way(BY_NAME["one TF32 product"], [case(PRODUCT, wide, "output 1"), case(PRODUCT, OUTPUT)], 300.0)
     assert found is not None and found.error is not None
     assert (found.fits, found.limit_us, found.products) == ("outside", 300.0, {"TF32": 1})
-    assert _way(BY_NAME["one TF32 product"], [(PRODUCT, wide)], 300.0).fits == "inside"  # type: ignore[union-attr]
+    assert (found.output, found.inputs) == ("output 0", "hard"), "what allows less of its error decides"
+    assert _way(BY_NAME["one TF32 product"], [case(PRODUCT, wide)], 300.0).fits == "inside"  # type: ignore[union-attr]
     large: Product = {**PRODUCT, "operands": [{"rms": 1e4, "largest": 1e5, "peak": 3.0}] * 2}
-    beyond = _way(BY_NAME["one float16 product"], [(large, OUTPUT)], None)
+    beyond = _way(BY_NAME["one float16 product"], [case(large, OUTPUT)], None)
     assert beyond is not None and (beyond.error, beyond.fits) == (None, "outside")
     assert _way(BY_NAME["one float16 product"], [], None) is None
