@@ -94,6 +94,7 @@ def test_rows_stream_through_a_ring_of_own_places() -> None:
     kernel = loaded(
         "cp-async-pipeline",
         """void run(View x, View y) {
+          cudaFuncSetAttribute(center_rows<256, 4, 12>, cudaFuncAttributeMaxDynamicSharedMemorySize, 12 * 256 * 16);
           center_rows<256, 4, 12><<<66, 256, 12 * 256 * 16, stream(y)>>>(at<float4>(x), at<float4>(y), x.size(0));
         }""",
     )
@@ -107,6 +108,7 @@ def test_a_producer_warp_feeds_a_matrix_times_a_vector() -> None:
     kernel = loaded(
         "warp-specialization",
         """void run(View a, View x, View y) {
+          cudaFuncSetAttribute(gemv, cudaFuncAttributeMaxDynamicSharedMemorySize, S * SEG * 4);
           gemv<<<132, 160, S * SEG * 4, stream(y)>>>(at<float>(a), at<float>(x), at<float>(y), a.size(0), a.size(1));
         }""",
     )

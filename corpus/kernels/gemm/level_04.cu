@@ -9,7 +9,6 @@ languages: [cuda]
 // A ring of TMA tiles for wgmma, in clusters of two blocks with the same rows of a: each fetches half of a's tile for both. A stage is
 // free once the consumers of both have arrived. out (float, M x N) = a (bfloat16, M x K) b (bfloat16, N x K) transposed. M multiple of
 // 128, N of 256, K of 64.
-// Ran on no card.
 #include <cstdint>
 
 #include <cuda.h>

@@ -11,7 +11,7 @@ dtypes: [bfloat16, float16, float8, int8]
 // follows the descriptors: the predicate (0: d is not added), then signs of a and b (not for int8), then transposes (16-bit formats
 // alone). A lies without a swizzle, B with one of 128 bytes, so that both descriptors are here. A row's N outputs lie in four lanes, N / 4
 // each: its statistics need two shuffles and no shared memory. One warpgroup a block, plain copies: the mechanics, not speed.
-// Ran on no card. out (float, M x N) = rows of a (M x K) times b (N x K) transposed, each divided by its root mean square.
+// out (float, M x N) = rows of a (M x K) times b (N x K) transposed, each divided by its root mean square.
 #include <cstdint>
 
 #include <cuda_bf16.h>

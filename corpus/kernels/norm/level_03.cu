@@ -10,7 +10,7 @@ languages: [cuda]
 // and shared memory while all sums meet; then it writes. Blocks wait for a ticket: each draws the next number of a counter that only
 // rises, and waits until all numbers of its own round are drawn, so nothing is reset between calls; all calls with one counter launch as
 // many blocks. Whoever launches more blocks than fit at once waits for ever: ask the occupancy, not a table.
-// The sum is added up in the blocks' order by every block, not by atomics, so that each call gives the same bits. Ran on no card.
+// The sum is added up in the blocks' order by every block, not by atomics, so that each call gives the same bits.
 #include <cmath>
 #include <cstdint>
 

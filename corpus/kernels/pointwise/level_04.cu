@@ -9,7 +9,7 @@ languages: [cuda]
 // One idea: where a row begins at any element, shift the work and not the data. A warp has a row. The first few elements bring its
 // output to a 16-byte boundary, then each lane stores whole vectors, and single elements end the row. The input row has another
 // alignment: its elements are read one by one, which costs instructions and no bandwidth, as neighbouring lanes read neighbours.
-// max.NaN and min.NaN give NaN where either side is NaN, as PyTorch does, in one instruction; fmaxf gives the number. Ran on no card.
+// max.NaN and min.NaN give NaN where either side is NaN, as PyTorch does, in one instruction; fmaxf gives the number.
 #include <cstdint>
 
 #include <cuda_runtime.h>

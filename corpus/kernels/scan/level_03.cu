@@ -9,7 +9,7 @@ dtypes: [float32]
 --- */
 // One idea: nobody waits for memory. Persistent blocks walk the tiles of their rows through a ring in shared memory: bulk copies bring a
 // tile, the block scans it in place, a bulk store takes it back. A slot is loaded again when its store has read it; that is waited for
-// LAG tiles later, when it has. y = cumsum(x, dim=-1), float32, columns a multiple of TILE. Ran on no card.
+// LAG tiles later, when it has. y = cumsum(x, dim=-1), float32, columns a multiple of TILE.
 #include <cstdint>
 
 #include <cuda_runtime.h>
