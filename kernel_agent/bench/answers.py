@@ -118,6 +118,7 @@ class DescribeAnswer:
     limit_rate: str | None = None
     arithmetic: str | None = None
     unmeasured: tuple[str, ...] = ()
+    untimed: Mapping[str, str] = field(default_factory=dict)
     precision: tuple[ErrorUnit, ...] = ()
     ways: tuple[Way, ...] = ()
     moving_us: float | None = None
@@ -149,7 +150,8 @@ class DescribeAnswer:
     def compiled(self, names: Sequence[str]) -> tuple[Baseline, ...]:
         """What a run keeps of these modes of torch.compile; what is noted stands with the first."""
         rows = {row.name: row for row in self.baselines}
-        found = [rows[name].kept if name in rows else Baseline(name, None) for name in names]
+        lacking = {name: Baseline(name, None, why=self.untimed.get(name, "")) for name in names}
+        found = [rows[name].kept if name in rows else lacking[name] for name in names]
         return (replace(found[0], notes=self.notes), *found[1:])
 
 

@@ -72,7 +72,7 @@ def line(event: Event) -> str | None:
             kept = f"; {event.kept} evaluations kept" if event.kept else ""
             return f"{_title(event)}; {baselines(event.description)}; in {event.directory}{kept}"
         case BaselineTimed(baseline):
-            time = ms(baseline.timing.median_us) if baseline.timing else "does not run on this problem"
+            time = ms(baseline.timing.median_us) if baseline.timing else baseline.why or "is not timed"
             return f"{baseline_title(baseline.name)} {time}"
         case RoundStarted(round, parents):
             return f"round {round} from {', '.join(map(short, parents))}"

@@ -52,7 +52,7 @@ class Charged:
 
 @dataclass(frozen=True, slots=True)
 class BaselineTimed:
-    """A mode of torch.compile was timed, or does not run."""
+    """A mode of torch.compile was timed, or is not."""
 
     baseline: Baseline
 

@@ -294,14 +294,15 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A mode of torch.compile: its time, None where it does not run, and what it launches, in order, by the names that
-    Inductor gives and with times; `notes` are the server's."""
+    """A mode of torch.compile: its time, None where it is not timed (`why`: what follows its name in a sentence), and
+    what it launches, in order, by the names that Inductor gives and with times; `notes` are the server's."""
 
     name: str
     timing: Timing | None
     kernels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     launches: tuple[Launch, ...] = ()
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ Rows = TypeAdapter(dict[str, evaluation.BaselineResult])
 
 async def measure(
     prepared: PreparedProblem, names: Sequence[str], progress: Progress
-) -> tuple[list[evaluation.BaselineResult], list[str]]:
-    """The times of the named baselines, and what else is kept of the target's; notes: which do not run, what was kept.
+) -> tuple[list[evaluation.BaselineResult], dict[str, str], list[str]]:
+    """The times of the named baselines, and what else is kept of the target's; why others are not timed; notes.
 
     Whoever calls this does not hold the lease: it is taken for what launches. Raises Refusal.
     """
@@ -45,13 +45,14 @@ async def measure(
     fresh: dict[str, evaluation.BaselineResult] = {}
     asked = GRAPHED in names and GRAPHED not in known
     lost = _graphs_lose(prepared, known.get(UNGRAPHED)) if asked else None
-    notes, names = ([lost], [n for n in names if n != GRAPHED]) if lost else ([], names)
+    untimed, notes = {GRAPHED: lost} if lost else {}, list[str]()
+    names = [n for n in names if n not in untimed]
     if missing := [n for n in names if n not in known]:
         await compile_ahead(prepared, missing, progress)
         async with prepared.device.lease.alone(progress):
             await progress(f"timing PyTorch: {', '.join(missing)}")
             try:
-                fresh, said = await _measured(prepared, missing)
+                fresh, failed, said = await _measured(prepared, missing)
                 if uncertain(fresh):
                     fresh = narrower(fresh, (await _measured(prepared, missing))[0])
             finally:
@@ -59,12 +60,13 @@ async def measure(
                     prepared.end_baseline(name)
                 await prepared.clear()
         doubts = uncertain(fresh)
+        untimed |= failed
         notes += [*said, *doubts.values()]
         _keep(kept, {name: row for name, row in fresh.items() if name not in doubts})
     if any(n in known and n not in fresh for n in names):
         notes = ["PyTorch's times were measured earlier on this machine and kept", *notes]
     known |= fresh
-    return [known[n] for n in BASELINES if n in known and n in {*names, *prepared.target.baselines}], notes
+    return [known[n] for n in BASELINES if n in known and n in {*names, *prepared.target.baselines}], untimed, notes
 
 
 def _graphs_lose(prepared: PreparedProblem, ungraphed: evaluation.BaselineResult | None) -> str | None:
@@ -81,8 +83,7 @@ def graphs_lose(argument_bytes: float, launches: int, copy_gbps: float) -> str |
     if copied <= launches * GAP_US:
         return None
     return (
-        f"{GRAPHED}: torch.compile is not timed, as its CUDA graph copies the inputs at every call, which takes"
-        f" {copied:,.0f} us and saves less"
+        f"is not timed, as its CUDA graph copies the inputs at every call, which takes {copied:,.0f} us and saves less"
     )
 
 
@@ -117,28 +118,29 @@ def fair(rows: Sequence[evaluation.BaselineResult]) -> str:
 
 async def _measured(
     prepared: PreparedProblem, names: Sequence[str]
-) -> tuple[dict[str, evaluation.BaselineResult], list[str]]:
+) -> tuple[dict[str, evaluation.BaselineResult], dict[str, str], list[str]]:
     """All in one sitting, or each mode by itself with eager where two of them would take gigabytes at once."""
     modes = [name for name in names if name != "eager"]
     found: dict[str, evaluation.BaselineResult] = {}
+    untimed: dict[str, str] = {}
     notes: list[str] = []
     for together in [[mode] for mode in modes] if prepared.is_giant and modes else [modes]:
-        rows, said = await _measure(prepared, together)
-        found, notes = rows | found, [*notes, *said]
+        rows, failed, said = await _measure(prepared, together)
+        found, untimed, notes = rows | found, untimed | failed, [*notes, *said]
         await prepared.release()
-    return {name: found[name] for name in BASELINES if name in found}, notes
+    return {name: found[name] for name in BASELINES if name in found}, untimed, notes
 
 
 async def _measure(
     prepared: PreparedProblem, names: Sequence[str]
-) -> tuple[dict[str, evaluation.BaselineResult], list[str]]:
+) -> tuple[dict[str, evaluation.BaselineResult], dict[str, str], list[str]]:
     """Each in turns with eager, on every input shape."""
     wanted = ["eager", *(n for n in names if n != "eager")]
-    taken, notes = [], []
+    taken, untimed, notes = [], dict[str, str](), list[str]()
     for input_set in prepared.timed:
         try:
             sides = await prepared.sides(wanted, input_set)
-            notes += [note for note in sides.notes if note not in notes]
+            untimed |= sides.untimed
             wanted = list(sides.children)
             taken.append(
                 await alternate(sides.children, wanted[-1], sides.rotation, prepared.target.resolution, SAMPLING_S)
@@ -162,7 +164,7 @@ async def _measure(
             notes.append(f"{name}: what it launches is not timed: {fault.kind}: {fault.text}")
         except ChildError as error:
             raise ours(error) from error
-    return rows, notes
+    return rows, untimed, notes
 
 
 async def _kernels(prepared: PreparedProblem, name: str) -> list[str]:

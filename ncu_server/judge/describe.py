@@ -12,7 +12,7 @@ from ncu_server.errors import Code, Refusal
 from ncu_server.judge import baselines, chip, graph_text, peaks
 from ncu_server.judge.facts import Facts
 from ncu_server.judge.input_set import InputSet
-from ncu_server.judge.modes import BASELINES
+from ncu_server.judge.modes import BASELINES, notes_of
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.problems import Workshop, problem_id
 from ncu_server.judge.roofline import limit, moving_us, way_us
@@ -49,10 +49,11 @@ async def _describe(
     async with workshop.problems.prepared(problem, device, progress=progress) as prepared:
         facts = prepared.facts or await _facts(prepared, progress)
         wanted = ["eager", *(n for n in names or device.target.baselines if n != "eager")]
-        measured, notes = await baselines.measure(prepared, wanted, progress)
+        measured, untimed, notes = await baselines.measure(prepared, wanted, progress)
         plan = prepared.plan
-    result = _result(problem, device, facts, measured, wanted, [*prepared.notes, *(plan.notes if plan else []), *notes])
-    result = result.model_copy(update={"memory_plan": plan.name if plan else None})
+    notes = [*prepared.notes, *(plan.notes if plan else []), *notes_of(untimed), *notes]
+    result = _result(problem, device, facts, measured, wanted, notes)
+    result = result.model_copy(update={"memory_plan": plan.name if plan else None, "untimed": untimed})
     return result, facts.graph, facts.contract
 
 

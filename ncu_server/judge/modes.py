@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ncu_server.judge.interleave import Rotation
@@ -31,8 +32,18 @@ class Sides:
     failed: dict[str, ChildError]
 
     @property
+    def untimed(self) -> dict[str, str]:
+        """Why a baseline is not there, after its name and "torch.compile"."""
+        return {name: _why_not(fault) for name, fault in self.failed.items()}
+
+    @property
     def notes(self) -> list[str]:
-        return [f"{name}: torch.compile {_why_not(fault)}" for name, fault in self.failed.items()]
+        return notes_of(self.untimed)
+
+
+def notes_of(untimed: Mapping[str, str]) -> list[str]:
+    """A sentence for each."""
+    return [f"{name}: torch.compile {why}" for name, why in untimed.items()]
 
 
 def _why_not(fault: ChildError) -> str:

@@ -301,6 +301,7 @@ class DescribeResult(BaseModel):
     fair_baseline: str = Field(description="the fastest of the baselines, which is the one to beat")
     memory_plan: MemoryMode | None = Field(default=None, description="as in a verdict, at the time of the description")
     unmeasured: list[str] = Field(default=[], description="the target's baselines that were not asked for, nor kept")
+    untimed: dict[str, str] = Field(default={}, description="why a mode that was asked for is not timed, by its name")
     notes: list[str] = []
 
 

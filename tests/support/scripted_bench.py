@@ -224,6 +224,7 @@ def serve(args: argparse.Namespace) -> MCPServer:
             baselines=[{"name": "eager", "timing": timing(EAGER_US)}, *compiled],
             fair_baseline="eager" if not compiled else "compile",
             unmeasured=[] if asked else ["compile"],
+            untimed={} if runs or not asked else {"compile": "does not run on this problem: scripted"},
             notes=[] if runs or not asked else ["compile: torch.compile does not run on this problem: scripted"],
         )
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kernel_agent.cli.report import line
 from kernel_agent.errors import KernelAgentError, Waiting
 from kernel_agent.llm import cassette
 from kernel_agent.run.events import BaselineTimed, Event, RoundStarted, RunStarted, TrialJudged
@@ -75,9 +76,11 @@ async def test_on_few_cores_or_where_asked_for_all_is_timed_before_the_first_pro
 
 
 async def test_a_mode_that_does_not_run_is_noted_and_no_longer_missing(tmp_path: Path) -> None:
+    events: list[Event] = []
     async with ScriptedOpenAI(Mind()) as server:
         given = {"mcp_server_path": bench(tmp_path, 2), "num_rounds": 2}
-        results = await run(tmp_path, server, code=f"{MODEL}# no compile\n", **given)
+        results = await run(tmp_path, server, events, code=f"{MODEL}# no compile\n", **given)
+    assert "torch.compile does not run on this problem: scripted" in [line(event) for event in events]
     first, *_, last = asked(server)
     assert MISSING in first and "does not run on this problem" not in first
     assert MISSING not in last and "torch.compile does not run on this problem" in last
