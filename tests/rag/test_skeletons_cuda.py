@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -110,3 +111,26 @@ def test_rows_are_scanned_in_a_ring_of_bulk_copies(rows: int, cols: int) -> None
     kernel.run(x, out)
     torch.testing.assert_close(out, x.double().cumsum(dim=1).float(), rtol=1e-5, atol=1e-5)
     told(f"scan/level_03.cu, {rows} x {cols}", lambda: kernel.run(x, out))
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "size"),
+    [(256, 256, 128, 1.0), (512, 768, 640, 1000.0), (2304, 4096, 1024, 1.0), (1024, 8192, 8192, 1.0)],
+)
+def test_a_float32_product_has_its_corrections_in_eight_bits(m: int, n: int, k: int, size: float) -> None:
+    """The largest error of float16 alone is four times the tolerance; `size` of a is undone by its scale."""
+    only_on(9)
+    kernel = loaded("gemm/level_06.cu")
+    a, b = torch.rand(m, k, device="cuda") * size, (torch.rand(n, k, device="cuda") * 2 - 1) / (size * k**0.5)
+    bias = torch.randn(n, device="cuda")
+    packed_a, packed_b = (torch.empty(x.numel() * 4, dtype=torch.uint8, device="cuda") for x in (a, b))
+    out = torch.full((m, n), float("nan"), device="cuda")
+    scale_a, scale_b = 2.0 ** -(math.log2(size) // 1), 2.0 ** (math.log2(size * k**0.5) // 1)
+
+    def run() -> None:
+        kernel.run(a, b, bias, packed_a, packed_b, out, scale_a, scale_b, 0.125, 1.5)
+
+    run()
+    wanted = ((a.double() @ b.double().T + bias.double() - 0.125) * 1.5).relu()
+    torch.testing.assert_close(out, wanted.float(), rtol=0, atol=1e-4)
+    told(f"gemm/level_06.cu, {m} x {n} x {k}", run)
