@@ -134,3 +134,20 @@ def test_a_float32_product_has_its_corrections_in_eight_bits(m: int, n: int, k: 
     wanted = ((a.double() @ b.double().T + bias.double() - 0.125) * 1.5).relu()
     torch.testing.assert_close(out, wanted.float(), rtol=0, atol=1e-4)
     told(f"gemm/level_06.cu, {m} x {n} x {k}", run)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mean"),
+    [((3, 5, 512, 512), 0.5), ((7, 384, 512), -1000.0), ((1, 70, 768, 512), 0.0), ((112, 64, 512, 512), 0.5)],
+)
+def test_a_cluster_normalizes_a_plane(shape: tuple[int, ...], mean: float) -> None:
+    """Mean and values about 1000 are rounded by 2^-15 each; the variance has to lose nothing to them."""
+    only_on(9)
+    kernel = loaded("norm/level_04.cu")
+    x = torch.rand(shape, device="cuda").add_(mean - 0.5)
+    out = torch.full_like(x, float("nan"))
+    kernel.run(x, out, 1e-5)
+    for planes, made in zip(x.flatten(0, -3).split(256), out.flatten(0, -3).split(256), strict=True):
+        wanted = torch.nn.functional.instance_norm(planes.double()[None])[0].float()
+        torch.testing.assert_close(made, wanted, rtol=1e-5, atol=1e-5 + 1e-6 * abs(mean))
+    told(f"norm/level_04.cu, {shape}", lambda: kernel.run(x, out, 1e-5))
