@@ -151,3 +151,17 @@ def test_a_cluster_normalizes_a_plane(shape: tuple[int, ...], mean: float) -> No
         wanted = torch.nn.functional.instance_norm(planes.double()[None])[0].float()
         torch.testing.assert_close(made, wanted, rtol=1e-5, atol=1e-5 + 1e-6 * abs(mean))
     told(f"norm/level_04.cu, {shape}", lambda: kernel.run(x, out, 1e-5))
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 1), (5, 4, 513), (300, 12, 33), (2, 1000, 4096), (128, 4096, 4095)])
+def test_the_maximum_over_a_middle_axis_is_exact_and_keeps_nan(shape: tuple[int, int, int]) -> None:
+    only_on(9)
+    kernel = loaded("reduction/level_04.cu")
+    x = torch.rand(shape, device="cuda")
+    x[::2] -= 2.0
+    x[0, :, 0] = float("-inf")
+    x[-1, 3, -1] = -float("nan")
+    out = torch.empty(shape[0], shape[2], device="cuda")
+    kernel.run(x, out)
+    torch.testing.assert_close(out, x.max(dim=1)[0], rtol=0, atol=0, equal_nan=True)
+    told(f"reduction/level_04.cu, {shape}", lambda: kernel.run(x, out))
