@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -110,3 +111,57 @@ def test_rows_are_scanned_in_a_ring_of_bulk_copies(rows: int, cols: int) -> None
     kernel.run(x, out)
     torch.testing.assert_close(out, x.double().cumsum(dim=1).float(), rtol=1e-5, atol=1e-5)
     told(f"scan/level_03.cu, {rows} x {cols}", lambda: kernel.run(x, out))
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "size"),
+    [(256, 256, 128, 1.0), (512, 768, 640, 1000.0), (2304, 4096, 1024, 1.0), (1024, 8192, 8192, 1.0)],
+)
+def test_a_float32_product_has_its_corrections_in_eight_bits(m: int, n: int, k: int, size: float) -> None:
+    """The largest error of float16 alone is four times the tolerance; `size` of a is undone by its scale."""
+    only_on(9)
+    kernel = loaded("gemm/level_06.cu")
+    a, b = torch.rand(m, k, device="cuda") * size, (torch.rand(n, k, device="cuda") * 2 - 1) / (size * k**0.5)
+    bias = torch.randn(n, device="cuda")
+    packed_a, packed_b = (torch.empty(x.numel() * 4, dtype=torch.uint8, device="cuda") for x in (a, b))
+    out = torch.full((m, n), float("nan"), device="cuda")
+    scale_a, scale_b = 2.0 ** -(math.log2(size) // 1), 2.0 ** (math.log2(size * k**0.5) // 1)
+
+    def run() -> None:
+        kernel.run(a, b, bias, packed_a, packed_b, out, scale_a, scale_b, 0.125, 1.5)
+
+    run()
+    wanted = ((a.double() @ b.double().T + bias.double() - 0.125) * 1.5).relu()
+    torch.testing.assert_close(out, wanted.float(), rtol=0, atol=1e-4)
+    told(f"gemm/level_06.cu, {m} x {n} x {k}", run)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mean"),
+    [((3, 5, 512, 512), 0.5), ((7, 384, 512), -1000.0), ((1, 70, 768, 512), 0.0), ((112, 64, 512, 512), 0.5)],
+)
+def test_a_cluster_normalizes_a_plane(shape: tuple[int, ...], mean: float) -> None:
+    """Mean and values about 1000 are rounded by 2^-15 each; the variance has to lose nothing to them."""
+    only_on(9)
+    kernel = loaded("norm/level_04.cu")
+    x = torch.rand(shape, device="cuda").add_(mean - 0.5)
+    out = torch.full_like(x, float("nan"))
+    kernel.run(x, out, 1e-5)
+    for planes, made in zip(x.flatten(0, -3).split(256), out.flatten(0, -3).split(256), strict=True):
+        wanted = torch.nn.functional.instance_norm(planes.double()[None])[0].float()
+        torch.testing.assert_close(made, wanted, rtol=1e-5, atol=1e-5 + 1e-6 * abs(mean))
+    told(f"norm/level_04.cu, {shape}", lambda: kernel.run(x, out, 1e-5))
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 1), (5, 4, 513), (300, 12, 33), (2, 1000, 4096), (128, 4096, 4095)])
+def test_the_maximum_over_a_middle_axis_is_exact_and_keeps_nan(shape: tuple[int, int, int]) -> None:
+    only_on(9)
+    kernel = loaded("reduction/level_04.cu")
+    x = torch.rand(shape, device="cuda")
+    x[::2] -= 2.0
+    x[0, :, 0] = float("-inf")
+    x[-1, 3, -1] = -float("nan")
+    out = torch.empty(shape[0], shape[2], device="cuda")
+    kernel.run(x, out)
+    torch.testing.assert_close(out, x.max(dim=1)[0], rtol=0, atol=0, equal_nan=True)
+    told(f"reduction/level_04.cu, {shape}", lambda: kernel.run(x, out))
