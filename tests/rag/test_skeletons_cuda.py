@@ -136,7 +136,7 @@ def test_a_convolution_has_its_tail_in_registers() -> None:
 
 
 def convolved(kernel: Any, shape: tuple[int, ...], out_channels: int, padding: int) -> tuple[Any, Any]:
-    """What the kernel made of random operands, and what float64 makes of them, rounded to float16 as the kernel does."""
+    """What the kernel makes of random operands, and what float64 makes of them once rounded to float16."""
     images, channels, height, width = shape
     x, weight = torch.randn(shape, device="cuda"), torch.randn(out_channels, channels, 3, 3, device="cuda")
     bias = torch.randn(out_channels, device="cuda")

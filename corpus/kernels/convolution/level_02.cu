@@ -15,7 +15,7 @@ dtypes: [float32, float16]
 // out = tail(conv2d(x, w, bias, padding=padding)), float32, NCHW, stride 1: IN input channels, a multiple of OUT output
 // channels, any height and width. A strip has 254 columns; one that the image does not fill costs as much.
 // Its origin ran 64 x 64 x 256 x 256 to 64 channels, with leaky ReLU and GELU (KernelBench 2/54), in 1,190 us on an
-// H200, with a quarter of the error that the judge allows; eager PyTorch with cuDNN took 5,009 us, torch.compile 2,288 us.
+// H200, with a quarter of the error that the judge allows; eager PyTorch with cuDNN took 5,009 us, torch.compile 2,288.
 #include <cstdint>
 
 #include <cuda_fp16.h>
