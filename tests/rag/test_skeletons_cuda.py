@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rag.corpus_path import CORPUS
+from tests.support.edits import edit
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
@@ -23,10 +24,12 @@ def whole_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
 FORMATS = {"bfloat16": 1.0, "float16": 1.0, "float8_e4m3fn": 1.0, "int8": 40.0}
 
 
-def loaded(path: str) -> Any:
+def loaded(path: str, *edits: tuple[str, str]) -> Any:
     import tvm_ffi.cpp
 
     source = (CORPUS / "kernels" / path).read_text()
+    for old, new in edits:
+        source = edit(source, old, new)
     name = path.replace("/", "_").partition(".")[0]
     return tvm_ffi.cpp.load_inline(name, cuda_sources=source, functions=["run"], extra_cuda_cflags=["-O3"])
 
@@ -86,6 +89,66 @@ def test_blocks_that_wait_for_one_another_give_the_same_bits_each_time(size: int
     torch.testing.assert_close(outs[0], x / (x.double().square().mean() + 1e-6).sqrt().float())
     assert all(torch.equal(outs[0], out) for out in outs)
     told(f"norm/level_03.cu, {size} floats", lambda: kernel.run(x, outs[0], sums, counter, 1e-6))
+
+
+def room_for(shape: tuple[int, ...]) -> Any:
+    """A flat tensor of 9.0, four longer than a result of this shape."""
+    return torch.full((torch.Size(shape).numel() + 4,), 9.0, device="cuda")
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3, 4), (2, 3, 7, 36), (3, 5, 33, 132), (2, 4, 42, 2048), (64, 128, 256, 512)])
+def test_planes_are_convolved_depthwise(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    only_on(9)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    kernel = loaded("convolution/level_01.cu")
+    images, channels, height, width = shape
+    x, weight = torch.randn(shape, device="cuda"), torch.randn(channels, 1, 3, 3, device="cuda")
+    bias = torch.randn(channels, device="cuda")
+    room = room_for((images, channels, height - 2, width - 2))
+    out = room[:-4].view(images, channels, height - 2, width - 2)
+    kernel.run(x, weight, bias, out)
+    torch.testing.assert_close(out, torch.nn.functional.conv2d(x, weight, bias, groups=channels), rtol=1e-5, atol=1e-5)
+    assert bool((room[-4:] == 9.0).all()), "nothing is written behind the last row"
+    told(f"convolution/level_01.cu, {shape}", lambda: kernel.run(x, weight, bias, out))
+
+
+LEAKY = ("tail(float v) { return v; }", "tail(float v) { return v > 0.0f ? v : 0.01f * v; }")
+
+
+@pytest.mark.parametrize("channels", [32, 64])
+@pytest.mark.parametrize(
+    ("images", "out_channels", "height", "width", "padding"),
+    [(1, 64, 3, 3, 0), (1, 64, 1, 1, 1), (2, 64, 7, 33, 1), (5, 128, 61, 301, 0), (3, 192, 40, 510, 1)],
+)
+def test_a_ring_of_rows_convolves(
+    channels: int, images: int, out_channels: int, height: int, width: int, padding: int
+) -> None:
+    only_on(9)
+    kernel = loaded("convolution/level_02.cu", ("IN = 64, OUT = 64;", f"IN = {channels}, OUT = 64;"))
+    out, wanted = convolved(kernel, (images, channels, height, width), out_channels, padding)
+    torch.testing.assert_close(out, wanted, rtol=1e-4, atol=1e-3)
+
+
+def test_a_convolution_has_its_tail_in_registers() -> None:
+    only_on(9)
+    kernel = loaded("convolution/level_02.cu", LEAKY)
+    out, wanted = convolved(kernel, (64, 64, 256, 256), 64, 0)
+    torch.testing.assert_close(out, torch.nn.functional.leaky_relu(wanted), rtol=1e-4, atol=1e-3)
+
+
+def convolved(kernel: Any, shape: tuple[int, ...], out_channels: int, padding: int) -> tuple[Any, Any]:
+    """What the kernel makes of random operands, and what float64 makes of them once rounded to float16."""
+    images, channels, height, width = shape
+    x, weight = torch.randn(shape, device="cuda"), torch.randn(out_channels, channels, 3, 3, device="cuda")
+    bias = torch.randn(out_channels, device="cuda")
+    size = (images, out_channels, height + 2 * padding - 2, width + 2 * padding - 2)
+    room = room_for(size)
+    out = room[:-4].view(size)
+    kernel.run(x, weight, bias, out, padding)
+    assert bool((room[-4:] == 9.0).all()), "nothing is written behind the last row"
+    told(f"convolution/level_02.cu, {shape} to {out_channels}", lambda: kernel.run(x, weight, bias, out, padding))
+    rounded = (x.half().double(), weight.half().double(), bias.double())
+    return out, torch.nn.functional.conv2d(*rounded, padding=padding).float()
 
 
 @pytest.mark.parametrize("cols", [1, 2, 3, 5, 33, 127, 4099])
