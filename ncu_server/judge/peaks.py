@@ -23,7 +23,8 @@ async def measure(prepared: PreparedProblem, anew: bool = False) -> Peaks:
     before = _read(kept)
     if before is not None and not anew:
         return before
-    found = Peaks.model_validate(await prepared.peaks())
+    measured = await prepared.peaks()
+    found = Peaks.model_validate({name: rate and float(f"{rate:.6g}") for name, rate in measured.items()})
     if before is not None:
         found = Peaks(**{name: max(a, b) for (name, a), (_, b) in zip(found, before, strict=True) if a and b})
     write_whole(kept, found.model_dump_json())

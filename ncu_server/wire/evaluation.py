@@ -16,7 +16,7 @@ Cache = Literal["cold", "resident"]
 Arithmetic = Literal["exact", "float64", "float32", "tf32", "fp16", "bf16", "fp8"]
 """How exact values are: `tf32` is that of float16 operands, too; see docs/judging.md."""
 
-LIMIT = "bytes that must be read and written over the measured rates, or matrix operations over theirs"
+LIMIT = "bytes, or matrix operations, over measured rates"
 
 Inputs = Literal["as drawn", "hard"]
 
@@ -117,7 +117,7 @@ class EvaluateResult(BaseModel):
     versus: list[Versus] = []
     shapes: list[ShapeResult] = Field(default=[], description="each input shape, where there are several")
     limit_us: float | None = Field(default=None, description=LIMIT)
-    limit_rate: str | None = Field(default=None, description="the measured rate that made `limit_us`")
+    limit_rate: str | None = Field(default=None, description="the rate behind it")
     provenance: dict[str, str | float] = Field(
         default={},
         description="device, versions and protocol behind the numbers; label (custom, hybrid or library) with "
@@ -131,7 +131,7 @@ class Peaks(BaseModel):
     """What a device was measured to reach: a copy's bytes read plus written, square matrix products in TFLOP/s."""
 
     copy_gbps: float
-    read_gbps: float | None = Field(default=None, description="bytes read by what writes next to nothing")
+    read_gbps: float | None = None
     last_cache_bytes: float
     fp32_tflops: float
     tf32_tflops: float | None = None
@@ -262,7 +262,7 @@ class WayResult(BaseModel):
         description="near: within a factor of two of what is allowed, so that only a judgement can say"
     )
     limit_us: float | None = Field(description="what no kernel by it goes below; null where a rate is not known")
-    output: str = Field(default="", description="what decides: the output on which it errs most of what is allowed")
+    output: str = Field(default="", description="the output that decides")
     inputs: Inputs = "as drawn"
 
 
@@ -294,14 +294,14 @@ class DescribeResult(BaseModel):
         description="operations: matrix products and convolutions counted, one an element for the rest"
     )
     bytes: float = Field(description="what must be read of inputs and parameters, and outputs, each once")
-    moving_us: float | None = Field(default=None, description="what these bytes take at the rates of `limit_us`")
+    moving_us: float | None = Field(default=None, description="for these bytes")
     limit_us: float = Field(description=LIMIT)
-    limit_rate: str | None = Field(default=None, description="the measured rate that made `limit_us`")
+    limit_rate: str | None = Field(default=None, description="the rate behind it")
     baselines: list[BaselineResult]
     fair_baseline: str = Field(description="the fastest of the baselines, which is the one to beat")
-    memory_plan: MemoryMode | None = Field(default=None, description="as in a verdict, at the time of the description")
-    unmeasured: list[str] = Field(default=[], description="the target's baselines that were not asked for, nor kept")
-    untimed: dict[str, str] = Field(default={}, description="why a mode that was asked for is not timed, by its name")
+    memory_plan: MemoryMode | None = Field(default=None, description="as in a verdict")
+    unmeasured: list[str] = Field(default=[], description="modes that were not asked for, nor kept")
+    untimed: dict[str, str] = Field(default={}, description="modes that are not, and why")
     notes: list[str] = []
 
 
