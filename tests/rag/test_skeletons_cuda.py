@@ -10,15 +10,8 @@ import pytest
 from rag.corpus_path import CORPUS
 from tests.support.edits import edit
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("whole_architecture")]
 torch = pytest.importorskip("torch")
-
-
-@pytest.fixture(autouse=True)
-def whole_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """tvm_ffi builds for sm_90, which has no wgmma; sm_90a has."""
-    major, minor = torch.cuda.get_device_capability()
-    monkeypatch.setenv("TVM_FFI_CUDA_ARCH_LIST", f"{major}.{minor}{'a' if major >= 9 else ''}")
 
 
 FORMATS = {"bfloat16": 1.0, "float16": 1.0, "float8_e4m3fn": 1.0, "int8": 40.0}
