@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ncu_server.judge.interleave import Rotation
-from ncu_server.judge.modes import BASELINES, COMPILE_TIMEOUT_S, FIRST_CALL_S
+from ncu_server.judge.modes import BASELINES, COMPILE_TIMEOUT_S, first_call_s
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.trusted import exhausted
 from ncu_server.machine.lease import Progress
@@ -61,7 +61,7 @@ async def _warmed(prepared: PreparedProblem, child: Child, name: str, progress: 
             await progress(f"first call: {name}")
             if giant:
                 await prepared.rotation(child, input_set, COMPILE_TIMEOUT_S)
-            await child.ask(timing_verbs.Block(nonce=0, count=1), timeout_s=FIRST_CALL_S)
+            await child.ask(timing_verbs.Block(nonce=0, count=1), timeout_s=first_call_s(name))
             if giant:
                 await child.ask(timing_verbs.Unstage(), timeout_s=COMPILE_TIMEOUT_S)
             child.rest()

@@ -12,7 +12,7 @@ from ncu_server.judge.facts import Facts
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import Rotation
 from ncu_server.judge.memory_plan import Demand
-from ncu_server.judge.modes import BASELINES, COMPILE_TIMEOUT_S, FIRST_CALL_S, GRAPHED, UNGRAPHED, Sides
+from ncu_server.judge.modes import BASELINES, COMPILE_TIMEOUT_S, GRAPHED, UNGRAPHED, Sides, first_call_s
 from ncu_server.judge.secret_inputs import SecretInputs, is_giant_set
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, trusted
 from ncu_server.machine.device import Device
@@ -280,7 +280,7 @@ class PreparedProblem(SecretInputs):
         child = await self.baseline(name)
         if BASELINES[name] and (name, input_set.variant) not in self._compiled:
             self._stages[name] = input_set.variant, await self.rotation(child, input_set, COMPILE_TIMEOUT_S)
-            await child.ask(timing_verbs.Block(nonce=0, count=1), timeout_s=FIRST_CALL_S)
+            await child.ask(timing_verbs.Block(nonce=0, count=1), timeout_s=first_call_s(name))
             self._compiled.add((name, input_set.variant))
         if self._stages.get(name, ("",))[0] != input_set.variant:
             self._stages.pop(name, None)  # it is gone, whether or not the next one comes to stand

@@ -82,21 +82,21 @@ class Trial:
             await asyncio.wait({waits, self.ended}, timeout=self.timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waits.cancel()
-        return _checks(self.place, "") if self.ready.is_set() else await self._over()
+        return _checks(self.place, "") if self.ready.is_set() else await self._over("")
 
     async def used(self) -> list[evaluation.ModuleCheck]:
         """What there is to say once it was used."""
         os.write(self.go, b"\n")
         await asyncio.wait({self.ended}, timeout=self.timeout_s)
-        return await self._over()
+        return await self._over(handoff.AGREES)
 
-    async def _over(self) -> list[evaluation.ModuleCheck]:
-        """The trial in which the process ended is one that failed."""
+    async def _over(self, next_: str) -> list[evaluation.ModuleCheck]:
+        """The trial in which the process ended is one that failed, where it was built and waited that is `next_`."""
         if not self.ended.done():
-            return _checks(self.place, f"it took longer than {self.timeout_s:.0f} s")
+            return _checks(self.place, f"it took longer than {self.timeout_s:.0f} s", next_)
         ended = await self.ended
         end = "it used too much memory" if ended.code == OVER else f"its process ended with exit code {ended.code}"
-        return _checks(self.place, f"{end}: {_last(ended.output)}")
+        return _checks(self.place, f"{end}: {_last(ended.output)}", next_)
 
 
 @contextlib.asynccontextmanager
@@ -133,7 +133,7 @@ def _last(output: bytes) -> str:
     return rows[-1].strip()[:300] if rows else "it said nothing"
 
 
-def _checks(place: Path, end: str) -> list[evaluation.ModuleCheck]:
+def _checks(place: Path, end: str, after_build: str = "") -> list[evaluation.ModuleCheck]:
     checks, begun = [], handoff.BUILDS
     for row in _rows(place):
         match row:
@@ -141,7 +141,7 @@ def _checks(place: Path, end: str) -> list[evaluation.ModuleCheck]:
                 begun = name
             case {"name": str(name), "ok": bool() | None as ok, "why": str(why)}:
                 checks.append(evaluation.ModuleCheck(name=name, ok=ok, why=why))
-                begun = ""
+                begun = after_build if name == handoff.BUILDS else ""
     return [*checks, *([evaluation.ModuleCheck(name=begun, ok=False, why=end)] if begun else [])]
 
 

@@ -23,7 +23,7 @@ from ncu_server.worker import private
 from ncu_server.worker.building.modules import Arguments, build, put_in_mode
 from ncu_server.worker.calls import Call, called
 from ncu_server.worker.generators import trains
-from ncu_server.worker.handoff import BEGUN, BUILDS, FILE, GO, SPEC, TOLD
+from ncu_server.worker.handoff import AGREES, BEGUN, BUILDS, FILE, GO, SPEC, TOLD
 from ncu_server.worker.problem import INPUTS, MISREAD, LoadedProblem
 from ncu_server.worker.tensors import flatten, mapped
 from ncu_server.worker.timing.devices import DEVICES
@@ -224,7 +224,7 @@ def _second_gpu(used: Used) -> None:
 
 
 TRIALS: tuple[tuple[str, Callable[[Used], None]], ...] = (
-    ("agrees", _agrees),
+    (AGREES, _agrees),
     ("state_dict", _state_dict),
     ("to", _to),
     ("cuda_graph", _cuda_graph),

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SPEC, TOLD, OUTPUT, TRACE = "spec.json", "told.jsonl", "output.txt", "trace-{}.json"
-FILE, BEGUN, BUILDS, GO = "module_alone.py", "begun", "builds", "go"
-"""A module that is tried by itself, the word for what is tried of it next, the first trial, and the pipe on which the
-process waits for a byte before it uses the device."""
+FILE, BEGUN, BUILDS, AGREES, GO = "module_alone.py", "begun", "builds", "agrees", "go"
+"""A module that is tried by itself, the word for what is tried of it next, the first two trials, and the pipe on which
+the process waits between them for a byte: only then it uses the device."""
 TAIL = 2000
 RANGE = "candidate {}"
 """The NVTX range around a candidate's call: by it the launches of a report are told apart."""

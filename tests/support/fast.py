@@ -19,7 +19,7 @@ from tests.support.trees import tree_of
 TESTS = ROOT / "tests"
 _STARTERS = """
 subprocess Popen fork start_server create_subprocess_exec StdioServerParameters stdout stderr pytest_asyncio
-server stdio_client opened open_report callers served in_process python _pdf inductor
+server stdio_client opened open_report callers served in_process python _pdf inductor macros
 evaluate_here sync_playwright ScriptedOpenAI KernelAgent BenchClient Supervisor ForkServer Builds Canaries Embedder
 """
 STARTERS = frozenset(_STARTERS.split())

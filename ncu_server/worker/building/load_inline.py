@@ -60,8 +60,11 @@ class Libraries:
         def made(*args: Any, **kwargs: Any) -> str:
             key = _key("tvm", real[0], args, kwargs)
             given = _with_lines(_asked(real[0], args, kwargs))
-            macros.refuse(flag for name in FLAGS for flag in given.get(name) or ())
-            path = str(real[0](**given))
+            try:
+                path = str(real[0](**given))
+            except RuntimeError:
+                macros.explain(flag for name in FLAGS for flag in given.get(name) or ())
+                raise
             built.append({"kind": "tvm", "key": key, "name": Path(path).stem, "path": path})
             return path
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ncu_server.judge import compiling
+from ncu_server.judge import modes as compiled_modes
 from ncu_server.judge.describe import describe
 from ncu_server.judge.problems import Workshop
 from ncu_server.machine.tickets import TICKET
@@ -107,7 +107,7 @@ async def test_a_mode_that_does_not_run_is_tried_once_and_noted(tmp_path: Path, 
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_mode_that_tunes_too_long_is_not_timed(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "FIRST_CALL_S", 1.0)
+    monkeypatch.setattr(compiled_modes, "FIRST_CALL_S", 1.0)
     said: list[str] = []
 
     async def progress(words: str, *, ahead: int | None = None) -> None:
@@ -122,8 +122,8 @@ async def test_a_mode_that_tunes_too_long_is_not_timed(workshop: Workshop, monke
     )
     assert [row.name for row in found.baselines] == ["eager"]
     for name in modes:
-        words = f"{name}: torch.compile is not timed, as it tunes for more than 60 s of the device"
-        assert words in found.notes and found.untimed[name] in words
+        words = f"{name}: torch.compile is not timed, as it compiles for more than 600 s, or tunes for more than 1 s"
+        assert f"{words} of the device" in found.notes and found.untimed[name].startswith("is not timed")
     assert "first call: max-autotune" not in said, "as it would tune alike"
 
 

@@ -56,6 +56,12 @@ async def test_what_does_not_build_is_not_used(workshop: Workshop) -> None:
     [
         ("import", "import os; os._exit(7)", "builds", "its process ended with exit code 7"),
         ("import", "import threading; threading.Event().wait()", "builds", "it took longer than 5 s"),
+        (
+            "import",
+            "import os, pathlib; pathlib.Path.open = lambda *_, **__: os._exit(7)",
+            "agrees",
+            "its process ended",
+        ),
         ("forward", "import os; os._exit(7)", "agrees", "its process ended with exit code 7"),
         ("forward", "import threading; threading.Event().wait()", "agrees", "it took longer than 5 s"),
     ],
