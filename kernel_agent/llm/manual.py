@@ -19,8 +19,8 @@ class ManualModel:
     """Each question is a file NNN.prompt.md in `folder`; its answer is awaited in NNN.reply.md beside it.
 
     A question asked before keeps its number, also where the run went on elsewhere and the words differ a little: it is
-    known by its words, else by its place in the run. Without `wait`, a question that has no answer yet raises Waiting.
-    `on_notice` hears where to look.
+    known by its words, else by its place in the run. One without an answer is written again where its words differ.
+    Without `wait`, a question that has no answer yet raises Waiting. `on_notice` hears where to look.
     """
 
     remedy = "correct the reply's file"
@@ -33,7 +33,7 @@ class ManualModel:
 
     async def answer(self, question: Question) -> Reply:
         prompt = self._written(question)
-        reply = prompt.with_name(prompt.name.replace(".prompt.", ".reply."))
+        reply = _reply_of(prompt)
         if _size(reply) == 0:
             if not self._wait:
                 raise Waiting([str(prompt)])
@@ -53,11 +53,11 @@ class ManualModel:
             marks = {path: _mark(path) for path in asked}
             same = (path for path, mark in marks.items() if mark.get("key") == question.key)
             places = {load(mark.get("place")): path for path, mark in reversed(marks.items())}
-            if found := next(same, question.place and places.get(question.place)):
-                return found
             number = max((int(path.name.split(".")[0]) for path in asked), default=0) + 1
-            path = self._folder / f"{number:03}.prompt.md"
-            text_files.write_whole(path, _text(question))  # whoever watches the folder sees whole prompts
+            found = next(same, question.place and places.get(question.place))
+            path = found or self._folder / f"{number:03}.prompt.md"
+            if not found or (marks[found].get("key") != question.key and _size(_reply_of(found)) == 0):
+                text_files.write_whole(path, _text(question))  # whoever watches the folder sees whole prompts
         except OSError as error:
             raise ProviderError(f"No prompt can be written in {self._folder} ({error.strerror}).") from None
         return path
@@ -80,6 +80,10 @@ def _mark(prompt: Path) -> dict[str, Any]:
     except ValueError:
         return {}
     return mark if isinstance(mark, dict) else {}
+
+
+def _reply_of(prompt: Path) -> Path:
+    return prompt.with_name(prompt.name.replace(".prompt.", ".reply."))
 
 
 def _size(reply: Path) -> int:

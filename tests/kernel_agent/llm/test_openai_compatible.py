@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kernel_agent.errors import ProviderError, Unusable, UsageError, Waiting
+from kernel_agent.llm.call_site import of_ideas
 from kernel_agent.llm.cassette import Replay
 from kernel_agent.llm.manual import ManualModel
 from kernel_agent.llm.model import Malformed, Model, Question, Talk, Usage
@@ -419,6 +420,18 @@ async def test_a_person_answers_in_a_file_and_a_resumed_run_keeps_the_number(tmp
     assert await model.ask(TALK, number) == 12
     (tmp_path / "manual" / "002.reply.md").write_text("13")
     assert await model.ask((("user", "another?"),), number) == 13
+
+
+async def test_a_question_is_written_again_until_it_is_answered(tmp_path: Path) -> None:
+    model, place = ManualModel(tmp_path, poll_s=0.01, wait=False), of_ideas(1)
+    for words in ("as it was", "with what is known now"):
+        with pytest.raises(Waiting):
+            await model.answer(Question((("user", words),), place=place))
+    (prompt,) = tmp_path.glob("*.prompt.md")
+    assert "with what is known now" in prompt.read_text()
+    (tmp_path / "001.reply.md").write_text("12")
+    assert (await model.answer(Question((("user", "in other words"),), place=place))).text == "12"
+    assert "with what is known now" in prompt.read_text()
 
 
 TEXT = "```python\nx = 'ä'\n```\n"
