@@ -175,11 +175,17 @@ def _channels_last(node: Node, text: Writer) -> str:
     """A call over planes or spaces with channels last, which PyTorch knows by strides."""
     base, rank = names(node.op)[0].removesuffix("_last"), len(node.spec.shape)
     base = base if "windows" not in base else f"{base.removeprefix('windows_')}_pool{rank - 2}d"
+    base = base.replace("depthwise", "conv")
     args = [text.of(a) for a in node.args]
     first, last = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
     layout = "torch.channels_last" if rank == 4 else "torch.channels_last_3d"
     args[0] += f".permute({_listed(first)}).contiguous(memory_format={layout})"
     return f"torch.nn.functional.{base}({', '.join(args)}).permute({_listed(last)})"
+
+
+def _depthwise(node: Node, text: Writer) -> str:
+    base = names(node.op)[0].replace("depthwise", "conv")
+    return f"torch.nn.functional.{base}({', '.join(text.of(a) for a in node.args)})"
 
 
 def _turned(node: Node, text: Writer) -> str:
@@ -240,10 +246,11 @@ SPECIAL: dict[str, Callable[[Node, Writer], str | None]] = {
     "slice": _slice,
     **{
         f"{kind}{d}d_last": _channels_last
-        for kind in ("conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool")
+        for kind in ("conv", "conv_transpose", "depthwise", "max_pool", "avg_pool", "adaptive_avg_pool")
         for d in (2, 3)
     },
     **dict.fromkeys(("windows_max_last", "windows_avg_last"), _channels_last),
+    **{f"depthwise{d}d": _depthwise for d in (1, 2, 3)},
     **dict.fromkeys(("channels_last", "channels_first"), _turned),
     "to": _to,
 }

@@ -6,8 +6,9 @@ from math import prod
 from typing import Any
 
 from kernel_agent.proposers.regions.rule import Writer, viewed
+from kernel_agent.proposers.templates.depthwise import TAPS
 from kernel_agent.proposers.templates.graph import Node, Ref, Spec
-from kernel_agent.proposers.templates.lowering import names
+from kernel_agent.proposers.templates.lowering import DTYPES, names
 
 POOLS = {f"{kind}_pool{d}d": d for kind in ("max", "avg") for d in (1, 2, 3)}
 ADAPTIVE = {
@@ -38,6 +39,26 @@ def _covers(node: Node, plane: tuple[int, ...]) -> bool:
     padding = node.args[3] if len(node.args) > 3 else 0
     padded = any(padding) if isinstance(padding, list | tuple) else padding
     return list(plane) == window and not padded and len(node.args) <= 4
+
+
+def depthwise(node: Node, known: dict[str, Spec]) -> list[Node] | None:
+    """A convolution of which each channel comes of one channel is a kind of its own, and adds its bias after it."""
+    base, overload = names(node.op)
+    if base not in ("conv1d", "conv2d", "conv3d") or overload == "padding" or node.kwargs or len(node.args) < 7:
+        return None
+    x, weight, bias = node.args[:3]
+    shape, taps = node.spec.shape, known[weight.node].shape
+    alone = node.args[6] > 1 and taps[1] == 1 and len(shape) == len(taps)
+    if not alone or prod(taps[-2:]) > TAPS or node.spec.dtype not in DTYPES:
+        return None
+    w, op, dtype = Writer(node, known), f"depthwise{base[-2]}d.default", node.spec.dtype
+    if not isinstance(bias, Ref):
+        return [Node(node.name, f"aten.{op}", node.args, {}, node.outputs)]
+    bare = w.call(op, x, weight, None, *node.args[3:], shape=shape, dtype=dtype)
+    wide = (shape[1], *(1,) * (len(shape) - 2))
+    column = w.call("view.default", bias, list(wide), shape=wide, dtype=known[bias.node].dtype)
+    w.call("add.Tensor", bare, column, shape=shape, dtype=dtype, name=node.name)
+    return w.calls
 
 
 def _filled(node: Node, *defaults: Any) -> list[Any]:

@@ -65,9 +65,10 @@ def _left(plan: Plan, after: Rewritten, before: Graph) -> Iterator[str]:
     moved = {
         node.name for node in plan.graph.nodes if node.name in after.origin and after.origin[node.name] == node.name
     }
+    ours = {name for kernel in plan.kernels for name in kernel.writes}
     for step in plan.steps:
         if isinstance(step, Kernel):
-            read = (name for name in step.reads if after.origin.get(name) in convolutions)
+            read = (name for name in step.reads if name not in ours and after.origin.get(name) in convolutions)
             yield from (after.origin[name] for name in read if not reads_well(step, name))
             if set(step.nodes) <= moved and all(plan.node(name).op == "aten.add.Tensor" for name in step.nodes):
                 yield from (after.origin[name] for name in step.nodes)

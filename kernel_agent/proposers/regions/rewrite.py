@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from kernel_agent.proposers.regions.canonical import cross_entropy, triplet, whole_pool
+from kernel_agent.proposers.regions.canonical import cross_entropy, depthwise, triplet, whole_pool
 from kernel_agent.proposers.regions.channels import TITLE as CHANNELS_LAST
 from kernel_agent.proposers.regions.channels import WIDE, channels_last, convolutions
 from kernel_agent.proposers.regions.norms import batch_norm, instance_norm, long_norm
@@ -243,6 +243,7 @@ RULES: tuple[tuple[str, Rule, str], ...] = (
     ("a triplet loss is two distances and a mean", triplet, ""),
     ("a pooling with one window is a mean or a maximum", whole_pool, ""),
     ("a product with a vector is a fold", _vector, ""),
+    ("a convolution by channel is a kernel of its own", depthwise, "gpu"),
     ("the maximum of a tensor is that over its dimensions", _max_by_name, ""),
     ("a norm of long rows takes its moments piece by piece", long_norm, "long"),
     ("a few long running sums are made piece by piece", long_scan, "long"),

@@ -172,7 +172,8 @@ class Turner:
             self.last[x.node] = w.call(*how, shape=shape, dtype=given.dtype).node
         out = isinstance(bias, Ref) and self._adds(node)
         args = (Ref(self.last[x.node]), weight, None if out else bias, *rest)
-        op = f"{names(node.op)[0]}_last.default"
+        base = names(node.op)[0]
+        op = f"{base.replace('conv', 'depthwise') if is_by_channel(node, self.known) else base}_last.default"
         name = f"{node.name}_last" if f"{node.name}_last" not in self.known else ""
         result = w.call(op, *args, shape=turned(spec.shape), dtype=spec.dtype, name=name)
         if out:

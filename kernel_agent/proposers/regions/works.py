@@ -182,7 +182,8 @@ class Regional:
         key = bias, lone, str(genes.get("products", "kernel")), str(genes.get("convolution", "kernel")), layout
         if key not in self._plans:
             make = self.offers.build if self.offers and key[2] == "kernel" else covered
-            kinds = frozenset({layout} if self._on_gpu else {"cpu", *(["winograd"] if key[3] == "kernel" else [])})
+            on_cpu = {"cpu", *(["winograd"] if key[3] == "kernel" else [])}
+            kinds = frozenset({layout, "gpu"} if self._on_gpu else on_cpu)
             self._plans[key] = cut(
                 self.graph,
                 bias=bias == "kernel",

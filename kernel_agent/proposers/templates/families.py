@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates import lowering, program
 from kernel_agent.proposers.templates.centred import Centred
+from kernel_agent.proposers.templates.depthwise import DEPTHWISE, DEPTHWISE_LAST
 from kernel_agent.proposers.templates.family import Family, Kit
 from kernel_agent.proposers.templates.graph import Graph
 from kernel_agent.proposers.templates.lookups import LOOKUPS
@@ -15,7 +16,7 @@ from kernel_agent.proposers.templates.pooling_last import POOLING_LAST
 from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.scans import SCANS
 
-FAMILIES: tuple[Family, ...] = (POOLING, POOLING_LAST, SCANS, PLACES, LOOKUPS)
+FAMILIES: tuple[Family, ...] = (POOLING, POOLING_LAST, DEPTHWISE, DEPTHWISE_LAST, SCANS, PLACES, LOOKUPS)
 
 _FAMILY = {op: family for family in FAMILIES for op in family.operators}
 

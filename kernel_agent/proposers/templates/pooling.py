@@ -91,12 +91,12 @@ def windows(core: Node, planes: int, shape: Shape, wanted: Shape) -> Windows:
     given = dict(zip(SIGNATURES[kind], core.args[1:], strict=False)) | dict(core.kwargs)
     if len(core.outputs) > 1:
         raise NotCovered(f"no template gives the places that {core.op} finds.")
-    inside, out = _three(shape, 1), _three(wanted, 1)
+    inside, out = three(shape, 1), three(wanted, 1)
     if kind.startswith("adaptive"):
         return _adaptive("max" in kind, planes, inside, out)
-    window = _three(given["kernel_size"], 1, dims)
-    stride = _three(given["stride"], 1, dims) if given.get("stride") else window
-    pad, step = _three(given.get("padding", 0), 0, dims), _three(given.get("dilation", 1), 1, dims)
+    window = three(given["kernel_size"], 1, dims)
+    stride = three(given["stride"], 1, dims) if given.get("stride") else window
+    pad, step = three(given.get("padding", 0), 0, dims), three(given.get("dilation", 1), 1, dims)
     counts, divisor = bool(given.get("count_include_pad", True)), given.get("divisor_override") or 0
     return Windows("max" in kind, planes, inside, out, window, stride, pad, step, counts, False, divisor)
 
@@ -104,14 +104,14 @@ def windows(core: Node, planes: int, shape: Shape, wanted: Shape) -> Windows:
 def _adaptive(maximum: bool, planes: int, given: Three, wanted: Three) -> Windows:
     ones, none = (1, 1, 1), (0, 0, 0)
     if all(n % m == 0 for n, m in zip(given, wanted, strict=True)):
-        each = _three([n // m for n, m in zip(given, wanted, strict=True)], 1)
+        each = three([n // m for n, m in zip(given, wanted, strict=True)], 1)
         return Windows(maximum, planes, given, wanted, each, each, none, ones)
     uneven = Windows(maximum, planes, given, wanted, ones, ones, none, ones, adaptive=True)
     longest = [max(uneven.past(d, o) - uneven.first(d, o) for o in range(wanted[d])) for d in range(3)]
-    return Windows(maximum, planes, given, wanted, _three(longest, 1), ones, none, ones, adaptive=True)
+    return Windows(maximum, planes, given, wanted, three(longest, 1), ones, none, ones, adaptive=True)
 
 
-def _three(values: Any, missing: int, dims: int = 0) -> Three:
+def three(values: Any, missing: int, dims: int = 0) -> Three:
     """Numbers of the last dimensions, and what stands for those that are missing; one number stands for all."""
     some = list(values) if isinstance(values, Sequence) else [values] * dims
     some = some * dims if len(some) == 1 and dims else some

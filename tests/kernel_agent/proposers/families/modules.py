@@ -125,6 +125,32 @@ LOSSES = {
         "torch.rand(30, 77), torch.rand(30, 77), torch.rand(30, 77)",
     ),
 }
+DEPTHWISE = {
+    "depthwise_in_a_chain": (
+        "self.conv = nn.Conv2d(6, 6, 3, 1, 1, groups=6)",
+        "return torch.relu(self.conv(x * 0.5)) + 1",
+        "torch.randn(2, 6, 23, 18)",
+    ),
+    "depthwise_2d": (
+        "self.a = nn.Conv2d(6, 6, (3, 5), (2, 1), (0, 2), (1, 2), groups=6, bias=False)\n"
+        "self.b = nn.Conv2d(6, 12, (5, 2), 2, groups=6)\n"
+        "self.c = nn.Conv2d(6, 6, 7, 1, 3, groups=6)\n"
+        "self.d = nn.Conv2d(6, 18, (1, 3), groups=6, padding=(0, 1), dilation=(3, 1))",
+        "return self.a(x).abs(), self.b(x), self.c(x), self.d(x)",
+        "torch.randn(2, 6, 23, 18)",
+    ),
+    "depthwise_1d": (
+        "self.a = nn.Conv1d(4, 8, 5, 2, 2, groups=4)\nself.b = nn.Conv1d(4, 4, 3, dilation=4, groups=4, bias=False)",
+        "return torch.sigmoid(self.a(x)), self.b(x)",
+        "torch.randn(3, 4, 399)",
+    ),
+    "depthwise_3d": (
+        "self.a = nn.Conv3d(3, 6, (2, 3, 3), (1, 2, 1), (1, 1, 0), groups=3)\n"
+        "self.b = nn.Conv3d(3, 3, 3, 2, 1, 2, groups=3)",
+        "return self.a(x), self.b(x) * 2",
+        "torch.randn(2, 3, 9, 11, 13)",
+    ),
+}
 LONG = {
     "long_losses": (
         "",
@@ -133,7 +159,7 @@ LONG = {
         "torch.rand(8, 65536), torch.rand(8, 65536)",
     ),
 }
-MODULES = LONG | POOLING | SCANS | PLACES | LOOKUPS | LOSSES
+MODULES = LONG | POOLING | DEPTHWISE | SCANS | PLACES | LOOKUPS | LOSSES
 
 
 def source(name: str) -> str:

@@ -52,6 +52,18 @@ MODULES = {
         "x = torch.cat([F.relu(self.a(x)), F.relu(self.b(x))], 1)\nreturn torch.sigmoid(self.d(F.relu(self.c(x))))",
         "torch.randn(2, 8, 10, 9)",
     ),
+    "depthwise_between": (
+        "self.a = nn.Conv2d(3, 12, 1)\nself.b = nn.Conv2d(12, 12, 5, 2, 2, groups=12)\nself.c = nn.Conv2d(12, 6, 1)\n"
+        "self.d = nn.Conv2d(6, 6, 3, 1, 2, 2, groups=6, bias=False)\nself.e = nn.Conv2d(6, 4, 1)",
+        "x = F.hardtanh(self.c(F.relu(self.b(F.relu(self.a(x))))))\nreturn self.e(torch.sigmoid(self.d(x))) * 2",
+        "torch.randn(2, 3, 17, 13)",
+    ),
+    "depthwise_in_space": (
+        "self.a = nn.Conv3d(3, 8, 1)\nself.b = nn.Conv3d(8, 8, (3, 2, 3), (1, 2, 1), 1, groups=8)\n"
+        "self.c = nn.Conv3d(8, 4, 1)",
+        "return torch.tanh(self.c(F.relu(self.b(F.relu(self.a(x))))))",
+        "torch.randn(2, 3, 5, 7, 6)",
+    ),
     "channel_softmax": (
         "self.conv = nn.ConvTranspose2d(3, 10, 3, stride=2)",
         "x = torch.softmax(self.conv(x), dim=1)\nreturn torch.sigmoid(x * 2), x.mean((2, 3))",

@@ -149,7 +149,8 @@ def test_what_returns_has_channels_first_in_memory() -> None:
 
 def test_convolutions_of_groups_keep_channels_first_and_those_by_channel_do_not() -> None:
     calls = [step for step in last("layers_joined").steps if isinstance(step, Node)]
-    assert [names(call.op)[0] for call in calls if "conv" in call.op] == [*["conv2d_last"] * 3, "conv2d"]
+    assert [names(call.op)[0] for call in calls if "conv" in call.op] == ["conv2d_last", "conv2d_last", "conv2d"]
+    assert ["depthwise2d_last", "add", "relu"] in ops(last("layers_joined"))
 
 
 def test_a_softmax_that_returns_reads_channels_last_and_writes_channels_first() -> None:
@@ -189,9 +190,11 @@ def test_a_choice_that_leaves_no_kernel_is_not_written() -> None:
     assert "layout" not in alone.space.starts[0]
 
 
-def test_a_convolution_that_pytorch_computes_in_any_layout_is_left_alone() -> None:
+def test_a_depthwise_convolution_is_a_kernel_of_ours_on_a_gpu_alone() -> None:
+    work = work_of(GRAPHS["convolution_by_channel"], GPU)
+    assert isinstance(work, Regional) and ops(work.plan({})) == [["depthwise2d", "add"]]
     with pytest.raises(NotCovered):
-        work_of(GRAPHS["convolution_by_channel"], GPU)
+        work_of(GRAPHS["convolution_by_channel"], CPU)
 
 
 def test_a_bias_with_nothing_behind_it_stays_in_the_call() -> None:
