@@ -64,7 +64,7 @@ def _held(output: str, inputs: str) -> str:
 
 
 def _inputs(which: str) -> str:
-    return "hard inputs" if which == "hard" else f"inputs {which}"
+    return f"{which} inputs" if which in ("hard", "far") else f"inputs {which}"
 
 
 def ways(known: Description) -> Iterator[str]:

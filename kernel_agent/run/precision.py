@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ErrorUnit:
-    """How exact an output has to be on one kind of `inputs` (as drawn, hard): the size of a unit of error and the root
-    mean square of the output, in its own values; the reference's largest error and what is allowed, in units."""
+    """How exact an output has to be on one kind of `inputs` (as drawn, hard, far): the size of a unit of error and the
+    root mean square of the output, in its own values; the reference's largest error and what is allowed, in units."""
 
     output: str
     inputs: str

@@ -109,7 +109,7 @@ def _result(
     )
 
 
-HARD: tuple[How, ...] = ("sharper", "32 times as large")
+OTHERS: dict[How, evaluation.Inputs] = {"sharper": "hard", "32 times as large": "far"}
 TENSORS_SHOWN = 16
 OPERATORS_SHOWN = 30
 
@@ -156,12 +156,12 @@ def _compared(prepared: PreparedProblem) -> list[InputSet]:
     """The inputs as drawn, and the hard ones where there are some: sharper, or else far ones, which show what matters
     where an output is nearly all zeros on those that were drawn."""
     own = [one for one in prepared.input_sets if one.variant == prepared.drawn.variant]
-    hard = (one for how in HARD for one in own if one.how == how)
-    return [prepared.drawn, *itertools.islice(hard, 1)]
+    others = (one for how in OTHERS for one in own if one.how == how)
+    return [prepared.drawn, *itertools.islice(others, 1)]
 
 
 def _inputs(one: InputSet) -> evaluation.Inputs:
-    return "hard" if one.how in HARD else "as drawn"
+    return OTHERS.get(one.how, "as drawn")
 
 
 def _precision(one: InputSet) -> Iterator[evaluation.PrecisionResult]:

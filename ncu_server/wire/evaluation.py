@@ -18,7 +18,7 @@ Arithmetic = Literal["exact", "float64", "float32", "tf32", "fp16", "bf16", "fp8
 
 LIMIT = "bytes, or matrix operations, over measured rates"
 
-Inputs = Literal["as drawn", "hard"]
+Inputs = Literal["as drawn", "hard", "far"]
 
 
 class Interval(BaseModel):
@@ -240,7 +240,7 @@ class ModuleResult(BaseModel):
 
 
 class PrecisionResult(BaseModel):
-    """How exact a float output has to be, and what its reference errs, on inputs as drawn or on hard ones."""
+    """How exact a float output has to be, and what its reference errs, on inputs as drawn, hard or far."""
 
     output: str
     inputs: Inputs

@@ -33,8 +33,9 @@ def contract(target: str) -> str:
 def test_the_numbers_are_the_judge_s() -> None:
     least, part = BOUND / tolerance.DEEP, f"{tolerance.SMALL:.0%}".replace("%", " %")
     assert (
-        f"Where {part} of an output or a whole row is below {least:.0f} units, all of it below {BOUND:.0f} is held to "
-        f"{tolerance.FINE:,.0f} epsilon of its own rms."
+        f"Where {part} of an output or a whole row is below {least:.0f} units, what lies below {BOUND:.0f} has "
+        f"a budget of its own: the larger of {BOUND:.0f} times the reference's error there and {tolerance.FINE:,.0f} "
+        "epsilon of its rms."
     ) in contract("cuda")
     assert tuple(1 / scale for scale in ROW_SCALES) == (1, 2, 4, 16)
     assert "each index of dimension 0 by 1, 1/2, 1/4 or 1/16" in contract("cuda")
