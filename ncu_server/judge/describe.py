@@ -6,6 +6,7 @@ import itertools
 import math
 import platform
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from ncu_server.errors import Code, Refusal
@@ -133,6 +134,7 @@ async def _facts(prepared: PreparedProblem, progress: Progress) -> Facts:
             reached = await peaks.measure(prepared)
             device = await chip.measure(prepared)
             features = await prepared.features()
+            cases = await _cases(prepared)
         except ChildError as fault:
             raise ours(fault) from fault
     prepared.facts = Facts(
@@ -147,7 +149,7 @@ async def _facts(prepared: PreparedProblem, progress: Progress) -> Facts:
         features,
         prepared.arithmetic,
         [row for one in _compared(prepared) for row in _precision(one)],
-        _ways(prepared, work, reached),
+        _ways(cases, work, reached),
     )
     return prepared.facts
 
@@ -177,16 +179,8 @@ def _precision(one: InputSet) -> Iterator[evaluation.PrecisionResult]:
             )
 
 
-def _ways(prepared: PreparedProblem, work: Work, reached: evaluation.Peaks) -> list[evaluation.WayResult]:
+def _ways(cases: list[Case], work: Work, reached: evaluation.Peaks) -> list[evaluation.WayResult]:
     """The ways of a GPU to compute the call's products, each by its worst prediction on any output and input set."""
-    if not prepared.target.hardware.has_nvidia_tools or prepared.drawn.product is None:
-        return []
-    cases = [
-        Case(one.product, behind, name, _inputs(one))
-        for one in _compared(prepared)
-        for name, behind in zip(one.names, one.precision, strict=False)
-        if one.product and behind
-    ]
     return [row for way in ways.WAYS if (row := _way(way, cases, way_us(work, reached, way.products)))]
 
 
@@ -197,11 +191,24 @@ class Case(NamedTuple):
     precision: Precision
     output: str
     inputs: evaluation.Inputs
+    moved: float | None = None
+
+
+async def _cases(prepared: PreparedProblem) -> list[Case]:
+    """What decides on the ways of a GPU; none on a processor, and where there is no product. ChildError passes."""
+    if not prepared.target.hardware.has_nvidia_tools or prepared.drawn.product is None:
+        return []
+    cases = []
+    for one in _compared(prepared):
+        if one.product:
+            rows = zip_longest(zip(one.names, one.precision, strict=False), await prepared.moved(one))
+            cases += [Case(one.product, row[1], row[0], _inputs(one), moved) for row, moved in rows if row and row[1]]
+    return cases
 
 
 def _way(way: ways.Way, cases: list[Case], limit_us: float | None) -> evaluation.WayResult | None:
     """None where nothing is compared by units."""
-    found = [(ways.predicted(way, case.product, case.precision), case) for case in cases]
+    found = [(ways.predicted(way, case.product, case.precision, case.moved), case) for case in cases]
     if not found:
         return None
     error, worst = max(found, key=lambda one: one[0] / one[1].precision["allowed"])

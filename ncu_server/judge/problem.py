@@ -222,6 +222,13 @@ class PreparedProblem(SecretInputs):
         input_set.work = {**work, "narrow": work["narrow"] or self.arithmetic in NARROW}
         return input_set.work
 
+    async def moved(self, input_set: InputSet) -> list[float]:
+        """How far the tensors that are seen of a case move where operands of products are rounded; see verbs.Moved.
+        ChildFault passes through."""
+        async with self.present(input_set):
+            inputs = input_set.inputs
+            return await self.eager.ask(verbs.Moved(inputs.spec, input_set.effects), [inputs], PREPARE_TIMEOUT_S)
+
     async def contract(self) -> dict[str, Any]:
         """What calls take and give: those of all input sets, and what they have in common; see worker.contract."""
         found = []

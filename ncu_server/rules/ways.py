@@ -109,15 +109,19 @@ WAYS = (
 )
 
 
-def predicted(way: Way, product: Product, output: Precision) -> float:
+def predicted(way: Way, product: Product, output: Precision, moved: float | None = None) -> float:
     """The largest error that is expected of a way for an output of `output["count"]` elements, in its units.
 
-    What follows the product is taken to keep errors in relation to the values: a norm and a scale do.
+    `moved`: how far the output moves, in its values, where the operands of all products are rounded to 11 significant
+    bits; all ways are taken to move it in relation to that. Where it is not known, or nothing, what follows the product
+    is taken to keep errors in relation to the values: a norm and a scale do, a mean over the sums does not.
     """
     mixed = product["mixed"]
     additions = product["terms"] / (1 if "fp32" in way.products else AT_ONCE)
     added = BY_NAME["float32"].roundoff * math.sqrt(additions * (max(1 - mixed, 0.0) / 18 + mixed / 12))
     relative = math.hypot(way.relative(product) * math.sqrt(mixed), added)
+    if moved and mixed and math.isfinite(moved):
+        return moved / output["unit"] * relative / (BY_NAME["tf32"].roundoff / math.sqrt(3) * math.sqrt(mixed))
     return largest_of(output["count"]) * relative * output["rms"]
 
 

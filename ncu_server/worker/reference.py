@@ -16,6 +16,7 @@ from ncu_server.worker.calls import Call
 from ncu_server.worker.checking.effects import changed, restore, same, state, visible
 from ncu_server.worker.checking.full_float32 import Watch, full_float32
 from ncu_server.worker.checking.parameters import differences, take, tensors_of
+from ncu_server.worker.checking.rounded import RoundedOperands
 from ncu_server.worker.checking.slices import Cut
 from ncu_server.worker.checking.tolerance import Run, alike, budget, degenerate, truth
 from ncu_server.worker.dense import named
@@ -30,6 +31,8 @@ from ncu_server.worker.timing.stage import Stage
 
 IN_ONE_BYTES = 1 << 30
 """A call that takes up to this much is computed in float64 at once."""
+MOVED_BYTES = 4 << 30
+"""A call that takes more is not made twice more to see how errors of its products move its outputs."""
 SHARED_BYTES = 64 << 20  # of parameters: less is copied for each call
 OUTPUT = ("Model.forward", "output", "return dense ones (such as its values and indices)")
 UNLIKE = (
@@ -155,6 +158,20 @@ class Reference(ExactValues, TimedSide):
         restore(self._model, self._buffers, self._buffers)
         with self._stage.kept_laid() as arguments:
             return self._give_in_slices(fds[0], Cut.along(slices), flatten(arguments)[1], inputs)
+
+    @trimmed
+    def moved(self, fds: list[int], inputs: Spec, effects: Effects) -> list[float]:
+        """How far each tensor that is seen moves at most, in its own values, where operands of float32 products are
+        rounded to 11 significant bits: 0 for one of integers. Nothing where a call takes gigabytes, or where the model
+        does not run in full float32."""
+        if inputs["bytes"] + self._took["device_bytes"] > MOVED_BYTES:
+            return []
+        restore(self._model, self._buffers, self._buffers)
+        plain = self._full(fds[0], inputs, effects)
+        with RoundedOperands():
+            moved = self._full(fds[0], inputs, effects)
+        pairs = zip(plain, moved, strict=False)
+        return [float((b - a).abs().max()) if a.is_floating_point() and a.numel() else 0.0 for a, b in pairs]
 
     def _expect_in_eval(self, fds: list[int], inputs: Spec, effects: Effects | None) -> Expected:
         self._model.eval()

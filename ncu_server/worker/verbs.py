@@ -199,6 +199,14 @@ class ExpectAgain(Verb[Spec]):
 
 
 @dataclass(frozen=True)
+class Moved(Verb[list[float]]):
+    """How far each tensor that is seen moves where operands of products are rounded. Memory: the inputs."""
+
+    inputs: Spec
+    effects: Effects
+
+
+@dataclass(frozen=True)
 class MeasureCall(Verb[Measured]):
     """What one call takes of the memory. Memory: the inputs."""
 

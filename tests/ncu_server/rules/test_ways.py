@@ -9,6 +9,7 @@ import torch
 
 from ncu_server.rules.precision import Precision
 from ncu_server.rules.ways import WAYS, Operand, Product, fits, predicted
+from ncu_server.worker.checking.rounded import RoundedOperands, rounded
 from tests.support.product_ways import WAYS as EMULATED
 
 BY_NAME = {way.name: way for way in WAYS}
@@ -62,6 +63,33 @@ def test_what_a_way_is_predicted_to_err_is_what_it_errs(kind: str, terms: int) -
         if told > 8:  # of less, most is what adding up errs, which the emulation does exactly
             assert 0.4 <= told / errs <= 2.5, name
         assert errs < 2.5 * told, name
+
+
+@pytest.mark.parametrize("kind", ["normal", "a linear layer", "hard", "signs"])
+def test_what_is_made_of_the_sums_is_predicted_by_how_far_it_moves(kind: str) -> None:
+    """A mean over rows of sums: errors of the first operand average out, and signs have none."""
+    a, b = drawn("of one sign" if kind == "signs" else kind, 2048)
+    b = (b - 0.5).sign() if kind == "signs" else b
+    product, output, exact = of(a, b)
+    mean = exact.mean(0)
+    behind: Precision = {**output, "count": mean.numel(), "unit": 2.0**-23 * float(mean.square().mean().sqrt())}
+    behind["rms"] = float(mean.square().mean().sqrt()) / behind["unit"]
+    with RoundedOperands():
+        moved = float(((a @ b.T).double().mean(0) - mean).abs().max())
+    corrected = [] if kind == "signs" else ["a float16 product, two fp8 corrections"]
+    for name in ("one float16 product", "one bfloat16 product", *corrected):
+        errs = float((EMULATED[name](a.double(), b.double()).mean(0) - mean).abs().max()) / behind["unit"]
+        assert 0.4 <= predicted(BY_NAME[name], product, behind, moved) / errs <= 2.5, name
+        if kind == "signs":
+            assert predicted(BY_NAME[name], product, behind) > 5 * errs, "relative errors do not stay as they were"
+
+
+def test_numbers_of_eleven_bits_stay_and_others_are_rounded_to_nearest() -> None:
+    whole = torch.tensor([0.0, 1.0, -3.0, 2.0**-100, 2047.0, 2048.0])
+    assert torch.equal(rounded(whole), whole)
+    assert torch.equal(rounded(torch.tensor([2049.0, 2051.0, -4097.0])), torch.tensor([2048.0, 2052.0, -4096.0]))
+    x = torch.randn(1000)
+    assert torch.equal(rounded(x), x.half().float())
 
 
 def test_the_ways_of_the_corpus_s_page_stand_where_it_says() -> None:
