@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving import ROOT, arguments, keep, machine, table
+from benchmarks.serving import ROOT, arguments, keep, machine, need, table
 from ncu_server.selftest.cases import STATUSES, SelftestCase, cases
 from ncu_server.selftest.run import chosen
 from ncu_server.wire.evaluation import Rules
@@ -163,6 +163,7 @@ def _rows(text: str) -> list[dict[str, Any]]:
 def main() -> None:
     """Judge, print the table, and keep it where `--out` says."""
     given = _parser().parse_args()
+    need(given.target)
     target = given.target
     wanted = [case for case in chosen(cases(), target, given.names) if given.names or not case.honest]
     found: dict[str, Counter[str]] = {mechanism: Counter() for mechanism in given.only or MECHANISMS}

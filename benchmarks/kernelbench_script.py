@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.kernelbench_one import UNUSED
+from benchmarks.serving import need
 
 STAND_IN = '''"""Whatever is asked of it is nothing."""
 
@@ -62,6 +63,7 @@ def main() -> int:
     parser.add_argument("kernels", metavar="KERNELS", type=Path)
     parser.add_argument("words", metavar="ARGUMENT", nargs="*")
     given = parser.parse_args()
+    need("cuda")
     checkout, kernels = given.checkout.resolve(), given.kernels.resolve()
     with TemporaryDirectory() as folder:
         if missing := stand_ins(Path(folder)):

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.serving import ROOT, machine
+from benchmarks.serving import ROOT, machine, need
 from kernel_agent.run.journal import read as run_in
 from kernel_agent.suite.store import read
 from kernel_agent.suite.types import State
+from ncu_server.targets import TARGETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +54,16 @@ def played(path: Path, directory: Path, gpus: int, given: Sequence[str]) -> Arm:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path)
     parser.add_argument("--ids")
     parser.add_argument("--level")
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--ideas", type=int, default=8)
-    parser.add_argument("--target", default="cuda")
+    parser.add_argument("--target", choices=list(TARGETS), default="cuda")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    need(args.target)
     chosen = [word for name in ("ids", "level") if (given := getattr(args, name)) for word in (f"--{name}", given)]
     given = [*chosen, "--target", args.target, "--ideas", str(args.ideas)]
     with TemporaryDirectory() as folder:

@@ -135,9 +135,9 @@ def quality(cache: Path, corpus: Path, questions: list[Path], profiles: list[Pat
                 shares = [covered(library, row) for row in rows(path)]
                 cover.append([path.name, mode, str(len(shares)), f"{statistics.mean(shares):.3f}"])
             for path in ideas:
-                found = [whole(library, row, corpus) for row in rows(path)]
-                share, unwanted = statistics.mean(one for one, _ in found), sum(n for _, n in found)
-                code.append([path.name, mode, str(len(found)), f"{share:.3f}", str(unwanted)])
+                pages = [whole(library, row, corpus) for row in rows(path)]
+                share, unwanted = statistics.mean(one for one, _ in pages), sum(n for _, n in pages)
+                code.append([path.name, mode, str(len(pages)), f"{share:.3f}", str(unwanted)])
     yield from (table(head, scores), "", *details, "")
     yield from (table(["ideas", "mode", "n", "named pages whole", "unwanted pages"], code), "")
     yield table(["profiles", "mode", "n", "coverage@8"], cover)

@@ -20,8 +20,12 @@ from typing import Any
 
 from mcp import Client, StdioServerParameters
 
+from ncu_server.targets import TARGETS
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+CANNOT = 3
+"""The exit code of a benchmark that cannot be had on this machine."""
 
 
 def arguments(doc: str | None, *targets: str) -> argparse.ArgumentParser:
@@ -31,6 +35,16 @@ def arguments(doc: str | None, *targets: str) -> argparse.ArgumentParser:
         parser.add_argument("--target", choices=targets, default=targets[0])
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="DIR")
     return parser
+
+
+def need(target: str) -> None:
+    """End this program with one sentence and exit code 3 where this machine has not what a target takes."""
+    probe = TARGETS[target].probe()
+    if not probe.available:
+        print(
+            f"this benchmark needs the target {target!r}, which is not available here: {probe.reason}", file=sys.stderr
+        )
+        sys.exit(CANNOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +71,8 @@ class Judge:
         answer = await self.client.call_tool(tool, arguments)
         if answer.is_error or answer.structured_content is None:
             return {"refused": " ".join(getattr(part, "text", "") for part in answer.content)}
-        return answer.structured_content
+        content: dict[str, Any] = answer.structured_content
+        return content
 
     async def judge(self, candidate: str, problem: str, **more: Any) -> Verdict:
         """Raises RuntimeError where the server refuses the call."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.judge_throughput import Bench, Job, unexpected
-from benchmarks.serving import arguments, keep, machine, served, table
+from benchmarks.serving import arguments, keep, machine, need, served, table
 
 BAR = 4.0
 TIMEOUT_S = 240
@@ -57,7 +57,8 @@ async def theirs(checkout: Path, reference: str, candidate: str, backend: str, g
         if not files[2].exists():
             last = (said.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
             return {"accepted": False, "why": f"no verdict: {last[:300]}", "seconds": seconds}
-        return json.loads(files[2].read_text()) | {"seconds": seconds}
+        verdict: dict[str, Any] = json.loads(files[2].read_text())
+        return verdict | {"seconds": seconds}
 
 
 async def rates(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
@@ -163,6 +164,7 @@ def main() -> None:
     parser.add_argument("--targets", default="cuda,triton")
     parser.add_argument("--abreast", type=int, default=4, help="processes of KernelBench's at once, with --cases")
     given = parser.parse_args()
+    need("cuda")
     text, found = asyncio.run((cases if given.cases else rates)(given))
     title = f"{machine('cuda')}; made by `python -m benchmarks.versus_kernelbench`"
     keep(given.out, f"versus-kernelbench-{'cases' if given.cases else given.form}", title, text, found)

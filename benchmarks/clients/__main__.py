@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from benchmarks.serving import RESULTS, ROOT, table
+from benchmarks.serving import CANNOT, RESULTS, ROOT, table
 
 HERE = Path(__file__).parent
 RESULT = RESULTS / "clients.md"
@@ -187,7 +187,7 @@ def main() -> None:
         install(given.place)
     except Absent as reason:
         print(f"the clients cannot be installed here: {reason}", file=sys.stderr)
-        sys.exit(3)
+        sys.exit(CANNOT)
     rows = []
     with tempfile.TemporaryDirectory(prefix="clients-") as cache, served(Path(cache)) as (script, url):
         for name, line, wanted in sessions(given.place, script, url):
