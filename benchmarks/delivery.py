@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving import ROOT, arguments, keep, machine, need, table
+from benchmarks.serving import ROOT, arguments, ended, keep, machine, need, table
 from benchmarks.versus_kernelbench import theirs
 from kernel_agent.bench.client import BenchClient
 from kernel_agent.delivery import BEST, delivered
@@ -85,40 +85,27 @@ Row = dict[str, Any]
 Won = tuple[str, Problem, Description]
 
 
-def gpus() -> list[int]:
-    """The numbers of the GPUs that may be used."""
+def gpus() -> list[str]:
+    """The GPUs that may be used, as CUDA_VISIBLE_DEVICES names them."""
     if named := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        return [int(one) for one in named.split(",")]
+        return named.split(",")
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
-    return list(range(len(listed.splitlines())))
+    return [str(number) for number, _ in enumerate(listed.splitlines())]
 
 
-async def optimized(problem: Path, target: str, place: Path, gpu: int) -> Won | None:
+async def optimized(problem: Path, target: str, place: Path, gpu: str) -> Won | None:
     """The winner of one round of templates on a GPU, or None where there is none; its run lies below `place`."""
     if problem.is_dir():
         return won(problem)
     run, path = place / problem.stem, os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH")) if p)
     command = [sys.executable, "-m", "kernel_agent", "run", str(problem.resolve()), "--target", target, "--rounds", "1"]
-    command += [
-        "--ideas",
-        "2",
-        "--sweep-evaluations",
-        "0",
-        "--provider",
-        "templates",
-        "--retrieval",
-        "lexical",
-        "--run-directory",
-        str(run),
-    ]
-    environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": str(gpu)}
-    child = await asyncio.create_subprocess_exec(
-        *command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    said = (await child.communicate())[0].decode()
-    (place / f"{problem.stem}.log").write_text(said)
-    if child.returncode:
-        print(said[-2000:])
+    command += ["--ideas", "2", "--sweep-evaluations", "0", "--provider", "templates", "--retrieval", "lexical"]
+    command += ["--run-directory", str(run)]
+    environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": gpu}
+    child = await ended(command, place, environment)
+    (place / f"{problem.stem}.log").write_bytes(child.output)
+    if child.code:
+        print(child.output.decode(errors="replace")[-2000:])
         return None
     return won(run)
 
@@ -161,7 +148,7 @@ def _ours(evaluation: Evaluation) -> Row:
 
 
 async def everything(given: argparse.Namespace) -> list[Row]:
-    places = gpus() if given.target == "cuda" else [0]
+    places = gpus() if given.target == "cuda" else ["0"]
     work = zip(given.problems, itertools.cycle(places), strict=False)
     found = await asyncio.gather(*(optimized(p, given.target, given.place, gpu) for p, gpu in work))
     chosen = [one for one in found if one]
@@ -227,7 +214,7 @@ def main() -> None:
     parser.add_argument("problems", nargs="*", type=Path, metavar="PROBLEM_OR_RUN")
     parser.add_argument("--kernelbench", type=lambda p: Path(p).resolve())
     given = parser.parse_args()
-    need(given.target)
+    need(given.target if given.problems else "cuda")
     with tempfile.TemporaryDirectory(prefix="delivery-") as place:
         given.place = Path(place)
         rows = asyncio.run(everything(given))

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.candidates import FAMILIES, SLIP, TYPO, Family, Flaw, Form, candidate, problem
-from benchmarks.serving import Judge, Verdict, arguments, keep, machine, need, served, table
+from benchmarks.serving import Judge, Verdict, arguments, ended, keep, machine, need, served, table
 
 COLUMNS = 4096
 SHARES = (1.0, 0.25, 0.125, 0.5)  # of the largest inputs, by family
@@ -107,7 +106,7 @@ async def singles(judge: Judge, bench: Bench) -> dict[str, Any]:
     return {name: v.latency_s for name, v in verdicts.items()} | {"stages": stages, "unexpected": wrong}
 
 
-def stock(jobs: list[Job]) -> list[float]:
+async def stock(jobs: list[Job]) -> list[float]:
     """Seconds that importing each candidate takes as it is, in a fresh process with an empty cache of extensions."""
     times = []
     for job in jobs:
@@ -116,8 +115,10 @@ def stock(jobs: list[Job]) -> list[float]:
             file.write_text(job.source)
             began = time.monotonic()
             env = os.environ | {"TORCH_EXTENSIONS_DIR": place, "TORCH_NO_COMPILER_WRAPPER": "1"}
-            subprocess.run([sys.executable, str(file)], env=env, check=True, cwd=place)
+            done = await ended([sys.executable, str(file)], Path(place), env)
             times.append(time.monotonic() - began)
+            if done.code:
+                sys.exit(f"a candidate cannot be built as it is: {done.output.decode(errors='replace')[-2000:]}")
     return times
 
 
@@ -163,7 +164,7 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
                 print(f"{form}: {found[form]['per_minute']:.1f} a minute, {found[form]['unexpected']}", flush=True)
     if given.stock:
         jobs = [j for j in bench.jobs("torch", 8) if j.expected == "passed"]
-        found["stock_s"] = stock(jobs[: given.stock])
+        found["stock_s"] = await stock(jobs[: given.stock])
     return found
 
 

@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -26,7 +25,7 @@ from tempfile import TemporaryDirectory
 
 from pydantic import TypeAdapter
 
-from benchmarks.serving import RESULTS, machine
+from benchmarks.serving import RESULTS, ROOT, ended, machine
 from kernel_agent.cli.report import line
 from kernel_agent.interfaces import ignore
 from kernel_agent.knowledge.library import open_library
@@ -159,8 +158,11 @@ async def _played(kept: store.Store) -> tuple[float, float]:
 def apart(count: int, at_once: int) -> SuiteCost:
     """The same in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.orchestration", "--one", str(count), str(at_once)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return SuiteCost(**json.loads(done.stdout))
+    done = asyncio.run(ended(command, ROOT))
+    said = done.output.decode(errors="replace").strip()
+    if done.code:
+        sys.exit(f"a suite of {count} problems ended with exit code {done.code}: {said[-2000:]}")
+    return SuiteCost(**json.loads(said.splitlines()[-1]))
 
 
 def of_searches(candidates: int, trials: int) -> list[str]:

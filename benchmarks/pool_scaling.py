@@ -11,15 +11,15 @@ share of the time that each device was busy, and the ratio. `--out` keeps the su
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.serving import ROOT, machine, need
+from benchmarks.serving import ROOT, ended, machine, need, shown
 from kernel_agent.run.journal import read as run_in
 from kernel_agent.suite.store import read
 from kernel_agent.suite.types import State
@@ -42,11 +42,12 @@ class Arm:
 
 
 def played(path: Path, directory: Path, gpus: int, given: Sequence[str]) -> Arm:
-    """Play a suite on so many GPUs of this machine. Raises CalledProcessError where it does not end well."""
+    """Play a suite on so many GPUs of this machine; this program ends where it does not end well."""
     command = [sys.executable, "-m", "kernel_agent", "suite", "run", str(path), "--run-directory", str(directory)]
     command += ["--provider", "templates", "--rounds", "1", "--implementations", "1", "--sweep-evaluations", "0"]
     command += ["--no-experience", "--no-report", "--retrieval", "lexical", "--gpus", str(gpus), *given]
-    subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
+    if code := asyncio.run(ended(command, ROOT, heard=shown)).code:
+        sys.exit(f"the suite in {directory} ended with exit code {code}")
     suite = read(directory)
     done = [one for one in suite.problems if suite.outcome(one).state is State.DONE]
     judged = sum(len(run_in(one.directory(directory)).evaluations) for one in done)

@@ -14,7 +14,6 @@ import asyncio
 import hashlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
@@ -258,19 +257,16 @@ def _cell(now: Sequence[int], before: Sequence[int]) -> str:
 
 def beside(tree: Path, keep: Path | None) -> Lengths:
     """The same of another checkout, by this very file."""
+    from benchmarks.serving import ended  # which an older checkout lacks, and does not need
+
     program = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     more = ["--keep", str(keep)] if keep else []
     environment = os.environ | {"PYTHONPATH": str(tree)}
-    done = subprocess.run(
-        [sys.executable, "-c", program, __file__, "--json", *more],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tree,
-    )
-    if done.returncode:
-        sys.exit(f"The prompts of {tree} cannot be measured: {done.stderr.strip()[-2000:]}")
-    lengths: Lengths = json.loads(done.stdout)
+    done = asyncio.run(ended([sys.executable, "-c", program, __file__, "--json", *more], tree, environment))
+    said = done.output.decode(errors="replace").strip()
+    if done.code:
+        sys.exit(f"The prompts of {tree} cannot be measured: {said[-2000:]}")
+    lengths: Lengths = json.loads(said.splitlines()[-1])
     return lengths
 
 
