@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
 import platform
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge import baselines, chip, graph_text, peaks
@@ -15,15 +14,14 @@ from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.modes import BASELINES, notes_of
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.problems import Workshop, problem_id
-from ncu_server.judge.roofline import limit, moving_us, way_us
+from ncu_server.judge.product_ways import compared, kind_of, limit_of, ways_of
+from ncu_server.judge.roofline import moving_us
 from ncu_server.judge.trusted import ours, until_kept
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
-from ncu_server.rules import ways
-from ncu_server.rules.precision import Precision
 from ncu_server.sandbox.child import ChildError, ChildFault
 from ncu_server.wire import evaluation
-from ncu_server.worker.answers import How, Work
+from ncu_server.worker.answers import Work
 
 
 async def describe(
@@ -67,7 +65,7 @@ def _result(
 ) -> evaluation.DescribeResult:
     target, probe, work = device.target, device.probe, facts.work
     identity, there = problem_id(problem, target.name), {*wanted, *(row.name for row in measured)}
-    bound = limit(work, facts.peaks)
+    bound = limit_of(work, facts.peaks, facts.ways)
     return evaluation.DescribeResult(
         problem_id=identity,
         target=target.name,
@@ -109,7 +107,6 @@ def _result(
     )
 
 
-HARD: tuple[How, ...] = ("sharper", "32 times as large")
 TENSORS_SHOWN = 16
 OPERATORS_SHOWN = 30
 
@@ -146,22 +143,10 @@ async def _facts(prepared: PreparedProblem, progress: Progress) -> Facts:
         device,
         features,
         prepared.arithmetic,
-        [row for one in _compared(prepared) for row in _precision(one)],
-        _ways(prepared, work, reached),
+        [row for one in compared(prepared, prepared.drawn) for row in _precision(one)],
+        ways_of(prepared, prepared.drawn, work, reached),
     )
     return prepared.facts
-
-
-def _compared(prepared: PreparedProblem) -> list[InputSet]:
-    """The inputs as drawn, and the hard ones where there are some: sharper, or else far ones, which show what matters
-    where an output is nearly all zeros on those that were drawn."""
-    own = [one for one in prepared.input_sets if one.variant == prepared.drawn.variant]
-    hard = (one for how in HARD for one in own if one.how == how)
-    return [prepared.drawn, *itertools.islice(hard, 1)]
-
-
-def _inputs(one: InputSet) -> evaluation.Inputs:
-    return "hard" if one.how in HARD else "as drawn"
 
 
 def _precision(one: InputSet) -> Iterator[evaluation.PrecisionResult]:
@@ -169,51 +154,12 @@ def _precision(one: InputSet) -> Iterator[evaluation.PrecisionResult]:
         if behind:
             yield evaluation.PrecisionResult(
                 output=name,
-                inputs=_inputs(one),
+                inputs=kind_of(one),
                 unit=behind["unit"],
                 rms=behind["rms"] * behind["unit"],
                 reference=behind["ran"],
                 allowed=behind["allowed"],
             )
-
-
-def _ways(prepared: PreparedProblem, work: Work, reached: evaluation.Peaks) -> list[evaluation.WayResult]:
-    """The ways of a GPU to compute the call's products, each by its worst prediction on any output and input set."""
-    if not prepared.target.hardware.has_nvidia_tools or prepared.drawn.product is None:
-        return []
-    cases = [
-        Case(one.product, behind, name, _inputs(one))
-        for one in _compared(prepared)
-        for name, behind in zip(one.names, one.precision, strict=False)
-        if one.product and behind
-    ]
-    return [row for way in ways.WAYS if (row := _way(way, cases, way_us(work, reached, way.products)))]
-
-
-class Case(NamedTuple):
-    """The call's product on one input set, and how exact one output has to be there."""
-
-    product: ways.Product
-    precision: Precision
-    output: str
-    inputs: evaluation.Inputs
-
-
-def _way(way: ways.Way, cases: list[Case], limit_us: float | None) -> evaluation.WayResult | None:
-    """None where nothing is compared by units."""
-    found = [(ways.predicted(way, case.product, case.precision), case) for case in cases]
-    if not found:
-        return None
-    error, worst = max(found, key=lambda one: one[0] / one[1].precision["allowed"])
-    return evaluation.WayResult(
-        name=way.name,
-        products=dict(way.products),
-        error=error if math.isfinite(error) else None,
-        fits=ways.fits(error, worst.precision["allowed"]),
-        limit_us=limit_us,
-        output=worst.output,
-        inputs=worst.inputs,
-    )
 
 
 async def _graph(prepared: PreparedProblem) -> tuple[dict[str, Any] | None, list[str], float, str | None]:

@@ -16,7 +16,7 @@ Cache = Literal["cold", "resident"]
 Arithmetic = Literal["exact", "float64", "float32", "tf32", "fp16", "bf16", "fp8"]
 """How exact values are: `tf32` is that of float16 operands, too; see docs/judging.md."""
 
-LIMIT = "bytes, or matrix operations, over measured rates"
+LIMIT = "bytes, or products in the fastest way that is exact enough, at measured rates"
 
 Inputs = Literal["as drawn", "hard"]
 
