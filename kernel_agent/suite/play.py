@@ -277,6 +277,8 @@ class Play:
 
     def _record(self, outcome: Outcome) -> None:
         id = outcome.problem
+        if outcome.state is State.FAILED and (lane := self.board.lanes.get(id)):
+            outcome = replace(outcome, under_way_minutes=(self.clock() - lane.since) / 60)
         self.store.append(outcome)
         self._outcomes[id] = outcome
         directory = self._problems[id].directory(self.store.directory)

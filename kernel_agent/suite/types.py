@@ -48,6 +48,7 @@ class State(StrEnum):
 class Outcome:
     """What became of a problem so far; `reason` and `fault` (the exception's name) say why it failed, `stopped` why its
     search ended, `spent` whether a budget ended it. `minutes` and `dollars` are what it was granted; None is no limit.
+    `under_way_minutes` is how long it was under way until it failed: a run that was never described records none.
     """
 
     problem: str
@@ -58,6 +59,7 @@ class Outcome:
     spent: bool = False
     minutes: float | None = None
     dollars: float | None = None
+    under_way_minutes: float = 0.0
 
     @property
     def stays(self) -> bool:
