@@ -15,20 +15,19 @@ from __future__ import annotations
 
 import argparse
 import ast
+import asyncio
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving import ROOT, arguments, keep, machine, table
+from benchmarks.serving import ROOT, arguments, ended, keep, machine, need, table
 from ncu_server.selftest.cases import STATUSES, SelftestCase, cases
 from ncu_server.selftest.run import chosen
 from ncu_server.wire.evaluation import Rules
@@ -133,7 +132,7 @@ def _spliced(source: str, node: ast.expr, text: str) -> str:
     return source[:begins] + text + source[ends:]
 
 
-def failing(mechanism: str, target: str, wanted: Sequence[SelftestCase], rules: Rules = "default") -> dict[str, str]:
+async def failing(mechanism: str, target: str, wanted: Sequence[SelftestCase], rules: Rules) -> dict[str, str]:
     """The cases that do not come out as they should without a mechanism, and what is said of each. Raises RuntimeError
     where none is judged."""
     names = [one.name for one in wanted if one.expect[rules] & MECHANISMS[mechanism].verdicts]
@@ -150,9 +149,9 @@ def failing(mechanism: str, target: str, wanted: Sequence[SelftestCase], rules: 
         around["PYTHONPATH"] = os.pathsep.join(p for p in (str(copy), os.environ.get("PYTHONPATH")) if p)
         command = [sys.executable, "-m", "ncu_server", "selftest", "--json"]
         command += ["--target", target, "--rules", rules, *names]
-        done = subprocess.run(command, cwd=copy, env=around, capture_output=True, text=True, check=False)
-    if not (rows := _rows(done.stdout)):
-        raise RuntimeError(f"without {mechanism}: {done.stderr.strip()[-500:]}")
+        said = (await ended(command, copy, around)).output.decode(errors="replace")
+    if not (rows := _rows(said)):
+        raise RuntimeError(f"without {mechanism}: {said.strip()[-500:]}")
     return {row["case"]: row["said"] for row in rows if not row["ok"]}
 
 
@@ -160,21 +159,33 @@ def _rows(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
+async def judged(wanted: Sequence[SelftestCase], given: argparse.Namespace) -> dict[str, Counter[str]]:
+    """How often each case fails without each mechanism; prints each run's as it comes."""
+    found: dict[str, Counter[str]] = {mechanism: Counter() for mechanism in given.only or MECHANISMS}
+    found.setdefault(WHOLE, Counter())
+    room = asyncio.Semaphore(given.jobs)
+
+    async def one(mechanism: str) -> None:
+        async with room:
+            failed = await failing(mechanism, given.target, wanted, given.rules)
+        found[mechanism].update(failed.keys())
+        said = ", ".join(f"{case} ({failed[case]})" for case in sorted(failed))
+        print(f"{mechanism}: {said or 'none'}", flush=True)
+
+    async with asyncio.TaskGroup() as runs:
+        for mechanism in (m for m in found if m != WHOLE or not given.known):
+            for _ in range(given.times):
+                runs.create_task(one(mechanism))
+    return found
+
+
 def main() -> None:
     """Judge, print the table, and keep it where `--out` says."""
     given = _parser().parse_args()
+    need(given.target)
     target = given.target
     wanted = [case for case in chosen(cases(), target, given.names) if given.names or not case.honest]
-    found: dict[str, Counter[str]] = {mechanism: Counter() for mechanism in given.only or MECHANISMS}
-    found.setdefault(WHOLE, Counter())
-    with ThreadPoolExecutor(given.jobs) as pool:
-        judged = [m for m in found if m != WHOLE or not given.known]
-        runs = {pool.submit(failing, m, target, wanted, given.rules): m for m in judged for _ in range(given.times)}
-        for done in as_completed(runs):
-            failed = done.result()
-            found[runs[done]].update(failed.keys())
-            said = ", ".join(f"{case} ({failed[case]})" for case in sorted(failed))
-            print(f"{runs[done]}: {said or 'none'}", flush=True)
+    found = asyncio.run(judged(wanted, given))
     if given.known:
         names = {case.name for case in wanted}
         rows = [row for row in _rows(given.known.read_text()) if row["case"] in names and not row["ok"]]

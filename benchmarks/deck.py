@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from benchmarks.same_against_same import itself
-from benchmarks.serving import arguments, keep, machine, table
+from benchmarks.serving import arguments, keep, machine, need, table
 from kernel_agent.suite.decks import ABOUT, REFERENCE, Variant, deck
 from ncu_server.errors import Refusal
 from ncu_server.judge.benchmark import CANDIDATE, time_candidate
@@ -32,6 +32,7 @@ from ncu_server.judge.checking import check
 from ncu_server.judge.describe import describe
 from ncu_server.judge.problems import Workshop
 from ncu_server.judge.room import plan_again
+from ncu_server.machine.tickets import unheard
 from ncu_server.sandbox.child import ChildError
 from ncu_server.wire.evaluation import DescribeResult, Peaks
 
@@ -134,17 +135,13 @@ class Found:
 async def played(workshop: Workshop, code: str, target: str, found: Found) -> None:
     """Describe a problem, then check and time its own code in a candidate's place."""
     device = workshop.machine.device(target)
-    found.known = (await describe(workshop, code, target, ("eager",), quiet))[0]
+    found.known = (await describe(workshop, code, target, ("eager",), unheard))[0]
     async with workshop.problems.prepared(code, device) as prepared, device.lease.alone():
         await plan_again(prepared, baselines=1)
         async with itself(prepared) as attempt:
             await check(attempt)
             found.us = (await time_candidate(attempt)).runs[0].samples.timing(CANDIDATE).median_us
         await prepared.clear()
-
-
-async def quiet(message: str, *, ahead: int | None = None) -> None:
-    """Report nothing of the progress."""
 
 
 async def one(workshop: Workshop, folder: Path, variant: Variant, args: argparse.Namespace) -> list[str]:
@@ -171,6 +168,7 @@ async def main() -> None:
     parser.add_argument("deck", type=Path)
     parser.add_argument("--limit-s", type=float, default=120.0)
     args = parser.parse_args()
+    need(args.target)
     folders = sorted(path.parent for path in args.deck.rglob(REFERENCE))
     rows: list[list[str]] = []
     with tempfile.TemporaryDirectory() as cache, contextlib.closing(Workshop(Path(cache))) as workshop:

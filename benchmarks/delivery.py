@@ -1,6 +1,6 @@
 """What a run delivers, by itself and before another judge, in both bindings.
 
-python -m benchmarks.delivery [--kernelbench CHECKOUT] [--out DIR] [PROBLEM_OR_RUN...]
+python -m benchmarks.delivery [--target T] [--kernelbench CHECKOUT] [--out DIR] [PROBLEM_OR_RUN...]
 
 Each PROBLEM is optimized by the templates in one round, as `python -m kernel_agent run` does it, or a RUN's directory
 gives its winner; then the kernel is bound by torch as well. Without either a kernel is delivered whose instructions
@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving import ROOT, keep, machine, table
+from benchmarks.serving import ROOT, arguments, ended, keep, machine, need, table
 from benchmarks.versus_kernelbench import theirs
 from kernel_agent.bench.client import BenchClient
 from kernel_agent.delivery import BEST, delivered
@@ -85,40 +85,27 @@ Row = dict[str, Any]
 Won = tuple[str, Problem, Description]
 
 
-def gpus() -> list[int]:
-    """The numbers of the GPUs that may be used."""
+def gpus() -> list[str]:
+    """The GPUs that may be used, as CUDA_VISIBLE_DEVICES names them."""
     if named := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        return [int(one) for one in named.split(",")]
+        return named.split(",")
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
-    return list(range(len(listed.splitlines())))
+    return [str(number) for number, _ in enumerate(listed.splitlines())]
 
 
-async def optimized(problem: Path, target: str, place: Path, gpu: int) -> Won | None:
+async def optimized(problem: Path, target: str, place: Path, gpu: str) -> Won | None:
     """The winner of one round of templates on a GPU, or None where there is none; its run lies below `place`."""
     if problem.is_dir():
         return won(problem)
     run, path = place / problem.stem, os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH")) if p)
     command = [sys.executable, "-m", "kernel_agent", "run", str(problem.resolve()), "--target", target, "--rounds", "1"]
-    command += [
-        "--ideas",
-        "2",
-        "--sweep-evaluations",
-        "0",
-        "--provider",
-        "templates",
-        "--retrieval",
-        "lexical",
-        "--run-directory",
-        str(run),
-    ]
-    environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": str(gpu)}
-    child = await asyncio.create_subprocess_exec(
-        *command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    said = (await child.communicate())[0].decode()
-    (place / f"{problem.stem}.log").write_text(said)
-    if child.returncode:
-        print(said[-2000:])
+    command += ["--ideas", "2", "--sweep-evaluations", "0", "--provider", "templates", "--retrieval", "lexical"]
+    command += ["--run-directory", str(run)]
+    environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": gpu}
+    child = await ended(command, place, environment)
+    (place / f"{problem.stem}.log").write_bytes(child.output)
+    if child.code:
+        print(child.output.decode(errors="replace")[-2000:])
         return None
     return won(run)
 
@@ -131,11 +118,11 @@ def won(run: Path) -> Won | None:
 
 
 async def tried(
-    bench: BenchClient, source: str, problem: Problem, description: Description, bind: str, arguments: Any
+    bench: BenchClient, source: str, problem: Problem, description: Description, bind: str, place: Path
 ) -> Row:
     """What was tried of the file in a binding, and its time in each judge."""
     text = delivered(source, problem, description, bind)
-    (arguments.place / f"{problem.name}-{bind}-{BEST}").write_text(text)
+    (place / f"{problem.name}-{bind}-{BEST}").write_text(text)
     checks = await bench.verify(problem, text)
     evaluation = await bench.confirm(problem, text, ["eager"])
     row: Row = {"problem": problem.name, "bind": bind, "checks": [_word(check) for check in checks]}
@@ -160,22 +147,22 @@ def _ours(evaluation: Evaluation) -> Row:
     }
 
 
-async def everything(arguments: argparse.Namespace) -> list[Row]:
-    places = gpus() if arguments.target == "cuda" else [0]
-    work = zip(arguments.problems, itertools.cycle(places), strict=False)
-    found = await asyncio.gather(*(optimized(p, arguments.target, arguments.place, gpu) for p, gpu in work))
+async def everything(given: argparse.Namespace) -> list[Row]:
+    places = gpus() if given.target == "cuda" else ["0"]
+    work = zip(given.problems, itertools.cycle(places), strict=False)
+    found = await asyncio.gather(*(optimized(p, given.target, given.place, gpu) for p, gpu in work))
     chosen = [one for one in found if one]
-    async with BenchClient("python -m ncu_server", arguments.place, 600.0, print) as bench:
-        if not arguments.problems:
+    async with BenchClient("python -m ncu_server", given.place, 600.0, print) as bench:
+        if not given.problems:
             problem = Problem("wgmma_fence", SCALE, "cuda")
             chosen.append((WGMMA, problem, await bench.describe(problem)))
-        rows = await asyncio.gather(*(tried(bench, *one, bind, arguments) for one in chosen for bind in BINDINGS))
-    if arguments.kernelbench:  # once nobody else uses the GPU
+        rows = await asyncio.gather(*(tried(bench, *one, bind, given.place) for one in chosen for bind in BINDINGS))
+    if given.kernelbench:  # once nobody else uses the GPU
         problems = {problem.name: problem for _, problem, _ in chosen}
         for row in rows:
-            text = (arguments.place / f"{row['problem']}-{row['bind']}-{BEST}").read_text()
+            text = (given.place / f"{row['problem']}-{row['bind']}-{BEST}").read_text()
             source = problems[row["problem"]].source
-            row["kernelbench"] = await theirs(arguments.kernelbench, source, text, "cuda", places[0])
+            row["kernelbench"] = await theirs(given.kernelbench, source, text, "cuda", places[0])
             print(row["problem"], row["bind"], row["kernelbench"], flush=True)
     return rows
 
@@ -223,18 +210,17 @@ def _apart(rows: list[Row]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problems", nargs="*", type=Path)
-    parser.add_argument("--target", default="cuda")
+    parser = arguments(__doc__, "cuda", "cpu")
+    parser.add_argument("problems", nargs="*", type=Path, metavar="PROBLEM_OR_RUN")
     parser.add_argument("--kernelbench", type=lambda p: Path(p).resolve())
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
-    arguments = parser.parse_args()
+    given = parser.parse_args()
+    need(given.target if given.problems else "cuda")
     with tempfile.TemporaryDirectory(prefix="delivery-") as place:
-        arguments.place = Path(place)
-        rows = asyncio.run(everything(arguments))
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        title = f"{machine(arguments.target)}; made by `python -m benchmarks.delivery`"
-        keep(arguments.out, f"delivery-{arguments.target}", title, text_of(rows), {"rows": rows})
+        given.place = Path(place)
+        rows = asyncio.run(everything(given))
+        given.out.mkdir(parents=True, exist_ok=True)
+        title = f"{machine(given.target)}; made by `python -m benchmarks.delivery`"
+        keep(given.out, f"delivery-{given.target}", title, text_of(rows), {"rows": rows})
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving import ROOT, arguments, keep, machine, table
+from benchmarks.serving import ROOT, arguments, keep, machine, need, table
 from kernel_agent import KernelAgent
+from ncu_server.targets import TARGETS
 
 TIMES = ("eager us", "compile us", "ours us", "vs eager", "vs torch.compile")
 HEAD = ("example", *TIMES, "error", "GB/s", "share of copy", "idea")
@@ -47,11 +48,13 @@ async def optimize(file: Path, given: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--target")
+    parser.add_argument("--target", choices=list(TARGETS))
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ideas", type=int, default=4)
     given = parser.parse_args()
+    if given.target:
+        need(given.target)
     found: dict[str, dict[str, Any]] = {}
     for file in given.files or sorted((ROOT / "examples").glob("*.py")):
         found[file.stem] = asyncio.run(optimize(file, given))

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.candidates import FAMILIES, SLIP, TYPO, Family, Flaw, Form, candidate, problem
-from benchmarks.serving import Judge, Verdict, arguments, keep, machine, served, table
+from benchmarks.serving import Judge, Verdict, arguments, ended, keep, machine, need, served, table
 
 COLUMNS = 4096
 SHARES = (1.0, 0.25, 0.125, 0.5)  # of the largest inputs, by family
@@ -107,7 +106,7 @@ async def singles(judge: Judge, bench: Bench) -> dict[str, Any]:
     return {name: v.latency_s for name, v in verdicts.items()} | {"stages": stages, "unexpected": wrong}
 
 
-def stock(jobs: list[Job]) -> list[float]:
+async def stock(jobs: list[Job]) -> list[float]:
     """Seconds that importing each candidate takes as it is, in a fresh process with an empty cache of extensions."""
     times = []
     for job in jobs:
@@ -116,14 +115,16 @@ def stock(jobs: list[Job]) -> list[float]:
             file.write_text(job.source)
             began = time.monotonic()
             env = os.environ | {"TORCH_EXTENSIONS_DIR": place, "TORCH_NO_COMPILER_WRAPPER": "1"}
-            subprocess.run([sys.executable, str(file)], env=env, check=True, cwd=place)
+            done = await ended([sys.executable, str(file)], Path(place), env)
             times.append(time.monotonic() - began)
+            if done.code:
+                sys.exit(f"a candidate cannot be built as it is: {done.output.decode(errors='replace')[-2000:]}")
     return times
 
 
 def summary(found: dict[str, Any]) -> str:
     """One row a measure, with its bar."""
-    single, light, torch, plain = (found.get(k) for k in ("single", "light", "torch", "stock_s"))
+    single, light, torch, plain = found["single"], *(found.get(k) for k in ("light", "torch", "stock_s"))
     rows = [
         ["verdict on a known problem, s", f"{single['single_s']:.1f}", f"<= {BARS['single_s']:.0f}"],
         ["verdict on a new problem, s", f"{single['new_problem_s']:.1f}", f"<= {BARS['single_s']:.0f}"],
@@ -156,13 +157,14 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
     async with served(given.target) as judge:
         found["single"] = await singles(judge, bench)
         print(f"singles: {found['single']}", flush=True)
-        for form, count in (("light", given.light), ("torch", given.torch)):
+        counts: dict[Form, int] = {"light": given.light, "torch": given.torch}
+        for form, count in counts.items():
             if count:
                 found[form] = await together(judge, bench.jobs(form, count))
                 print(f"{form}: {found[form]['per_minute']:.1f} a minute, {found[form]['unexpected']}", flush=True)
     if given.stock:
         jobs = [j for j in bench.jobs("torch", 8) if j.expected == "passed"]
-        found["stock_s"] = stock(jobs[: given.stock])
+        found["stock_s"] = await stock(jobs[: given.stock])
     return found
 
 
@@ -173,6 +175,7 @@ def main() -> None:
     parser.add_argument("--stock", type=int, default=2)
     parser.add_argument("--megabytes", type=float, default=256, help="the largest inputs; other families have less")
     given = parser.parse_args()
+    need(given.target)
     found = asyncio.run(measure(given))
     made = "made by `python -m benchmarks.judge_throughput`"
     title = f"{machine(given.target)}; inputs of up to {given.megabytes:g} MB; {made}"

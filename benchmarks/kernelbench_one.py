@@ -6,6 +6,7 @@ its scripts ask for; ANSWER gets the verdict as JSON. Packages that it imports f
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import os
@@ -66,8 +67,14 @@ def judged(checkout: Path, reference: Path, candidate: Path, backend: str) -> di
 
 
 def main() -> None:
-    checkout, reference, candidate = (Path(a) for a in sys.argv[1:4])
-    Path(sys.argv[5]).write_text(json.dumps(judged(checkout, reference, candidate, sys.argv[4])))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("checkout", "reference", "candidate"):
+        parser.add_argument(name, metavar=name.upper(), type=Path)
+    parser.add_argument("backend", metavar="BACKEND")
+    parser.add_argument("answer", metavar="ANSWER", type=Path)
+    given = parser.parse_args()
+    verdict = judged(given.checkout, given.reference, given.candidate, given.backend)
+    given.answer.write_text(json.dumps(verdict))
 
 
 if __name__ == "__main__":

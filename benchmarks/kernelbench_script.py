@@ -10,15 +10,16 @@ to models, to Modal or to Hugging Face may be missing.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib.util
 import os
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.kernelbench_one import UNUSED
+from benchmarks.serving import ended, need, shown
 
 STAND_IN = '''"""Whatever is asked of it is nothing."""
 
@@ -56,21 +57,26 @@ def stand_ins(folder: Path, names: Iterable[str] = UNUSED) -> list[str]:
     return missing
 
 
+async def scored(checkout: Path, kernels: Path, words: Iterable[str]) -> int:
+    """Run the script on a level's folder; its exit code."""
+    with TemporaryDirectory() as folder:
+        if missing := stand_ins(Path(folder)):
+            print(f"empty packages stand in for {', '.join(missing)}", flush=True)
+        path = [str(checkout / "src"), folder, *filter(None, [os.environ.get("PYTHONPATH")])]
+        command = [sys.executable, str(checkout / "scripts" / "eval_from_generations.py")]
+        command += [f"run_name={kernels.name}", f"runs_dir={kernels.parent}", *words]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
+        return (await ended(command, checkout, environment, heard=shown)).code
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", metavar="CHECKOUT", type=Path)
     parser.add_argument("kernels", metavar="KERNELS", type=Path)
     parser.add_argument("words", metavar="ARGUMENT", nargs="*")
     given = parser.parse_args()
-    checkout, kernels = given.checkout.resolve(), given.kernels.resolve()
-    with TemporaryDirectory() as folder:
-        if missing := stand_ins(Path(folder)):
-            print(f"empty packages stand in for {', '.join(missing)}", flush=True)
-        path = [str(checkout / "src"), folder, *filter(None, [os.environ.get("PYTHONPATH")])]
-        command = [sys.executable, str(checkout / "scripts" / "eval_from_generations.py")]
-        command += [f"run_name={kernels.name}", f"runs_dir={kernels.parent}", *given.words]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-        return subprocess.run(command, cwd=checkout, env=environment, check=False).returncode
+    need("cuda")
+    return asyncio.run(scored(given.checkout.resolve(), given.kernels.resolve(), given.words))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from statistics import median, quantiles
 import pynvml
 
 from benchmarks.same_against_same import itself
-from benchmarks.serving import arguments, keep, machine, problems, table
+from benchmarks.serving import arguments, keep, machine, need, problems, table
 from ncu_server.errors import Refusal
 from ncu_server.judge.benchmark import CANDIDATE, time_candidate
 from ncu_server.judge.candidate import Objection
@@ -41,6 +41,7 @@ from ncu_server.judge.describe import describe
 from ncu_server.judge.memory_plan import GIB, PROCESS_BYTES, PROCESSES
 from ncu_server.judge.problems import Workshop
 from ncu_server.judge.room import plan_again, working_bytes
+from ncu_server.machine.tickets import unheard
 from ncu_server.sandbox.child import ChildError
 
 SAMPLE_S = 0.02
@@ -136,15 +137,11 @@ class Memory:
             self._thread.join()
 
 
-async def _quiet(_: str, **more: object) -> None:
-    pass
-
-
 async def judged(workshop: Workshop, target: str, text: str, found: Row, memory: Memory) -> None:
     """Describe a problem, then check and time its own code in a candidate's place."""
     device = workshop.machine.device(target)
     began = time.monotonic()
-    described, _, _ = await describe(workshop, text, target, ("eager",), _quiet)
+    described, _, _ = await describe(workshop, text, target, ("eager",), unheard)
     found.idea_s = time.monotonic() - began
     found.eager_us = described.baselines[0].timing.median_us
     began = time.monotonic()
@@ -204,6 +201,7 @@ def _watched(cache: str, args: argparse.Namespace) -> Iterator[tuple[Workshop, M
 async def main() -> None:
     """Judge, print each row, and keep the table where `--out` says."""
     args = _parser().parse_args()
+    need(args.target)
     kept = args.out / f"{STEM}.jsonl"
     args.out.mkdir(parents=True, exist_ok=True)
     rows = [Row(**json.loads(line)) for line in kept.read_text().splitlines()] if kept.exists() else []

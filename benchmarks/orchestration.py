@@ -4,11 +4,11 @@
 
 Prints CPU and wall milliseconds a candidate, everything between the proposer's answer and the next question included
 (journal, tree, selection, briefs), and the seconds in which a journal of N trials is opened and ranked. Then it plays a
-suite (templates, no model, a library that knows nothing: what it costs stands in retrieval.md) with the journal of each
-problem and the suite's record on disk. It prints the CPU time of the process a candidate, by how much its memory (the
-resident set at its highest) grows for each problem under way (the difference to a suite whose problems are played one
-at a time, in a process of its own), and the seconds in which the suite's table is read and written out. With `--result`
-it writes benchmarks/results/orchestration.md too.
+suite (templates, which ask neither a model nor the library; what the library costs stands in retrieval.md) with the
+journal of each problem and the suite's record on disk. It prints the CPU time of the process a candidate, by how much
+its memory (the resident set at its highest) grows for each problem under way (the difference to a suite whose problems
+are played one at a time, in a process of its own), and the seconds in which the suite's table is read and written out.
+With `--result` it writes benchmarks/results/orchestration.md too.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ import argparse
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pydantic import TypeAdapter
 
-from benchmarks.serving import RESULTS, machine
+from benchmarks.serving import RESULTS, ROOT, ended, machine
 from kernel_agent.cli.report import line
+from kernel_agent.interfaces import ignore
+from kernel_agent.knowledge.library import open_library
 from kernel_agent.run import tree
+from kernel_agent.run.brief import Brief
 from kernel_agent.run.journal import Journal, read
 from kernel_agent.run.tree import EvaluationRecord, Ideas
 from kernel_agent.run.types import Evaluation, Idea, Trial, digest
@@ -40,7 +41,6 @@ from kernel_agent.suite.play import Play
 from kernel_agent.suite.rows import rows_of
 from kernel_agent.suite.table import markdown, table
 from kernel_agent.suite.types import State
-from rag import Answer, Situation
 from tests.support.scripted_bench import verdict
 from tests.support.scripted_run import DESCRIPTION, PROBLEM, InProcessBench, ScriptedProposer
 from tests.support.scripted_suite import ScriptedPool, plan, problems
@@ -57,7 +57,7 @@ PADDING = "# a line as long as those of real kernels, of which there are about a
 class Wordy(ScriptedProposer):
     """Sources of a real size."""
 
-    async def write(self, brief: tree.Brief, idea: Idea, attempt: int) -> str:
+    async def write(self, brief: Brief, idea: Idea, attempt: int) -> str:
         return PADDING + await super().write(brief, idea, attempt)
 
 
@@ -125,13 +125,11 @@ class SuiteCost:
 def suite_cost(count: int, at_once: int) -> SuiteCost:
     """Play a suite of so many problems in this process."""
     names = tuple(f"level{1 + number % 3}/{number}_relu" for number in range(count))
-    settings = {"branching_factor": 8, "num_rounds": 3, "implementations_per_idea": 2, "sweep_evaluations": 8}
+    played = plan(at_once=at_once, branching_factor=8, num_rounds=3, implementations_per_idea=2, sweep_evaluations=8)
     with TemporaryDirectory() as folder:
         directory = Path(folder) / "suite"
-        with store.Store.create(directory, plan(at_once=at_once, **settings), problems(*names)) as kept:
-            cpu, wall = time.process_time(), time.monotonic()
-            asyncio.run(_played(kept))
-            cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+        with store.Store.create(directory, played, problems(*names)) as kept:
+            cpu, wall = asyncio.run(_played(kept))
         peak = peak_mb()
         began = time.monotonic()
         suite = store.read(directory)
@@ -149,27 +147,22 @@ def peak_mb() -> float:
     return int(next(row.split()[1] for row in rows if row.startswith("VmHWM:"))) / 1024
 
 
-class Nothing:
-    """A library that knows nothing."""
-
-    mode, library = "lexical", None
-
-    def consult(self, situation: Situation) -> Answer:
-        return Answer("lexical", ())
-
-    def likeness(self, text: str, others: Sequence[str]) -> Sequence[float]:
-        return []
-
-
-async def _played(kept: store.Store) -> None:
-    await Play(kept, ScriptedPool(), Nothing(), line).play()
+async def _played(kept: store.Store) -> tuple[float, float]:
+    """CPU and wall seconds that the suite takes once the library is open."""
+    async with open_library("lexical", ignore) as library:
+        cpu, wall = time.process_time(), time.monotonic()
+        await Play(kept, ScriptedPool(), library, line).play()
+        return time.process_time() - cpu, time.monotonic() - wall
 
 
 def apart(count: int, at_once: int) -> SuiteCost:
     """The same in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.orchestration", "--one", str(count), str(at_once)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return SuiteCost(**json.loads(done.stdout))
+    done = asyncio.run(ended(command, ROOT))
+    said = done.output.decode(errors="replace").strip()
+    if done.code:
+        sys.exit(f"a suite of {count} problems ended with exit code {done.code}: {said[-2000:]}")
+    return SuiteCost(**json.loads(said.splitlines()[-1]))
 
 
 def of_searches(candidates: int, trials: int) -> list[str]:

@@ -11,18 +11,19 @@ share of the time that each device was busy, and the ratio. `--out` keeps the su
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.serving import ROOT, machine
+from benchmarks.serving import ROOT, ended, machine, need, shown
 from kernel_agent.run.journal import read as run_in
 from kernel_agent.suite.store import read
 from kernel_agent.suite.types import State
+from ncu_server.targets import TARGETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,12 @@ class Arm:
 
 
 def played(path: Path, directory: Path, gpus: int, given: Sequence[str]) -> Arm:
-    """Play a suite on so many GPUs of this machine. Raises CalledProcessError where it does not end well."""
+    """Play a suite on so many GPUs of this machine; this program ends where it does not end well."""
     command = [sys.executable, "-m", "kernel_agent", "suite", "run", str(path), "--run-directory", str(directory)]
     command += ["--provider", "templates", "--rounds", "1", "--implementations", "1", "--sweep-evaluations", "0"]
     command += ["--no-experience", "--no-report", "--retrieval", "lexical", "--gpus", str(gpus), *given]
-    subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
+    if code := asyncio.run(ended(command, ROOT, heard=shown)).code:
+        sys.exit(f"the suite in {directory} ended with exit code {code}")
     suite = read(directory)
     done = [one for one in suite.problems if suite.outcome(one).state is State.DONE]
     judged = sum(len(run_in(one.directory(directory)).evaluations) for one in done)
@@ -53,15 +55,16 @@ def played(path: Path, directory: Path, gpus: int, given: Sequence[str]) -> Arm:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path)
     parser.add_argument("--ids")
     parser.add_argument("--level")
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--ideas", type=int, default=8)
-    parser.add_argument("--target", default="cuda")
+    parser.add_argument("--target", choices=list(TARGETS), default="cuda")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    need(args.target)
     chosen = [word for name in ("ids", "level") if (given := getattr(args, name)) for word in (f"--{name}", given)]
     given = [*chosen, "--target", args.target, "--ideas", str(args.ideas)]
     with TemporaryDirectory() as folder:

@@ -14,13 +14,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
 import tvm_ffi.cpp
 
-from benchmarks.serving import arguments, keep, machine, table
+from benchmarks.serving import arguments, keep, machine, need, table
 from kernel_agent.proposers.templates.emit_product import TILES, cut_parts, cut_shape, instruction
 from kernel_agent.proposers.templates.express import fill, text
 
@@ -70,11 +71,17 @@ class Job:
         return torch.empty((m + n) * -(-k // 8) * 8 * count * size // 4, device="cuda")
 
 
+def sizes_of(text: str) -> tuple[int, int, int]:
+    """The rows, columns and terms of a shape such as 4096x4096x512. Raises ValueError."""
+    m, n, k = map(int, text.split("x"))
+    return m, n, k
+
+
 def ms(call: Callable[[], object]) -> float:
     """The median of what a call takes, between events."""
     for _ in range(3):
         call()
-    taken = []
+    taken: list[float] = []
     for _ in range(CALLS):
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         began.record()
@@ -109,9 +116,8 @@ def rows(jobs: Sequence[tuple[Job, Any]], sizes: tuple[int, int, int], draw: str
     told("cuBLAS, float32", "", library)
     for job, module in jobs:
         if job.sizes == sizes:
-            scratch = job.scratch()
             out.fill_(float("nan"))
-            taken = ms(lambda module=module, scratch=scratch: module.run(x, w, bias, out, scratch))  # type: ignore[misc]
+            taken = ms(partial(module.run, x, w, bias, out, job.scratch()))
             told(job.arithmetic, str(TILES[job.tile][1]), taken)
     return found
 
@@ -119,13 +125,13 @@ def rows(jobs: Sequence[tuple[Job, Any]], sizes: tuple[int, int, int], draw: str
 def main() -> None:
     os.environ.setdefault("TVM_FFI_CUDA_ARCH_LIST", "9.0a")  # wgmma assembles for no other
     parser = arguments(__doc__, "cuda")
-    parser.add_argument("--shapes", nargs="+", default=SHAPES)
+    parser.add_argument("--shapes", nargs="+", type=sizes_of, default=[sizes_of(shape) for shape in SHAPES])
     args = parser.parse_args()
-    shapes = [tuple(map(int, shape.split("x"))) for shape in args.shapes]
-    jobs = [Job(sizes, *kind) for sizes in shapes for kind in KINDS]  # type: ignore[arg-type]
+    need("cuda")
+    jobs = [Job(sizes, *kind) for sizes in args.shapes for kind in KINDS]
     with ThreadPoolExecutor(8) as pool:
         built = list(zip(jobs, pool.map(Job.built, jobs), strict=True))
-    found = [row for sizes in shapes for draw in ("randn", "rand") for row in rows(built, sizes, draw)]  # type: ignore[arg-type]
+    found = [row for sizes in args.shapes for draw in ("randn", "rand") for row in rows(built, sizes, draw)]
     title = "# Float32 products by wgmma beside cuBLAS"
     made = f"{machine('cuda')}; made by `python -m benchmarks.products`"
     keep(args.out, "products-cuda", f"{title}\n\n{made}", table(HEAD, found), {"rows": found})

@@ -14,7 +14,6 @@ import asyncio
 import hashlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
@@ -59,6 +58,8 @@ PROBLEMS = HERE / "prompt_problems"
 RESULTS = HERE / "results" / "prompt-cost.md"
 KINDS = ("ideas", "code", "repair")
 MENDED = "\n# mended\n"
+Lengths = dict[str, dict[str, list[int]]]
+"""The characters of each prompt, by cassette and kind."""
 
 
 def problem_of(name: str) -> tuple[str, Description]:
@@ -217,9 +218,9 @@ def _proposer(model: Model, known: Description, settings: Settings) -> Proposer:
         return own
 
 
-async def measured(keep: Path | None) -> dict[str, dict[str, list[int]]]:
+async def measured(keep: Path | None) -> Lengths:
     """The characters of each prompt, by cassette and kind."""
-    found: dict[str, dict[str, list[int]]] = {}
+    found: Lengths = {}
     for path in sorted(CASSETTES.glob("*.jsonl")):
         with tempfile.TemporaryDirectory() as folder:
             asked = await prompts(path, Path(folder) / "run")
@@ -233,17 +234,20 @@ async def measured(keep: Path | None) -> dict[str, dict[str, list[int]]]:
     return found
 
 
-def rows(now: dict[str, dict[str, list[int]]], before: dict[str, dict[str, list[int]]] | None) -> Iterator[list[str]]:
+def with_all(lengths: Lengths) -> Lengths:
+    """The same, and under `all` the lengths of all cassettes together."""
+    return lengths | {"all": {kind: [n for kinds in lengths.values() for n in kinds.get(kind, ())] for kind in KINDS}}
+
+
+def rows(now: Lengths, before: Lengths | None) -> Iterator[list[str]]:
     """The rows of the table: medians of each cassette, then of all prompts together."""
-    every = {"all": {kind: [n for kinds in now.values() for n in kinds.get(kind, ())] for kind in KINDS}}
-    others = before and {
-        **before, "all": {kind: [n for kinds in before.values() for n in kinds.get(kind, ())] for kind in KINDS}
-    }  # fmt: skip
-    for name, kinds in (now | every).items():
-        yield [name, *(_cell(kinds.get(kind, []), others and others.get(name, {}).get(kind, [])) for kind in KINDS)]
+    others = with_all(before or {})
+    for name, kinds in with_all(now).items():
+        earlier = others.get(name, {})
+        yield [name, *(_cell(kinds.get(kind, []), earlier.get(kind, [])) for kind in KINDS)]
 
 
-def _cell(now: Sequence[int], before: Sequence[int] | None) -> str:
+def _cell(now: Sequence[int], before: Sequence[int]) -> str:
     if not now:
         return ""
     if not before:
@@ -251,21 +255,19 @@ def _cell(now: Sequence[int], before: Sequence[int] | None) -> str:
     return f"{median(now):,.0f} of {median(before):,.0f} ({median(now) / median(before):.0%})"
 
 
-def beside(tree: Path, keep: Path | None) -> dict[str, dict[str, list[int]]]:
+def beside(tree: Path, keep: Path | None) -> Lengths:
     """The same of another checkout, by this very file."""
+    from benchmarks.serving import ended  # which an older checkout lacks, and does not need
+
     program = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     more = ["--keep", str(keep)] if keep else []
     environment = os.environ | {"PYTHONPATH": str(tree)}
-    done = subprocess.run(
-        [sys.executable, "-c", program, __file__, "--json", *more],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tree,
-    )
-    if done.returncode:
-        sys.exit(f"The prompts of {tree} cannot be measured: {done.stderr.strip()[-2000:]}")
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    done = asyncio.run(ended([sys.executable, "-c", program, __file__, "--json", *more], tree, environment))
+    said = done.output.decode(errors="replace").strip()
+    if done.code:
+        sys.exit(f"The prompts of {tree} cannot be measured: {said[-2000:]}")
+    lengths: Lengths = json.loads(said.splitlines()[-1])
+    return lengths
 
 
 def main() -> None:

@@ -19,12 +19,13 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.serving import table
+from ncu_server.sandbox.enter import die_with_parent
 from rag import Library, Query
 from rag.corpus_path import CORPUS
 from rag.index import build
@@ -135,9 +136,9 @@ def quality(cache: Path, corpus: Path, questions: list[Path], profiles: list[Pat
                 shares = [covered(library, row) for row in rows(path)]
                 cover.append([path.name, mode, str(len(shares)), f"{statistics.mean(shares):.3f}"])
             for path in ideas:
-                found = [whole(library, row, corpus) for row in rows(path)]
-                share, unwanted = statistics.mean(one for one, _ in found), sum(n for _, n in found)
-                code.append([path.name, mode, str(len(found)), f"{share:.3f}", str(unwanted)])
+                pages = [whole(library, row, corpus) for row in rows(path)]
+                share, unwanted = statistics.mean(one for one, _ in pages), sum(n for _, n in pages)
+                code.append([path.name, mode, str(len(pages)), f"{share:.3f}", str(unwanted)])
     yield from (table(head, scores), "", *details, "")
     yield from (table(["ideas", "mode", "n", "named pages whole", "unwanted pages"], code), "")
     yield table(["profiles", "mode", "n", "coverage@8"], cover)
@@ -185,9 +186,14 @@ def _fresh(cache: Path, corpus: Path, mode: str) -> tuple[float, float, float]:
     """(whole process, opening, first query) in seconds."""
     code = OPENED.format(cache=str(cache), mode=mode, corpus=str(corpus))
     began = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = _run([sys.executable, "-c", code])
     opened, asked = map(float, done.stdout.split())
     return time.perf_counter() - began, opened, asked
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """A program that ends with this one, and with nothing between, since it is timed. Raises CalledProcessError."""
+    return subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=die_with_parent)
 
 
 def _timed(library: Library, row: Row) -> float:
@@ -207,7 +213,7 @@ def _large(wanted: int = 20_000) -> str:
             (root / f"kernel_{n}.cu").write_text(f"// The kernel of number {n}.\n{text}")
         command = [sys.executable, "-m", "rag", "--cache", f"{new}/cache", "--mode", "lexical", "add", str(root)]
         began = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = _run(command)
         took = time.perf_counter() - began
     return f"{took:.1f} s ({done.stderr.splitlines()[-1]})"
 

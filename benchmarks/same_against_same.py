@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.candidates import FAMILIES, candidate, problem
-from benchmarks.serving import arguments, keep, machine, served, table
+from benchmarks.serving import arguments, keep, machine, need, served, table
 from ncu_server.compiler.builds import Build
 from ncu_server.judge.benchmark import CANDIDATE, time_candidate
 from ncu_server.judge.candidate import Attempt, EvaluateRequest, open_candidate
@@ -191,6 +191,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, help="of each problem (4) or kernel (10)")
     parser.add_argument("--shrink", type=int, default=1, help="divides rows and columns, for a trial")
     given = parser.parse_args()
+    need(given.target)
     if given.part == "reference":
         text, found = of_references(asyncio.run(references(given.target, given.runs or 4, given.shrink)))
     else:

@@ -1,4 +1,4 @@
-"""A real server over stdio for benchmarks, and where their results go."""
+"""What benchmarks share: a real server over stdio, programs that end with them, and where results go."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
@@ -20,8 +20,13 @@ from typing import Any
 
 from mcp import Client, StdioServerParameters
 
+from ncu_server.sandbox.supervisor import Ended, Supervisor
+from ncu_server.targets import TARGETS
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+CANNOT = 3
+"""The exit code of a benchmark that cannot be had on this machine."""
 
 
 def arguments(doc: str | None, *targets: str) -> argparse.ArgumentParser:
@@ -31,6 +36,36 @@ def arguments(doc: str | None, *targets: str) -> argparse.ArgumentParser:
         parser.add_argument("--target", choices=targets, default=targets[0])
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="DIR")
     return parser
+
+
+def need(target: str) -> None:
+    """End this program with one sentence and exit code 3 where this machine has not what a target takes."""
+    probe = TARGETS[target].probe()
+    if not probe.available:
+        print(
+            f"this benchmark needs the target {target!r}, which is not available here: {probe.reason}", file=sys.stderr
+        )
+        sys.exit(CANNOT)
+
+
+async def ended(
+    command: Sequence[str],
+    place: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+    heard: Callable[[bytes], None] | None = None,
+) -> Ended:
+    """Run a program in a folder to its end; `heard` gets all that it prints as it comes, errors too.
+
+    Nothing that it started outlives it, `timeout_s` or this process. Raises TimeoutError.
+    """
+    return await Supervisor(place, environment=environment).run(command, timeout_s, heard, merged=True)
+
+
+def shown(part: bytes) -> None:
+    """What a program prints, printed."""
+    sys.stdout.buffer.write(part)
+    sys.stdout.flush()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +92,8 @@ class Judge:
         answer = await self.client.call_tool(tool, arguments)
         if answer.is_error or answer.structured_content is None:
             return {"refused": " ".join(getattr(part, "text", "") for part in answer.content)}
-        return answer.structured_content
+        content: dict[str, Any] = answer.structured_content
+        return content
 
     async def judge(self, candidate: str, problem: str, **more: Any) -> Verdict:
         """Raises RuntimeError where the server refuses the call."""

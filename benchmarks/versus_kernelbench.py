@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.judge_throughput import Bench, Job, unexpected
-from benchmarks.serving import arguments, keep, machine, served, table
+from benchmarks.serving import arguments, ended, keep, machine, need, served, table
 
 BAR = 4.0
 TIMEOUT_S = 240
 ONE = Path(__file__).with_name("kernelbench_one.py")
 
 
-async def theirs(checkout: Path, reference: str, candidate: str, backend: str, gpu: int = 0) -> dict[str, Any]:
+async def theirs(checkout: Path, reference: str, candidate: str, backend: str, gpu: str = "0") -> dict[str, Any]:
     """KernelBench's verdict on one candidate on a GPU from a fresh process with an empty cache; `seconds` is all of
     it."""
     with tempfile.TemporaryDirectory(prefix="kernelbench-") as place:
@@ -37,27 +37,20 @@ async def theirs(checkout: Path, reference: str, candidate: str, backend: str, g
         files[0].write_text(reference)
         files[1].write_text(candidate)
         caches = dict.fromkeys(("TORCH_EXTENSIONS_DIR", "TVM_FFI_CACHE_DIR", "TRITON_CACHE_DIR", "HOME"), place)
-        caches["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        caches["CUDA_VISIBLE_DEVICES"] = gpu
         command = [sys.executable, str(ONE), str(checkout), str(files[0]), str(files[1]), backend, str(files[2])]
         began = time.monotonic()
-        child = await asyncio.create_subprocess_exec(
-            *command,
-            cwd=place,
-            env=os.environ | caches,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
         try:
-            said = (await asyncio.wait_for(child.communicate(), TIMEOUT_S))[0].decode(errors="replace")
+            child = await ended(command, folder, os.environ | caches, TIMEOUT_S)
+            said = child.output.decode(errors="replace").strip() or f"exit code {child.code}"
         except TimeoutError:
-            child.kill()
-            await child.wait()
             said = f"no answer within {TIMEOUT_S} s"
         seconds = time.monotonic() - began
         if not files[2].exists():
-            last = (said.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+            last = said.splitlines()[-1]
             return {"accepted": False, "why": f"no verdict: {last[:300]}", "seconds": seconds}
-        return json.loads(files[2].read_text()) | {"seconds": seconds}
+        verdict: dict[str, Any] = json.loads(files[2].read_text())
+        return verdict | {"seconds": seconds}
 
 
 async def rates(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
@@ -163,6 +156,7 @@ def main() -> None:
     parser.add_argument("--targets", default="cuda,triton")
     parser.add_argument("--abreast", type=int, default=4, help="processes of KernelBench's at once, with --cases")
     given = parser.parse_args()
+    need("cuda")
     text, found = asyncio.run((cases if given.cases else rates)(given))
     title = f"{machine('cuda')}; made by `python -m benchmarks.versus_kernelbench`"
     keep(given.out, f"versus-kernelbench-{'cases' if given.cases else given.form}", title, text, found)

@@ -1,7 +1,13 @@
 """What is measured once in a while can still be measured."""
 
+import ast
+import contextlib
 import importlib
+import io
 import os
+import re
+import runpy
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,17 +16,66 @@ import pytest
 
 from benchmarks.deck import valued
 from benchmarks.kernelbench_script import stand_ins
+from benchmarks.serving import CANNOT
 from tests.support.paths import ROOT
+from tests.support.scripted_run import MODEL
+from tests.support.trees import tree_of
 
 APART = {"kernelbench_one", "clients.legacy"}
 """Children that run beside packages of others."""
-FILES = sorted((ROOT / "benchmarks").rglob("*.py"))
-NAMES = {".".join(path.relative_to(ROOT / "benchmarks").with_suffix("").parts) for path in FILES}
+FILES = {
+    ".".join(path.relative_to(ROOT / "benchmarks").with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "benchmarks").rglob("*.py"))
+    if path.parent.name != "prompt_problems"
+}
+PROGRAMS = sorted({name for name, path in FILES.items() if '"__main__"' in path.read_text()} - {"clients.legacy"})
 
 
-@pytest.mark.parametrize("name", sorted(name for name in NAMES - APART if not name.startswith("prompt_problems")))
+@pytest.mark.parametrize("name", sorted(FILES.keys() - APART))
 def test_a_benchmark_can_be_imported(name: str) -> None:
     importlib.import_module(f"benchmarks.{name}".removesuffix(".__init__"))
+
+
+def ran(name: str, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[object, str, str]:
+    """The exit code of `python -m benchmarks.NAME WORD ...`, and what it prints on stdout and stderr."""
+    monkeypatch.setattr(sys, "argv", [name, *words])
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(FILES[name]), run_name="__main__")
+    return ended.value.code, out.getvalue(), err.getvalue()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_benchmark_has_the_options_that_its_docstring_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, said, _ = ran(name, monkeypatch, "--help")
+    usage = said.partition("\n\n")[0]
+    module = importlib.import_module(f"benchmarks.{name}")
+    called = re.findall(rf"benchmarks\.{name.partition('.')[0]}((?: [^\n`&]*|\n +[^\n`&]*)*)", module.__doc__ or "")
+    assert code == 0 and set(re.findall(r"--[a-z-]+", " ".join(called))) <= set(re.findall(r"--[a-z-]+", usage))
+
+
+NEED = {
+    "ablation": ("--target", "cuda"),
+    "deck": ("DECK",),
+    "delivery": (),
+    "diseases.__main__": (),
+    "examples": ("--target", "cuda"),
+    "judge_throughput": (),
+    "kernelbench_script": ("CHECKOUT", "KERNELS"),
+    "kernelbench_sizes": ("CHECKOUT",),
+    "pool_scaling": ("PATH",),
+    "products": (),
+    "same_against_same": (),
+    "versus_kernelbench": ("--kernelbench", "CHECKOUT"),
+}
+"""What measures on a GPU, and how little it can be called with."""
+
+
+@pytest.mark.parametrize("name", NEED)
+def test_a_benchmark_without_its_device_says_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    sentence = "this benchmark needs the target 'cuda', which is not available here: no CUDA device is visible\n"
+    assert ran(name, monkeypatch, *NEED[name]) == (CANNOT, "", sentence)
 
 
 def test_a_decks_formula_is_read_as_sums_and_products_alone() -> None:
@@ -47,3 +102,62 @@ def test_an_empty_package_stands_in_for_what_is_missing_and_that_alone(tmp_path:
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", USES], capture_output=True, text=True, env=environment)
     assert done.stdout == "ran\n", done.stderr
+
+
+HOLDS = """
+import os, signal
+held = os.open({fifo!r}, os.O_WRONLY)
+if os.fork() == 0:
+    os.setsid()
+os.write(held, b"x")
+signal.pause()
+"""
+"""A program and a process that it leaves in a session of its own; both hold a pipe until they are gone."""
+
+STARTS = {
+    "kernelbench_script": "kernelbench_script.scored(place, place / 'level1', [])",
+    "versus_kernelbench": "versus_kernelbench.theirs(place, '', '', 'cuda')",
+    "delivery": "delivery.optimized(place / 'problem.py', 'cpu', place, '')",
+}
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [*((name, signal.SIGTERM) for name in STARTS), ("kernelbench_script", signal.SIGINT), ("delivery", signal.SIGKILL)],
+)
+def test_a_killed_benchmark_leaves_no_process(tmp_path: Path, name: str, by: signal.Signals) -> None:
+    os.mkfifo(fifo := tmp_path / "held")
+    for file in ("scripts/eval_from_generations.py", "src/kernelbench/eval.py", "server.py"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(HOLDS.format(fifo=str(fifo)))
+    (tmp_path / "problem.py").write_text(MODEL)
+    given = {"KERNEL_AGENT_MCP_SERVER_PATH": f"python {tmp_path / 'server.py'}", "TMPDIR": str(tmp_path)}
+    start = f"import asyncio, pathlib; from benchmarks import {name}; place = pathlib.Path({str(tmp_path)!r})"
+    code = f"{start}; asyncio.run({STARTS[name]})"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, cwd=ROOT, env=os.environ | given) as benchmark, fifo.open("rb", buffering=0) as held:
+        assert held.read(1) + held.read(1) == b"xx"
+        benchmark.send_signal(by)
+        assert held.read() == b""  # once nobody holds the other end
+
+
+ALONE = {
+    "clients.__main__": "served",
+    "delivery": "gpus",
+    "kernelbench_sizes": "card_of",
+    "retrieval": "_run",
+    "serving": "_card _commit",
+}
+"""The functions that start what ends with them, by a word of its own or at once."""
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_benchmark_starts_programs_that_end_with_it(name: str) -> None:
+    starters = [
+        function.name
+        for function in ast.walk(tree_of(FILES[name]))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        if re.search(r"subprocess\.\w+\(|create_subprocess|os\.(system|fork|spawn)", ast.unparse(function))
+    ]
+    assert starters == ALONE.get(name, "").split()

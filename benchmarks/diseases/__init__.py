@@ -88,9 +88,9 @@ class Disease:
         if digest["bound"] not in self.bounds:
             said.append(f"bound is {digest['bound']!r}, none of {self.bounds}")
         if self.trouble is None and not self.inlined and found:
-            said.append(f"a healthy kernel has {sorted(found)}")
+            said.append(f"a healthy kernel has {sorted(map(str, found))}")
         if self.trouble is not None and self.trouble not in found:
-            said.append(f"{self.trouble} is not among {sorted(found)}")
+            said.append(f"{self.trouble} is not among {sorted(map(str, found))}")
         if self.line and self.trouble in found and (blamed := found[self.trouble]) != self.line:
             said.append(f"the candidate's line {blamed} is blamed, {self.line} is to blame")
         if self.inlined and (caller := _hottest_caller(digest)) != self.line:

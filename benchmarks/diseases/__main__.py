@@ -7,7 +7,7 @@ findings and line; keeps in DIR what it found (`diseases-cuda.md`, `.json`) and 
 tests read once they lie in tests/support/nsight/recorded. With `--costs` also passes and seconds of each section set,
 for one candidate and for four in one process, and the ways that can only be tried with a device: the walls, a command,
 a filter that matches nothing, a section that there is none of, and the timeline where ncu is hidden. Ends 0 where all
-came out as it should.
+came out as it should, 3 where there is no GPU.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from mcp import MCPError
 
 from benchmarks.diseases import DISEASES, Disease
-from benchmarks.serving import Judge, arguments, keep, machine, served, table
+from benchmarks.serving import Judge, arguments, keep, machine, need, served, table
 
 AT_ONCE = 4
 HIDDEN = "from ncu_server.profiler import ncu; from ncu_server import server; ncu.find = lambda: None; server.main()"
@@ -88,8 +88,8 @@ def _blamed(disease: Disease, digest: dict[str, Any]) -> str:
 
 
 def _held(disease: Disease, digest: dict[str, Any], report: dict[str, Any], faults: Faults) -> None:
-    for words in disease.faults(digest) or [None]:
-        faults.unless(words is None, f"{disease.name}: {words or 'told as it should be'}")
+    said = disease.faults(digest)
+    faults.unless(not said, f"{disease.name}: {'; '.join(said) or 'told as it should be'}")
     faults.unless(digest["hot_lines"] and digest["hot_lines"][0]["file"], f"{disease.name}: hot lines have a file")
     faults.unless(digest["clock_ghz"], f"{disease.name}: clock {digest['clock_ghz']} GHz")
     faults.unless(not any(NO_WALLS in note for note in report["notes"]), f"{disease.name}: behind walls")
@@ -185,7 +185,9 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--only", nargs="*", choices=[d.name for d in DISEASES])
     parser.add_argument("--costs", action="store_true", help="what a profile costs too, and what needs a device")
-    sys.exit(asyncio.run(run(parser.parse_args())))
+    given = parser.parse_args()
+    need("cuda")
+    sys.exit(asyncio.run(run(given)))
 
 
 if __name__ == "__main__":

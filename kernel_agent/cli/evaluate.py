@@ -108,8 +108,12 @@ def _time(timing: Timing, limit_us: float | None) -> str:
     low, high = (ms(us).removesuffix(" ms") for us in (timing.low_us, timing.high_us))
     cache = f" with inputs {timing.cache}" if timing.cache else ""
     warm = f", {ms(timing.warm_us)} warm" if timing.warm_us else ""
-    limit = f", limit {ms(limit_us)} ({limit_us / timing.median_us:.0%} reached)" if limit_us else ""
+    limit = f", limit {ms(limit_us)} ({_reached(timing.median_us, limit_us)})" if limit_us else ""
     return f"{ms(timing.median_us)} [{low}, {high}]{cache}{warm}, {timing.samples} blocks{limit}"
+
+
+def _reached(time_us: float, limit_us: float) -> str:
+    return "passed" if time_us < limit_us else f"{limit_us / time_us:.0%} reached"
 
 
 def _who(found: EvaluateAnswer) -> str | None:

@@ -197,7 +197,7 @@ def _new_directory(runs: Path, path: Path) -> Path:
 
 def _played(store: Store, watched: Watched) -> int:
     """Play the suite with what shows it, and say what came of it."""
-    from kernel_agent.suite.types import State
+    from kernel_agent.suite.types import State, failure
 
     watched.suite = store.directory
     print(f"the suite is kept in {store.directory}", flush=True)
@@ -217,6 +217,8 @@ def _played(store: Store, watched: Watched) -> int:
     if asked:
         say(f"{_problems(asked)} for replies: answer them and {watched.going_on()}")
         return Waiting.exit_code
+    if fault := failure(outcomes):
+        raise fault
     return 0
 
 

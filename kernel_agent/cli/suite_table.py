@@ -147,6 +147,7 @@ def _evaluate(arguments: argparse.Namespace, watched: Watched) -> int:
     from kernel_agent.settings import load_settings
     from kernel_agent.suite.kernels import found_kernels
     from kernel_agent.suite.sources import collect
+    from kernel_agent.suite.types import failure
 
     settings = load_settings(**chosen_settings(arguments))
     found = collect(arguments.problems, arguments.level, arguments.ids)
@@ -160,9 +161,12 @@ def _evaluate(arguments: argparse.Namespace, watched: Watched) -> int:
         settings = load_settings(**{**store.load().plan.settings, **_given(arguments)})
         judging = _judging(store, settings, arguments.anew, tell, lambda judging: judging.evaluate(kernels))
         until_done(judging, watched)
+        suite = store.load()
     rows = _told(arguments, directory)
     tell(f"{sum(row.correct for row in rows)} of {len(rows)} problems have a kernel that passed")
     tell(f"the table: python -m kernel_agent suite table {directory}")
+    if fault := failure([suite.outcome(problem) for problem in suite.problems]):
+        raise fault
     return 0
 
 

@@ -19,21 +19,22 @@ def history(directory: Path, outcome: Outcome, grants: tuple[Grant, ...]) -> His
     """What the run in a directory has used and reached; nothing where none has begun or its journal cannot be read."""
     done = outcome.state is State.DONE
     played_out = done and outcome.stopped is None
-    bare = History(outcome.problem, outcome.state, grants, spent_out=outcome.spent, played_out=played_out)
+    used = Limits(0.0, 0, outcome.under_way_minutes)
+    bare = History(outcome.problem, outcome.state, grants, used, spent_out=outcome.spent, played_out=played_out)
     if not begun(directory):
         return bare
     try:
         run, told = read_whole(directory)
     except KernelAgentError:  # such as a run that was stopped before its problem was described
         return bare
-    best, used = tree.best(run), spent_so_far(told)
+    best, cost = tree.best(run), spent_so_far(told)
     evaluation = run.evaluation(best)
     timed = evaluation.timing if evaluation else None
     return History(
         outcome.problem,
         outcome.state,
         grants,
-        Limits(used["dollars"] or 0.0, used["prompt_tokens"] + used["reply_tokens"], used["seconds"] / 60),
+        Limits(cost["dollars"] or 0.0, cost["prompt_tokens"] + cost["reply_tokens"], cost["seconds"] / 60),
         run.speedup(best) or 1.0,
         run.description.reached(timed.median_us) if timed and best.idea else None,
         len(run.evaluations),

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kernel_agent import errors
 from kernel_agent.agent import KernelAgent, found_target
 from kernel_agent.errors import (
     BudgetSpent,
@@ -19,7 +18,6 @@ from kernel_agent.errors import (
     KernelAgentError,
     ProviderError,
     Unavailable,
-    UsageError,
     Waiting,
 )
 from kernel_agent.interfaces import Pool
@@ -279,6 +277,8 @@ class Play:
 
     def _record(self, outcome: Outcome) -> None:
         id = outcome.problem
+        if outcome.state is State.FAILED and (lane := self.board.lanes.get(id)):
+            outcome = replace(outcome, under_way_minutes=(self.clock() - lane.since) / 60)
         self.store.append(outcome)
         self._outcomes[id] = outcome
         directory = self._problems[id].directory(self.store.directory)
@@ -353,9 +353,7 @@ async def _cancelled(tasks: dict[asyncio.Task[Found], str]) -> None:
 def again(outcome: Outcome) -> Outcome:
     """What a session begins with: what was stopped under way waits, and so does what failed for a reason that may have
     gone, such as a server or a model that did not answer."""
-    fault = getattr(errors, outcome.fault or "", None)
-    stays = isinstance(fault, type) and issubclass(fault, UsageError)
-    if outcome.state is State.RUNNING or (outcome.state is State.FAILED and not stays):
+    if outcome.state is State.RUNNING or (outcome.state is State.FAILED and not outcome.stays):
         return Outcome(outcome.problem, State.WAITING)
     return outcome
 

@@ -52,7 +52,15 @@ def _row_of(suite: Suite, problem: SuiteProblem) -> Row:
 def _bare(problem: SuiteProblem, outcome: Outcome) -> Row:
     failed = "not_covered" if outcome.fault == NOT_COVERED else "failed"
     status = failed if outcome.state in (State.FAILED, State.DONE) else str(outcome.state)
-    return Row(problem.id, status, outcome.reason, granted_minutes=outcome.minutes, dollars=0.0, notes=problem.notes)
+    return Row(
+        problem.id,
+        status,
+        outcome.reason,
+        dollars=0.0,
+        minutes=outcome.under_way_minutes,
+        granted_minutes=outcome.minutes,
+        notes=problem.notes,
+    )
 
 
 def _run_row(row: Row, directory: Path, outcome: Outcome) -> Row:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from kernel_agent.errors import UsageError
+from kernel_agent import errors
+from kernel_agent.errors import KernelAgentError, Unavailable, UsageError
 from kernel_agent.problem.from_source import Shapes
 from kernel_agent.run.types import Description, Evaluation, Interval
+from kernel_agent.text import line
 
 PROBLEMS = "problems"
 """The folder of a suite that holds a run directory for each problem, by the problem's id."""
@@ -45,6 +48,7 @@ class State(StrEnum):
 class Outcome:
     """What became of a problem so far; `reason` and `fault` (the exception's name) say why it failed, `stopped` why its
     search ended, `spent` whether a budget ended it. `minutes` and `dollars` are what it was granted; None is no limit.
+    `under_way_minutes` is how long it was under way until it failed: a run that was never described records none.
     """
 
     problem: str
@@ -55,6 +59,24 @@ class Outcome:
     spent: bool = False
     minutes: float | None = None
     dollars: float | None = None
+    under_way_minutes: float = 0.0
+
+    @property
+    def stays(self) -> bool:
+        """Whether it failed by its input, which fails a second time too."""
+        fault = getattr(errors, self.fault or "", None)
+        return self.state is State.FAILED and isinstance(fault, type) and issubclass(fault, UsageError)
+
+
+def failure(outcomes: Sequence[Outcome]) -> KernelAgentError | None:
+    """What is to be raised where every problem of a suite failed: UsageError where each input is at fault, Unavailable
+    where another try may come to something. None where one did not fail."""
+    if not outcomes or any(one.state is not State.FAILED for one in outcomes):
+        return None
+    first = next((one for one in outcomes if not one.stays), outcomes[0])
+    count = "The one problem" if len(outcomes) == 1 else f"All {len(outcomes)} problems"
+    kind = UsageError if first.stays else Unavailable
+    return kind(f"{count} failed; {first.problem}: {line(first.reason or '')}")
 
 
 @dataclass(frozen=True, slots=True)

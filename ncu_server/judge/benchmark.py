@@ -15,7 +15,8 @@ from ncu_server.judge.first_sight import LONGER, times_longer
 from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.interleave import MAX_PAIRS, MIN_PAIRS, Samples, alternate, time_visits
 from ncu_server.judge.modes import Sides
-from ncu_server.judge.roofline import Limit, floor_us, limit
+from ncu_server.judge.product_ways import limit_of, ways_of
+from ncu_server.judge.roofline import Limit, floor_us
 from ncu_server.judge.trusted import exhausted, ours, trusted
 from ncu_server.rules import comparison
 from ncu_server.sandbox.child import Child, ChildError
@@ -67,7 +68,9 @@ async def time_candidate(attempt: Attempt) -> Timed:
         await prepared.release()
         work, reached = await _counted(attempt, input_set)
         await _believe(attempt, input_set, samples, work, reached)
-        runs.append(ShapeRun(input_set, samples, limit(work, reached)))
+        async with blamed(attempt, "after its timed calls"):
+            found = await ways_of(prepared, input_set, work, reached)
+        runs.append(ShapeRun(input_set, samples, limit_of(work, reached, found)))
     return Timed(runs, [*notes, *gauge.notes()], gauge.facts())
 
 

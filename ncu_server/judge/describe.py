@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
 import platform
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge import baselines, chip, graph_text, peaks
@@ -16,15 +14,14 @@ from ncu_server.judge.input_set import InputSet
 from ncu_server.judge.modes import BASELINES, notes_of
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.problems import Workshop, problem_id
-from ncu_server.judge.roofline import limit, moving_us, way_us
+from ncu_server.judge.product_ways import compared, kind_of, limit_of, ways_of
+from ncu_server.judge.roofline import moving_us
 from ncu_server.judge.trusted import ours, until_kept
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
-from ncu_server.rules import ways
-from ncu_server.rules.precision import Precision
 from ncu_server.sandbox.child import ChildError, ChildFault
 from ncu_server.wire import evaluation
-from ncu_server.worker.answers import How, Work
+from ncu_server.worker.answers import Work
 
 
 async def describe(
@@ -68,7 +65,7 @@ def _result(
 ) -> evaluation.DescribeResult:
     target, probe, work = device.target, device.probe, facts.work
     identity, there = problem_id(problem, target.name), {*wanted, *(row.name for row in measured)}
-    bound = limit(work, facts.peaks)
+    bound = limit_of(work, facts.peaks, facts.ways)
     return evaluation.DescribeResult(
         problem_id=identity,
         target=target.name,
@@ -110,7 +107,6 @@ def _result(
     )
 
 
-OTHERS: dict[How, evaluation.Inputs] = {"sharper": "hard", "32 times as large": "far"}
 TENSORS_SHOWN = 16
 OPERATORS_SHOWN = 30
 
@@ -134,7 +130,7 @@ async def _facts(prepared: PreparedProblem, progress: Progress) -> Facts:
             reached = await peaks.measure(prepared)
             device = await chip.measure(prepared)
             features = await prepared.features()
-            cases = await _cases(prepared)
+            found = await ways_of(prepared, prepared.drawn, work, reached)
         except ChildError as fault:
             raise ours(fault) from fault
     prepared.facts = Facts(
@@ -148,22 +144,15 @@ async def _facts(prepared: PreparedProblem, progress: Progress) -> Facts:
         device,
         features,
         prepared.arithmetic,
-        [row for one in _compared(prepared) for row in _precision(one)],
-        _ways(cases, work, reached),
+        [row for one in compared(prepared, prepared.drawn) for row in _precision(one)],
+        found,
     )
     return prepared.facts
 
 
-def _compared(prepared: PreparedProblem) -> list[InputSet]:
-    """The inputs as drawn, and the hard ones where there are some: sharper, or else far ones, which show what matters
-    where an output is nearly all zeros on those that were drawn."""
-    own = [one for one in prepared.input_sets if one.variant == prepared.drawn.variant]
-    others = (one for how in OTHERS for one in own if one.how == how)
-    return [prepared.drawn, *itertools.islice(others, 1)]
-
-
-def _inputs(one: InputSet) -> evaluation.Inputs:
-    return OTHERS.get(one.how, "as drawn")
+def _short(value: float) -> float:
+    """Six significant digits: what a client reads, not what is judged by."""
+    return float(f"{value:.6g}")
 
 
 def _precision(one: InputSet) -> Iterator[evaluation.PrecisionResult]:
@@ -171,56 +160,12 @@ def _precision(one: InputSet) -> Iterator[evaluation.PrecisionResult]:
         if behind:
             yield evaluation.PrecisionResult(
                 output=name,
-                inputs=_inputs(one),
-                unit=behind["unit"],
-                rms=behind["rms"] * behind["unit"],
-                reference=behind["ran"],
-                allowed=behind["allowed"],
+                inputs=kind_of(one),
+                unit=_short(behind["unit"]),
+                rms=_short(behind["rms"] * behind["unit"]),
+                reference=_short(behind["ran"]),
+                allowed=_short(behind["allowed"]),
             )
-
-
-def _ways(cases: list[Case], work: Work, reached: evaluation.Peaks) -> list[evaluation.WayResult]:
-    """The ways of a GPU to compute the call's products, each by its worst prediction on any output and input set."""
-    return [row for way in ways.WAYS if (row := _way(way, cases, way_us(work, reached, way.products)))]
-
-
-class Case(NamedTuple):
-    """The call's product on one input set, and how exact one output has to be there."""
-
-    product: ways.Product
-    precision: Precision
-    output: str
-    inputs: evaluation.Inputs
-    moved: float | None = None
-
-
-async def _cases(prepared: PreparedProblem) -> list[Case]:
-    """What decides on the ways of a GPU; none on a processor, and where there is no product. ChildError passes."""
-    if not prepared.target.hardware.has_nvidia_tools or prepared.drawn.product is None:
-        return []
-    cases = []
-    for one in _compared(prepared):
-        if one.product:
-            rows = zip_longest(zip(one.names, one.precision, strict=False), await prepared.moved(one))
-            cases += [Case(one.product, row[1], row[0], _inputs(one), moved) for row, moved in rows if row and row[1]]
-    return cases
-
-
-def _way(way: ways.Way, cases: list[Case], limit_us: float | None) -> evaluation.WayResult | None:
-    """None where nothing is compared by units."""
-    found = [(ways.predicted(way, case.product, case.precision, case.moved), case) for case in cases]
-    if not found:
-        return None
-    error, worst = max(found, key=lambda one: one[0] / one[1].precision["allowed"])
-    return evaluation.WayResult(
-        name=way.name,
-        products=dict(way.products),
-        error=error if math.isfinite(error) else None,
-        fits=ways.fits(error, worst.precision["allowed"]),
-        limit_us=limit_us,
-        output=worst.output,
-        inputs=worst.inputs,
-    )
 
 
 async def _graph(prepared: PreparedProblem) -> tuple[dict[str, Any] | None, list[str], float, str | None]:

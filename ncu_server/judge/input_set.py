@@ -51,7 +51,8 @@ class InputSet:
     with a plain value changed, of which `change` tells; what is drawn again is checked, and not timed. `memory` is what
     the reference takes for them. `unseen` are further ones that only timed calls see. `holed` are the same with NaN in
     some rows, which whatever reads them shows. Inputs of gigabytes are there while they have `users`, and made again as
-    `made` tells. `slices` tells how what is expected was computed.
+    `made` tells. `moved` says how far what is compared moves with rounded operands, once that is known. `slices` tells
+    how what is expected was computed.
     """
 
     variant: str
@@ -66,6 +67,7 @@ class InputSet:
     fresh: bool = True
     unseen: list[Shared] = field(default_factory=list)
     work: Work | None = None
+    moved: list[float] | None = None
     holed: Shared | None = None
     change: str = ""
     made: Recipe | None = None

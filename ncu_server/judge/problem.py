@@ -223,11 +223,13 @@ class PreparedProblem(SecretInputs):
         return input_set.work
 
     async def moved(self, input_set: InputSet) -> list[float]:
-        """How far the tensors that are seen of a case move where operands of products are rounded; see verbs.Moved.
-        ChildFault passes through."""
-        async with self.present(input_set):
-            inputs = input_set.inputs
-            return await self.eager.ask(verbs.Moved(inputs.spec, input_set.effects), [inputs], PREPARE_TIMEOUT_S)
+        """How far what is compared of a case moves where operands of products are rounded; asked at first use. See
+        verbs.Moved. ChildFault passes through."""
+        if input_set.moved is None:
+            async with self.present(input_set):
+                asked = verbs.Moved(input_set.inputs.spec, input_set.effects)
+                input_set.moved = await self.eager.ask(asked, [input_set.inputs], PREPARE_TIMEOUT_S)
+        return input_set.moved
 
     async def contract(self) -> dict[str, Any]:
         """What calls take and give: those of all input sets, and what they have in common; see worker.contract."""

@@ -30,7 +30,7 @@ def limit(work: Work, peaks: Peaks) -> Limit:
     multiplied = float(work["flops"]) / rate / 1e6
     if multiplied > moved:
         return Limit(multiplied, f"{rate:,.3g} TFLOP/s of {name} products")
-    return Limit(moved, _moving_rate(peaks))
+    return Limit(moved, moving_rate(peaks))
 
 
 def moving_us(work: Work, peaks: Peaks) -> float:
@@ -64,7 +64,8 @@ def floor_us(work: Work, peaks: Peaks, read_over_copy: float, cold: bool) -> flo
     return float((work["argument_bytes"] + written) / peaks.copy_gbps / 1e3 / read_over_copy)
 
 
-def _moving_rate(peaks: Peaks) -> str:
+def moving_rate(peaks: Peaks) -> str:
+    """The rates at which bytes are moved, in words."""
     if peaks.read_gbps is None:
         return f"{peaks.copy_gbps:,.0f} GB/s of a copy"
     return f"{peaks.reading_gbps:,.0f} GB/s of reading, {peaks.writing_gbps:,.0f} GB/s of writing"

@@ -16,7 +16,7 @@ Cache = Literal["cold", "resident"]
 Arithmetic = Literal["exact", "float64", "float32", "tf32", "fp16", "bf16", "fp8"]
 """How exact values are: `tf32` is that of float16 operands, too; see docs/judging.md."""
 
-LIMIT = "bytes, or matrix operations, over measured rates"
+LIMIT = "bytes, or the fastest exact products, at measured rates"
 
 Inputs = Literal["as drawn", "hard", "far"]
 
@@ -240,7 +240,7 @@ class ModuleResult(BaseModel):
 
 
 class PrecisionResult(BaseModel):
-    """How exact a float output has to be, and what its reference errs, on inputs as drawn, hard or far."""
+    """How exact a float output has to be, and what its reference errs."""
 
     output: str
     inputs: Inputs

@@ -29,7 +29,6 @@ from typing import Any
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import BaseModel
 
 from mcp_shell.protocol import report
 from ncu_server.machine.lease import Lease
@@ -54,7 +53,7 @@ GRAPH = {
 }
 
 
-PEAKS = {
+PEAKS: dict[str, Any] = {
     "copy_gbps": 10.0,
     "peaks": {"copy_gbps": 10.0, "last_cache_bytes": 1e6, "fp32_tflops": 0.1},
     "features": [],
@@ -74,8 +73,8 @@ UNCOVERED = {
 }
 
 
-class Answer(BaseModel, extra="allow"):
-    """Any object; the tests for malformed answers need the freedom."""
+Answer = dict[str, Any]
+"""Any object; the tests for malformed answers need the freedom."""
 
 
 def timing(median_us: float) -> dict[str, Any]:
@@ -176,24 +175,24 @@ def serve(args: argparse.Namespace) -> MCPServer:
         builds = {"name": "builds", "path": "/b", "usable": True, "why": "/a b has ' ' in its path", "fix": None}
         places = [queue, builds]
         newer = {"package": "torch", "version": "99.0", "tried": "1.0 to 2.0", "note": "torch 99.0 is newer than all"}
-        return Answer(
-            server="scripted",
-            python="3",
-            torch="99.0",
-            targets=[cpu, cuda],
-            tools=tools,
-            places=places,
-            versions=[newer],
-            host="scripted-host",
-            gpus=gpus(args.gpus, args.busy),
-        )
+        return {
+            "server": "scripted",
+            "python": "3",
+            "torch": "99.0",
+            "targets": [cpu, cuda],
+            "tools": tools,
+            "places": places,
+            "versions": [newer],
+            "host": "scripted-host",
+            "gpus": gpus(args.gpus, args.busy),
+        }
 
     @mcp.tool()
     async def describe_problem(
         context: Context, problem: str, target: str, baselines: list[str] | None = None, timeout_s: float = 300
     ) -> Answer:
         if behave == "malformed":
-            return Answer(device={"target": target})
+            return {"device": {"target": target}}
         if behave == "die describing":
             os.kill(os.getpid(), signal.SIGKILL)
         if behave == "ponder":
@@ -208,25 +207,25 @@ def serve(args: argparse.Namespace) -> MCPServer:
         runs = "# no compile" not in problem
         compiled = [{"name": "compile", "timing": timing(COMPILE_US)}] if asked and runs else []
         beside = {"compiles_beside": compile_after is not None}
-        return Answer(
-            problem_id="p1",
-            target=target,
-            device={"target": target, "name": args.card, "arch": "x86_64", "threads": 2} | PEAKS | beside,
-            graph_uri=f"problem://{'uncovered' if '# uncovered' in problem else 'p1'}/graph",
-            graph_error=None,
-            flops=4096.0,
-            bytes=32768.0,
-            limit_us=3.2,
-            operators=["relu"],
-            inputs=GRAPH["inputs"],
-            outputs=[],
-            parameters=[],
-            baselines=[{"name": "eager", "timing": timing(EAGER_US)}, *compiled],
-            fair_baseline="eager" if not compiled else "compile",
-            unmeasured=[] if asked else ["compile"],
-            untimed={} if runs or not asked else {"compile": "does not run on this problem: scripted"},
-            notes=[] if runs or not asked else ["compile: torch.compile does not run on this problem: scripted"],
-        )
+        return {
+            "problem_id": "p1",
+            "target": target,
+            "device": {"target": target, "name": args.card, "arch": "x86_64", "threads": 2} | PEAKS | beside,
+            "graph_uri": f"problem://{'uncovered' if '# uncovered' in problem else 'p1'}/graph",
+            "graph_error": None,
+            "flops": 4096.0,
+            "bytes": 32768.0,
+            "limit_us": 3.2,
+            "operators": ["relu"],
+            "inputs": GRAPH["inputs"],
+            "outputs": [],
+            "parameters": [],
+            "baselines": [{"name": "eager", "timing": timing(EAGER_US)}, *compiled],
+            "fair_baseline": "eager" if not compiled else "compile",
+            "unmeasured": [] if asked else ["compile"],
+            "untimed": {} if runs or not asked else {"compile": "does not run on this problem: scripted"},
+            "notes": [] if runs or not asked else ["compile: torch.compile does not run on this problem: scripted"],
+        }
 
     @mcp.resource("problem://{id}/graph")
     def graph(id: str) -> str:
@@ -271,8 +270,8 @@ def serve(args: argparse.Namespace) -> MCPServer:
         async with judged:
             judged.notify_all()
         if "# no compile" in problem and "compile" in (baselines or []):
-            return Answer(**verdict("# verdict: run_error", ["eager"]))
-        return Answer(**verdict(kernel_in(candidate), baselines or ["eager"]))
+            return verdict("# verdict: run_error", ["eager"])
+        return verdict(kernel_in(candidate), baselines or ["eager"])
 
     @mcp.tool()
     async def verify_module(source: str, problem: str, target: str, timeout_s: float = 600) -> Answer:
@@ -281,7 +280,7 @@ def serve(args: argparse.Namespace) -> MCPServer:
         broken = "# breaks alone" in source
         names = ("builds",) if broken else ("builds", "agrees", "state_dict", "to", "compile")
         checks = [{"name": name, "ok": not broken, "why": "no nvcc" if broken else ""} for name in names]
-        return Answer(checks=checks, torch="none", seconds=0.0)
+        return {"checks": checks, "torch": "none", "seconds": 0.0}
 
     @mcp.tool()
     async def profile_kernel(
@@ -296,7 +295,7 @@ def serve(args: argparse.Namespace) -> MCPServer:
         found = [
             profiled(candidate, whole=bool((context.request_context.meta or {}).get(WHOLE))) for candidate in candidates
         ]
-        return Answer(profiles=found, refused=[], seconds={}, notes=[])
+        return {"profiles": found, "refused": [], "seconds": {}, "notes": []}
 
     return mcp
 

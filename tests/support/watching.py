@@ -12,8 +12,6 @@ from pathlib import Path
 from tests.support.paths import ROOT
 from tests.support.scripted_run import BENCH, MODEL
 
-SCRIPTED = "scripted_bench"
-
 
 def agent_command(*arguments: str, where: Path) -> subprocess.Popen[str]:
     """A command of the agent under way in a folder, with nothing of this machine's settings."""

@@ -64,8 +64,9 @@ def test_an_honest_kernel_from_stdin_passes_and_each_number_is_named(there: Path
     rows = dict(row.split(maxsplit=1) for row in reversed(out.splitlines()))
     assert rows["passed"].startswith("problem on cpu (")
     assert "against eager PyTorch (" in rows["speed-up"] and "x [" in rows["speed-up"]
-    for part in (" ms [", " with inputs resident", " ms warm, ", " blocks, limit ", "% reached)"):
+    for part in (" ms [", " with inputs resident", " ms warm, ", " blocks, limit "):
         assert part in rows["time"]
+    assert rows["time"].endswith((" reached)", " (passed)"))
     assert "of which 64 are allowed" in rows["error"]
     assert rows["authorship"].startswith("custom: 100% in kernels of its own")
     assert "build " in rows["took"] and "time " in rows["took"]
@@ -228,6 +229,11 @@ def test_a_verdict_in_a_person_s_words() -> None:
         "took         build 1.5 s, time 2.0 s",
         "measured     blocks; torch 2.13",
     ]
+
+
+def test_a_verdict_says_how_much_of_the_limit_is_reached_or_that_it_is_passed() -> None:
+    assert said(limit_us=40.0)[3] == "time         0.05 ms [0.049, 0.051], 20 blocks, limit 0.04 ms (80% reached)"
+    assert said(limit_us=60.0)[3] == "time         0.05 ms [0.049, 0.051], 20 blocks, limit 0.06 ms (passed)"
 
 
 def test_a_log_orders_a_terminal_nothing() -> None:

@@ -131,6 +131,22 @@ def test_a_pool_that_is_not_there_loses_nothing(tmp_path: Path, folder: Path, po
     assert again.returncode == 0 and read(tmp_path / "s").outcomes["1_relu"].state is State.DONE
 
 
+@pytest.mark.parametrize(
+    ("refusal", "code", "sentence"),
+    [
+        ("NO_ROOM", 4, "All 2 problems failed; 1_relu: so it was ordered."),
+        ("BAD_PROBLEM", 2, "All 2 problems failed; 1_relu: so it was ordered."),
+    ],
+)
+def test_a_suite_of_which_every_problem_failed_says_so(tmp_path: Path, refusal: str, code: int, sentence: str) -> None:
+    (tmp_path / "deck").mkdir()
+    for number in (1, 2):
+        (tmp_path / "deck" / f"{number}_relu.py").write_text(f"{MODEL}# refuse: {refusal} {number}\n")
+    done = suite("run", tmp_path / "deck", "--run-directory", tmp_path / "s", *server(tmp_path), *QUICK)
+    assert (done.returncode, done.stderr.count("error: ")) == (code, 1) and f"error: {sentence}" in done.stderr
+    assert ("suite resume" in done.stderr) == (code == 4)
+
+
 FULL = """
 import resource, sys
 from kernel_agent.cli.main import main

@@ -87,6 +87,18 @@ def test_kernels_made_elsewhere_are_judged_and_read_as_a_suite(there: Path, caps
     assert capsys.readouterr().err == ("error: out has verdicts on kernels made elsewhere: `suite evaluate` goes on.\n")
 
 
+@pytest.mark.parametrize(("more", "code"), [("", 0), ("# refuse: NO_ROOM", 4), ("# refuse: BAD_PROBLEM", 2)])
+def test_kernels_of_which_none_could_be_judged_are_no_result(there: Path, capsys: Output, more: str, code: int) -> None:
+    (there / "1_relu.py").write_text(f"{MODEL}{more}\n")
+    (there / "kernels").mkdir()
+    (there / "kernels" / "1_relu.py").write_text("class ModelNew: ...\n# verdict: wrong\n")
+    asked = ["evaluate", "kernels", "--problems", "1_relu.py", "--target", "cpu", "--server", command(there / "log")]
+    assert main(["suite", *asked]) == code
+    out, err = capsys.readouterr()
+    assert "0 of 1 problems have a kernel that passed" in out
+    assert err == ("error: The one problem failed; 1_relu: so it was ordered.\n" if code else "")
+
+
 def test_a_kernel_that_does_not_hold_is_told_by_the_exit_code_and_the_table(suite: Path, capsys: Output) -> None:
     (RELU.directory(suite) / "best_kernel.py").write_text("class ModelNew: ...\n# verdict: wrong\n")
     out = said(capsys, "confirm", suite, "--server", command(suite / "log"), code=6)

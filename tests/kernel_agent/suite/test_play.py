@@ -113,6 +113,14 @@ async def test_a_problem_that_hangs_ends_with_its_own_minutes(tmp_path: Path) ->
     assert suite.outcomes["hangs"].fault == BudgetSpent.__name__
 
 
+async def test_a_problem_that_hangs_before_it_is_described_is_charged_its_time(tmp_path: Path) -> None:
+    with Store.create(tmp_path / "suite", plan(budget_minutes=0.01), problems("stuck", more="# hangs\n")) as store:
+        await play(store, Troubled())
+    [row] = rows_of(read(tmp_path / "suite"))
+    assert row.status == "failed" and "still being described" in (row.reason or "")
+    assert 0.9 * 0.01 <= row.minutes < 1
+
+
 async def test_where_templates_have_no_kernel_the_original_is_delivered_and_why(tmp_path: Path) -> None:
     class Untraced(ScriptedPool):
         async def describe(

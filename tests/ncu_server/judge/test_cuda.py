@@ -5,6 +5,7 @@ import time
 import pytest
 import torch
 
+from benchmarks.diseases import DISEASES
 from ncu_server.worker.timing.devices import SURE, Calls, Cuda
 from tests.support.cuda_kernels import KERNEL, LIGHT, status
 from tests.support.edits import edit
@@ -173,6 +174,17 @@ async def test_a_description_names_the_device_and_its_copy_bandwidth(server: Ser
     reading = max(peaks["read_gbps"], peaks["copy_gbps"])
     assert answer.structured_content["limit_rate"].startswith(f"{reading:,.0f} GB/s of reading")
     assert [b["name"] for b in answer.structured_content["baselines"]][:2] == ["eager", "compile"]
+
+
+async def test_a_products_limit_is_that_of_the_fastest_way_that_is_inside(server: Server) -> None:
+    one = next(disease for disease in DISEASES if disease.name == "tensor_idle")
+    answer = await server.call("describe_problem", problem=one.problem, target="cuda", baselines=["eager"])
+    judged = await server.call("evaluate_kernel", candidate=one.candidate, problem=one.problem, target="cuda")
+    known, found = answer.structured_content, judged.structured_content
+    assert known is not None and found is not None and found["status"] == "passed", judged.content
+    inside = [way["limit_us"] for way in known["ways"] if way["fits"] == "inside" and way["limit_us"]]
+    assert found["limit_us"] == pytest.approx(known["limit_us"]) and known["limit_us"] == min(inside)
+    assert found["limit_rate"] == known["limit_rate"]
 
 
 async def test_a_slow_launch_does_not_show_where_calls_are_compared() -> None:

@@ -211,6 +211,13 @@ def get_inputs_big():
 """
 
 
+async def test_a_verdict_says_the_limit_that_the_description_says(server: Server) -> None:
+    answer = await server.call("describe_problem", problem=SCALE_ADD, target="cpu", baselines=["eager"])
+    known, found = answer.structured_content, await server.evaluate(HONEST)
+    assert known is not None and known["limit_us"] > 0
+    assert [found[name] for name in ("limit_us", "limit_rate")] == [known[name] for name in ("limit_us", "limit_rate")]
+
+
 async def test_inputs_without_elements_are_checked_beside_others_and_not_timed(server: Server) -> None:
     problem = edit(SCALE_ADD, "self.bias = nn.Parameter(torch.randn(256))", "") + NOTHING
     problem = edit(problem, " + self.bias", "")

@@ -1,7 +1,7 @@
 """Each way to compute a product has a limit of its own, and its worst prediction over outputs and inputs."""
 
-from ncu_server.judge.describe import Case, _way
-from ncu_server.judge.roofline import way_us
+from ncu_server.judge.product_ways import Case, limit_of, way_of
+from ncu_server.judge.roofline import limit, way_us
 from ncu_server.rules.precision import Precision
 from ncu_server.rules.ways import WAYS, Product
 from ncu_server.wire.evaluation import Peaks
@@ -35,12 +35,27 @@ def test_a_way_takes_as_long_as_its_products_and_never_less_than_the_bytes() -> 
 
 def test_a_way_is_told_by_its_worst_case_and_out_of_range_by_no_number() -> None:
     wide: Precision = {**OUTPUT, "allowed": 1e6}
-    found = _way(BY_NAME["one TF32 product"], [case(PRODUCT, wide, "output 1"), case(PRODUCT, OUTPUT)], 300.0)
+    found = way_of(BY_NAME["one TF32 product"], [case(PRODUCT, wide, "output 1"), case(PRODUCT, OUTPUT)], 300.0)
     assert found is not None and found.error is not None
     assert (found.fits, found.limit_us, found.products) == ("outside", 300.0, {"TF32": 1})
     assert (found.output, found.inputs) == ("output 0", "hard"), "what allows less of its error decides"
-    assert _way(BY_NAME["one TF32 product"], [case(PRODUCT, wide)], 300.0).fits == "inside"  # type: ignore[union-attr]
+    assert way_of(BY_NAME["one TF32 product"], [case(PRODUCT, wide)], 300.0).fits == "inside"  # type: ignore[union-attr]
     large: Product = {**PRODUCT, "operands": [{"rms": 1e4, "largest": 1e5, "peak": 3.0}] * 2}
-    beyond = _way(BY_NAME["one float16 product"], [case(large, OUTPUT)], None)
+    beyond = way_of(BY_NAME["one float16 product"], [case(large, OUTPUT)], None)
     assert beyond is not None and (beyond.error, beyond.fits) == (None, "outside")
-    assert _way(BY_NAME["one float16 product"], [], None) is None
+    assert way_of(BY_NAME["one float16 product"], [], None) is None
+
+
+def test_the_limit_is_that_of_the_fastest_way_that_is_exact_enough() -> None:
+    wide: Precision = {**OUTPUT, "allowed": 1e6}
+
+    def told(precision: Precision, flops: float) -> tuple[float, str]:
+        work: Work = {**WORK, "flops": flops}
+        found = [way_of(way, [case(PRODUCT, precision)], way_us(work, PEAKS, way.products)) for way in WAYS]
+        bound = limit_of(work, PEAKS, filter(None, found))
+        return round(bound.us, 6), bound.rate
+
+    assert told(wide, 1.2e11) == (150, "by one bfloat16 product")
+    assert told(OUTPUT, 1.2e11) == (450, "by three bfloat16 products"), "one TF32 product is not exact enough"
+    assert told(OUTPUT, 1e9) == (100, "4,000 GB/s of a copy"), "the bytes take longer than the products"
+    assert limit_of(WORK, PEAKS, []) == limit(WORK, PEAKS), "nothing is known of ways"
