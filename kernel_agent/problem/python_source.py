@@ -32,7 +32,7 @@ def main_module(tree: ast.Module, name: str, has_inputs: bool) -> Main:
     if model and modules:
         raise ProblemError(f"{name} uses the name `Model` for something else than a module: rename that.")
     if not modules:
-        raise ProblemError(f"{name} holds no `Model`, and no other torch.nn.Module at its top level: {FORM}.")
+        raise ProblemError(f"{name} holds no `Model` and no other subclass of nn.Module at its top level: {FORM}.")
     *others, last = _unused_by_others(tree, list(modules))
     if others and not has_inputs:
         listed = ", ".join(f"`{one}` (line {modules[one].lineno})" for one in (*others, last))
