@@ -1,4 +1,5 @@
 # ---- How the kernel is built: as it was when it was verified. ----
+import contextlib as _ka_contextlib
 import hashlib as _ka_hashlib
 from importlib import import_module as _ka_import_module, util as _ka_util
 import os as _ka_os
@@ -70,17 +71,15 @@ def _ka_settings():
     return settings
 
 
-def _ka_named(path):
+def _ka_linked(path):
     """The path by a link to its folder where it is one that ninja and the compilers would split."""
     if not _KA_ODD & set(path):
         return path
     folder, name = _ka_os.path.split(path)
     link = _ka_os.path.join(_ka_spare(), "names", _ka_hashlib.sha256(_ka_os.fsencode(folder)).hexdigest()[:16])
     _ka_os.makedirs(_ka_os.path.dirname(link), exist_ok=True)
-    try:
+    with _ka_contextlib.suppress(FileExistsError):
         _ka_os.symlink(folder, link)
-    except FileExistsError:
-        pass
     return _ka_os.path.join(link, name)
 
 
@@ -96,7 +95,7 @@ def _ka_folders():
         owner = _ka_import_module(module)
         for name in names:
             found = getattr(owner, name)
-            path = _ka_named(found() if callable(found) else found)
+            path = _ka_linked(found() if callable(found) else found)
             yield owner, name, (lambda path=path: path) if callable(found) else path
 
 
