@@ -87,7 +87,7 @@ def _is_module(
     """Whether a base makes a class a module: one of torch's or of the source, or an imported one of a class with a
     `forward`, or that is called Model."""
     whole, first = _whole(base, known), ast.unparse(base).partition(".")[0]
-    if whole in modules or whole.startswith("torch.nn."):
+    if whole in modules or whole.startswith(("torch.nn.", "torch.jit.")):
         return True
     if known.get("*", "").startswith("torch.nn.") and "." not in whole:
         return True
