@@ -90,13 +90,14 @@ def _ka_folders():
         ("tvm_ffi.cpp.extension", ("find_include_path", "find_dlpack_include_path", "find_libtvm_ffi")),
     ):
         spec = _ka_util.find_spec(module.partition(".")[0])
-        if spec is None or not _KA_ODD & set(spec.origin + _ka_os.path.realpath(spec.origin)):
+        place = spec.origin if spec and spec.origin else ""
+        if not _KA_ODD & set(place + _ka_os.path.realpath(place or "/")):
             continue
         owner = _ka_import_module(module)
         for name in names:
             found = getattr(owner, name)
             path = _ka_linked(found() if callable(found) else found)
-            yield owner, name, (lambda path=path: path) if callable(found) else path
+            yield owner, name, (lambda *_, path=path: path) if callable(found) else path
 
 
 class _ka_Judged:
