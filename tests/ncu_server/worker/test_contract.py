@@ -61,7 +61,7 @@ def test_lists_and_tensors_alone_are_plain() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_scripted_module_whose_forward_has_no_signature_is_taken_as_it_is_called() -> None:
+def test_a_scripted_module_without_a_signature_is_taken_as_it_is_called() -> None:
     class Swish(torch.jit.ScriptModule):
         @torch.jit.script_method
         def forward(self, x):  # type: ignore[no-untyped-def]
