@@ -117,7 +117,7 @@ def _folders(settings: Settings) -> Iterator[DoctorLine]:
         yield DoctorLine(".env", True, f"{Path('.env').absolute()} sets {', '.join(said)}")
     runs = settings.runs_dir.absolute()
     fix = "go to a folder that you may write, or name another by --runs-dir or --run-directory"
-    ok = folders.can_be_written(runs)
+    ok = folders.can_be_written(runs) and not runs.is_file()
     yield DoctorLine("folder: runs", ok, str(runs) if ok else f"{runs} cannot be written", fix)
     try:
         yield DoctorLine("folder: temporary", True, tempfile.gettempdir())

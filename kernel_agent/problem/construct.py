@@ -15,6 +15,7 @@ def construct_module(kind: Any, given: Any) -> Any:
 
     Raises what the last of them raises.
     """
+    given = list(given) if isinstance(given, Iterator) else given
     calls = [(args, keywords) for args, keywords in _calls(given) if _fits(kind, args, keywords)]
     calls = calls or list(_calls(given))[-1:]
     for args, keywords in calls[:-1]:

@@ -78,7 +78,7 @@ def source_of(
             "Helper files are for a problem that is text or a path: an object is read with what it uses."
         )
     if isinstance(code, (str, Path)):
-        found = _text(code, name, {str(path): _text(Path(path), None, {}).code for path in helpers})
+        found = _text(code, name, {str(path): _read(Path(path)) for path in helpers})
     elif isinstance(code, type) and _is_module_class(code):
         found = ProblemSource(_of_class(code), name or code.__name__, init_inputs)
     elif isinstance(code, FunctionType):
@@ -100,15 +100,18 @@ def _text(code: str | Path, name: str | None, helpers: Mapping[str, str]) -> Pro
         text = plain_ends(str(code))
         return ProblemSource(with_helpers(text, name or "the problem", helpers) if helpers else text, name or "kernel")
     path = Path(code)
+    return ProblemSource(whole(_read(path), path, helpers), name or path.stem)
+
+
+def _read(path: Path) -> str:
     try:
-        text = read(path)
+        return read(path)
     except OSError as error:
         raise ProblemError(f"{path} cannot be read ({error.strerror}).") from None
     except NotText as fault:
         raise ProblemError(f"{path} {fault}.") from None
     except ValueError as error:
-        raise ProblemError(f"{shown(str(code))} cannot be read ({error}).") from None
-    return ProblemSource(whole(text, path, helpers), name or path.stem)
+        raise ProblemError(f"{shown(str(path))} cannot be read ({error}).") from None
 
 
 def _is_module_class(kind: type) -> bool:

@@ -32,7 +32,7 @@ def main_module(tree: ast.Module, name: str, has_inputs: bool) -> Main:
     if model and modules:
         raise ProblemError(f"{name} uses the name `Model` for something else than a module: rename that.")
     if not modules:
-        raise ProblemError(f"{name} holds no `Model`, and no other torch.nn.Module at its top level: {FORM}.")
+        raise ProblemError(f"{name} holds no `Model` and no other subclass of nn.Module at its top level: {FORM}.")
     *others, last = _unused_by_others(tree, list(modules))
     if others and not has_inputs:
         listed = ", ".join(f"`{one}` (line {modules[one].lineno})" for one in (*others, last))
@@ -87,7 +87,7 @@ def _is_module(
     """Whether a base makes a class a module: one of torch's or of the source, or an imported one of a class with a
     `forward`, or that is called Model."""
     whole, first = _whole(base, known), ast.unparse(base).partition(".")[0]
-    if whole in modules or whole.startswith("torch.nn."):
+    if whole in modules or whole.startswith(("torch.nn.", "torch.jit.")):
         return True
     if known.get("*", "").startswith("torch.nn.") and "." not in whole:
         return True

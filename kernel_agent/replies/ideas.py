@@ -113,11 +113,15 @@ def _proposed(row: Any) -> Proposed | str:
         return f"an idea's {'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
-def _rows(value: Any) -> list[Any] | None:
-    if isinstance(value, dict):
-        return next((rows for inner in value.values() if isinstance(inner, list) and (rows := _rows(inner))), None)
-    rows = value if isinstance(value, list) else []
-    return [row for row in rows if isinstance(row, dict) and "title" in row] or None
+def _rows(value: Any) -> list[Any]:
+    """The titled objects that lie least deep in a list or an object of others, such as the arguments of a call."""
+    level = [value]
+    while level:
+        held = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        level = [inner for one in held for inner in one]
+        if rows := [row for row in level if isinstance(row, dict) and "title" in row]:
+            return rows
+    return []
 
 
 def _lack(text: str, found: list[Any], fault: Fault | None) -> str:

@@ -17,7 +17,7 @@ def readings(function: Callable[..., Any], given: Any) -> list[Call]:
 
     A list is the arguments by position, a dict those by keyword, `[[...], {...}]` both; anything else is one argument.
     """
-    signature = _signature(function)
+    signature = signature_of(function)
     found = [call for call in _readings(given, signature) if _fits(signature, call)]
     return found or list(_readings(given, None))[-1:]
 
@@ -58,7 +58,8 @@ def _is_keyed(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
 
 
-def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """None for what has none to read, as some that are no Python."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):

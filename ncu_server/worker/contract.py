@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import enum
-import inspect
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from ncu_server.worker import records
 from ncu_server.worker.answers import CallContract
 from ncu_server.worker.building.modules import Arguments
-from ncu_server.worker.calls import Call, called
+from ncu_server.worker.calls import Call, called, signature_of
 from ncu_server.worker.checking.effects import same
 from ncu_server.worker.tensors import flatten
 
@@ -86,7 +85,8 @@ def _hangs_on_mode(model: torch.nn.Module, call: Call) -> bool:
 def _ordered(model: torch.nn.Module, call: tuple[Any, dict[str, Any]]) -> tuple[list[Any], dict[str, Any]]:
     """By position what `forward` takes so, and keywords in its order, as delivered files read a call."""
     args, kwargs = list(call[0]), dict(call[1])
-    taken = list(inspect.signature(model.forward).parameters.values())
+    signature = signature_of(model.forward)
+    taken = list(signature.parameters.values()) if signature else []
     places = [one.name for one in taken if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     while len(args) < len(places) and places[len(args)] in kwargs:
         args.append(kwargs.pop(places[len(args)]))

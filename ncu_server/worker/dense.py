@@ -23,7 +23,7 @@ class Unjudgeable(TypeError):  # noqa: N818
 def unlike(tensor: torch.Tensor) -> str | None:
     """In words, what a tensor is that is not dense, or not of plain numbers; None for one that can be judged."""
     name = str(tensor.layout).removeprefix("torch.").lstrip("_")
-    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+    if _is_lazy(tensor):
         return "a tensor that has no shape before the first call (of a Lazy module)"
     if tensor.is_nested:
         return f"a nested tensor (layout {name})"
@@ -40,6 +40,10 @@ def unlike(tensor: torch.Tensor) -> str | None:
     return None if _plain(tensor.dtype) else f"a tensor of {tensor.dtype}"
 
 
+def _is_lazy(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
+
+
 def _plain(dtype: torch.dtype) -> bool:
     """Whether torch can at least convert numbers of a dtype."""
     name = str(dtype).removeprefix("torch.").partition("_")[0]
@@ -52,7 +56,10 @@ def require_dense(named: Iterable[tuple[str, torch.Tensor]]) -> None:
     for place, (name, tensor) in enumerate(named):
         if words := unlike(tensor):
             fault = Unjudgeable(words, place)
-            fault.args = (f"Model holds `{name}` as {words}: {ONLY}; hold dense ones, and make it of them in forward",)
+            remedy = (
+                "give the layer its sizes" if _is_lazy(tensor) else "hold dense ones, and make it of them in forward"
+            )
+            fault.args = (f"Model holds `{name}` as {words}: {ONLY}; {remedy}",)
             raise fault
 
 

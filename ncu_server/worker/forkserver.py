@@ -92,10 +92,11 @@ def _bound(children: dict[int, Fork], over: dict[int, limits.Excess], cap: int) 
 def _warm_up() -> list[str]:
     """Load what children need, torch and tvm_ffi among it; in words what could not be had."""
     import ncu_server.worker.roles  # noqa: F401
-    from ncu_server.worker.building import aliases
+    from ncu_server.worker.building import aliases, modules
     from ncu_server.worker.timing import allocator
 
     aliases.rename()
+    modules.spare_inference_mode()
     allocator.settle_malloc()
     place = os.environ.pop("NCU_SERVER_KEEPING", None)
     lacking = allocator.install(Path(place)) if place else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -52,7 +52,7 @@ class LoadedProblem:
         """The model, and the arguments that it was constructed with: of the ways to read what `get_init_inputs` gives
         the first by which the model can be constructed and called."""
         with seeded(parameter_seed):
-            given = getattr(self.module, ARGUMENTS, lambda: None)()
+            given = _given(getattr(self.module, ARGUMENTS, lambda: None))
         found = [(args, kwargs, torch.get_default_dtype()) for args, kwargs in readings(self.model_class, given)]
         fitting = (one for one in found[:-1] if self._runs(one, parameter_seed, device))
         arguments = next(fitting, found[-1])
@@ -72,7 +72,7 @@ class LoadedProblem:
         """The calls that what `variant` gives under the seed may stand for, the likeliest first; tensors that name no
         device are made on this one."""
         with seeded(input_seed), torch.device(device) if device != "cpu" else contextlib.nullcontext():
-            given = getattr(self.module, variant)()
+            given = _given(getattr(self.module, variant))
         if given is None:
             raise TypeError(f"{variant}() returns None; it should return a list of what `forward` is called with")
         return readings(forward, given)
@@ -95,12 +95,18 @@ class LoadedProblem:
             return named
         own = [name for name, value in vars(self.module).items() if _is_own(self.module, name, value)]
         if not own:
-            raise AttributeError("the problem defines no `Model`, and no other torch.nn.Module")
+            raise AttributeError("the problem defines no `Model`, and no other subclass of torch.nn.Module")
         main = unused_by_others(source, own)
         if len(main) > 1:
             others = ", ".join(f"`{name}`" for name in main[:-1])
             self.note = f"judged is the last module, `{main[-1]}`, and not {others}: name one `Model` to choose it"
         return getattr(self.module, main[-1])
+
+
+def _given(function: Callable[[], Any]) -> Any:
+    """What one of the functions gives; of a generator, which draws as it goes, a list."""
+    found = function()
+    return list(found) if isinstance(found, Iterator) else found
 
 
 def _comes_to_its_end(model: torch.nn.Module, call: Call) -> bool:

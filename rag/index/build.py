@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -153,7 +154,12 @@ def _build_lexical(generation: Path, pages: list[Page], progress: Progress, befo
         with contextlib.suppress(LibraryError, OSError):
             lexical.LexicalIndex(before / index.name).close()
             shutil.copyfile(before / index.name, index)
-    count = lexical.write(index, pages)
+    try:
+        count = lexical.write(index, pages)
+    except sqlite3.Error as error:  # a full disk, a path that is too long for SQLite
+        raise LibraryError(
+            f"the index cannot be written in {generation.parent} ({error}); set XDG_CACHE_HOME to another folder"
+        ) from error
     shutil.rmtree(generation, ignore_errors=True)
     partial.rename(generation)
     progress(f"indexed {len(pages)} pages in {count} chunks")

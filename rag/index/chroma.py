@@ -12,6 +12,7 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 from rag import folders
@@ -102,8 +103,10 @@ class Store:
 
 
 def _load() -> None:
-    """Import Chroma, which asks for the user's home meanwhile."""
-    with folders.some_home():
+    """Import Chroma, which asks for the user's home meanwhile and would read the `.env` of whatever folder this is."""
+    from pydantic_settings import DotEnvSettingsSource
+
+    with folders.some_home(), patch.object(DotEnvSettingsSource, "_load_env_vars", lambda _: {}):
         import chromadb  # noqa: F401
 
 
@@ -112,6 +115,7 @@ def _settings(where: VectorStorePath) -> Any:
 
     if where.url is None:
         return Settings(
+            _env_file=None,
             anonymized_telemetry=False,
             chroma_api_impl="chromadb.api.rust.RustBindingsAPI",
             is_persistent=True,
@@ -120,6 +124,7 @@ def _settings(where: VectorStorePath) -> Any:
     address = urlsplit(where.url)
     secure = address.scheme == "https"
     return Settings(
+        _env_file=None,
         anonymized_telemetry=False,
         chroma_api_impl="chromadb.api.fastapi.FastAPI",
         chroma_server_host=address.hostname,

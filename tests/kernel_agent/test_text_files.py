@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import subprocess
 import sys
 import warnings
@@ -95,6 +96,15 @@ def test_a_dotenv_that_is_no_text_is_named(folder: Path) -> None:
         load_settings()
 
 
+def test_a_dotenv_is_read_by_nobody_else(folder: Path) -> None:
+    (folder / ".env").write_bytes(LATIN)
+    code = (
+        "from pathlib import Path; from rag.index.chroma import *; Store(VectorStorePath(Path('store'), 'a')).close()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
 def test_a_problem_and_rules_and_a_cassette_are_read_however_they_were_saved(folder: Path) -> None:
     for data in SAVED.values():
         (folder / "problem.py").write_bytes(data)
@@ -179,8 +189,6 @@ def test_a_mistyped_flag_or_argument_names_the_nearest(folder: Path) -> None:
 
 
 def _command(folder: Path, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
-    import os
-
     done = subprocess.run(
         [sys.executable, "-m", "kernel_agent", *arguments],
         input=stdin,

@@ -61,7 +61,7 @@ async def test_a_module_that_cannot_be_traced_is_described_with_the_reason(serve
     ("change", "words"),
     [
         (("class Model", "class Model("), "SyntaxError"),
-        (("class Model(nn.Module)", "class Other"), "defines no `Model`, and no other torch.nn.Module"),
+        (("class Model(nn.Module)", "class Other"), "defines no `Model`, and no other subclass of torch.nn.Module"),
         (("return [torch.randn(64, 256)", "raise OSError('no data') #"), "get_inputs: OSError: no data"),
         (("return x * self.scale + y + self.bias", "return 'text'"), "returns no tensor"),
         (("return x * self.scale", "return x @ self.scale"), "Model.forward"),

@@ -1,4 +1,7 @@
 # ---- How the kernel is built: as it was when it was verified. ----
+import contextlib as _ka_contextlib
+import hashlib as _ka_hashlib
+from importlib import import_module as _ka_import_module, util as _ka_util
 import os as _ka_os
 import platform as _ka_platform
 import shutil as _ka_shutil
@@ -6,6 +9,8 @@ import sys as _ka_sys
 import tempfile as _ka_tempfile
 
 import torch as _ka_torch
+
+_KA_ODD = set(" $:;,'\"`()[]{}<>|&#*?!\\")  # ninja and the compilers split what they are told at these
 
 
 def _ka_place(device=None):
@@ -45,6 +50,13 @@ def _ka_can_write(place):
     return _ka_os.access(place, _ka_os.W_OK)
 
 
+def _ka_spare():
+    """A folder of this user's own among temporary files."""
+    places = [_ka_tempfile.gettempdir(), "/tmp", "/var/tmp"]
+    place = next((one for one in places if not _KA_ODD & set(one) and _ka_can_write(one)), places[0])
+    return _ka_os.path.join(place, f"kernel-agent-{_ka_os.getuid()}")
+
+
 def _ka_settings():
     """The environment of the build."""
     settings = dict(_KA_BUILD)
@@ -54,11 +66,38 @@ def _ka_settings():
         settings |= {"CUDA_HOME": home, "LIBRARY_PATH": ":".join(filter(None, places))}
     for name, usual in (("TVM_FFI_CACHE_DIR", "tvm-ffi"), ("TORCH_EXTENSIONS_DIR", "torch_extensions")):
         place = _ka_os.environ.get(name) or _ka_os.path.join(_ka_os.path.expanduser("~/.cache"), usual)
-        odd = set(place) & set(" $:'\"()&;#")  # ninja and the compilers split what they are told at these
-        if odd or not _ka_can_write(place):
-            user = f"kernel-agent-{_ka_os.getuid()}"
-            settings[name] = _ka_os.path.join(_ka_tempfile.gettempdir(), user, usual)
+        if _KA_ODD & set(place) or not _ka_can_write(place):
+            settings[name] = _ka_os.path.join(_ka_spare(), usual)
     return settings
+
+
+def _ka_linked(path):
+    """The path by a link to its folder where it is one that ninja and the compilers would split."""
+    if not _KA_ODD & set(path):
+        return path
+    folder, name = _ka_os.path.split(path)
+    link = _ka_os.path.join(_ka_spare(), "names", _ka_hashlib.sha256(_ka_os.fsencode(folder)).hexdigest()[:16])
+    _ka_os.makedirs(_ka_os.path.dirname(link), exist_ok=True)
+    with _ka_contextlib.suppress(FileExistsError):
+        _ka_os.symlink(folder, link)
+    return _ka_os.path.join(link, name)
+
+
+def _ka_folders():
+    """What tells a binding where it is installed, with what it is to tell instead, where that path is an odd one."""
+    for module, names in (
+        ("torch.utils.cpp_extension", ("_TORCH_PATH", "TORCH_LIB_PATH")),
+        ("tvm_ffi.cpp.extension", ("find_include_path", "find_dlpack_include_path", "find_libtvm_ffi")),
+    ):
+        spec = _ka_util.find_spec(module.partition(".")[0])
+        place = spec.origin if spec and spec.origin else ""
+        if not _KA_ODD & set(place + _ka_os.path.realpath(place or "/")):
+            continue
+        owner = _ka_import_module(module)
+        for name in names:
+            found = getattr(owner, name)
+            path = _ka_linked(found() if callable(found) else found)
+            yield owner, name, (lambda *_, path=path: path) if callable(found) else path
 
 
 class _ka_Judged:
@@ -71,8 +110,14 @@ class _ka_Judged:
         self.before = {name: _ka_os.environ.get(name) for name in self.settings}
         self.arguments, _ka_sys.argv = _ka_sys.argv, _ka_sys.argv[:1]
         _ka_os.environ.update(self.settings)
+        self.found = []
+        for owner, name, instead in _ka_folders():
+            self.found.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, instead)
 
     def __exit__(self, *fault):
+        for owner, name, value in self.found:
+            setattr(owner, name, value)
         for name, value in self.before.items():
             if value is None:
                 _ka_os.environ.pop(name, None)

@@ -98,10 +98,10 @@ def _ka_kind(tensor):
     return f"{_ka_b.str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
-def _ka_refused(self, sentence, args, kwargs):
+def _ka_refused(self, sentence, args, kwargs, instead=None, fault=ValueError):
     if self.original_elsewhere and _KA_ORIGINAL:
         return Model.forward(self, *args, **kwargs)
-    raise ValueError(f"{sentence}: {_KA_OTHERWISE if _KA_ORIGINAL else _KA_NO_ORIGINAL}.")
+    raise fault(f"{sentence}: {instead or (_KA_OTHERWISE if _KA_ORIGINAL else _KA_NO_ORIGINAL)}.")
 
 
 def _ka_held(self):
@@ -142,6 +142,8 @@ def _ka_call(self, *args, **kwargs):
         args, kwargs = _ka_by_position(args, kwargs)
     if _ka_torch.compiler.is_compiling():
         return _ka_compiled(self, args, kwargs)
+    if _ka_torch.jit.is_tracing():
+        return _ka_refused(self, "torch.jit.trace cannot follow this kernel", args, kwargs)
     if not kwargs and _ka_as_verified(self, args):
         return _ka_forward(self, *args)
     return _ka_carefully(self, args, kwargs)
@@ -220,13 +222,15 @@ def _ka_carefully(self, args, kwargs):
     if sentence := _ka_unverified(self, key, tensors, args, kwargs):
         return _ka_refused(self, sentence, args, kwargs)
     if device.type != _KA_DEVICE_TYPE:
-        raise ValueError(f"This kernel runs on {_KA_DEVICE_TYPE}, and its inputs are on {device}: move them.")
+        sentence = f"This kernel runs on {_KA_DEVICE_TYPE}, and its inputs are on {device}"
+        return _ka_refused(self, sentence, args, kwargs, "move them")
     laid, stray = _KA_READY.get(key), False
     for n, tensor in enumerate(tensors):
         if tensor.device != device:
             raise ValueError(f"The inputs are on {device} and {tensor.device}: move them to one device.")
         if tensor.requires_grad and _ka_torch.is_grad_enabled():
-            raise RuntimeError("This kernel gives no gradients: call it under torch.no_grad(), or detach its inputs.")
+            instead = "call it under torch.no_grad(), or detach its inputs"
+            return _ka_refused(self, "This kernel gives no gradients", args, kwargs, instead, RuntimeError)
         if laid and (tensor.stride() != laid[n] or tensor.data_ptr() % 16):
             stray = True
     if device != self._ka_device or not _ka_same(self._ka_watched):
@@ -248,8 +252,10 @@ def _ka_unverified(self, key, tensors, args, kwargs):
         return self._ka_otherwise
     if _KA_MODE is not None and self.training is not _KA_MODE:
         return f"ModelNew was verified with .{'train' if _KA_MODE else 'eval'}(), which this model depends on"
-    if _ka_torch.is_autocast_enabled(tensors[0].device.type):
+    if _ka_autocast(_KA_DEVICE_TYPE):
         return _KA_AUTOCAST
+    if odd := [t.layout for t in tensors if t.layout is not _ka_torch.strided]:
+        return f"ModelNew was verified for dense tensors; it was called with one of the layout {odd[0]}"
     if key not in _KA_READY and _KA_CALLS:
         called = ", ".join(map(_ka_kind, tensors))
         return f"ModelNew was verified for {_KA_TAKES}; it was called with {called}"

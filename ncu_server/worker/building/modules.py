@@ -37,6 +37,19 @@ Arguments = tuple[list[Any], dict[str, Any], torch.dtype]
 DROPOUT = private.take("torch.nn.modules.dropout._DropoutNd")
 
 
+def spare_inference_mode() -> None:
+    """Let `torch.inference_mode` mean `torch.no_grad` in this process and those forked from it: what a model gives in
+    inference mode can be neither changed nor restored outside."""
+
+    def inference_mode(mode: Any = True) -> Any:
+        if callable(mode):  # as a decorator without brackets
+            return torch.no_grad()(mode)
+        return torch.no_grad() if mode else torch.enable_grad()
+
+    for owner in (torch, torch.autograd, torch.autograd.grad_mode):
+        owner.inference_mode = inference_mode
+
+
 def load(source: str, name: str, *needed: str) -> types.ModuleType:
     """Execute `source` as the module `name`; tracebacks and `inspect` (which Triton needs) see its lines.
 

@@ -475,18 +475,19 @@ async def test_the_doctor_tells_a_script_a_line_of_json_for_each_check(there: Pa
     assert (found["target cuda"]["ok"], found["target cuda"]["fix"]) == (None, "plug one in")
 
 
+@pytest.mark.parametrize("runs", ["file", "file/runs"])
 async def test_the_doctor_finds_folders_that_cannot_be_written_before_a_run_does(
-    there: Path, monkeypatch: pytest.MonkeyPatch
+    there: Path, monkeypatch: pytest.MonkeyPatch, runs: str
 ) -> None:
     (there / "file").write_text("")
-    (there / ".env").write_bytes("# für alle\nKERNEL_AGENT_RUNS_DIR=file/runs\n".encode("utf-16"))
+    (there / ".env").write_bytes(f"# für alle\nKERNEL_AGENT_RUNS_DIR={runs}\n".encode("utf-16"))
     for variable in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "TMPDIR"):
         monkeypatch.setenv(variable, str(there / ("" if variable == "TMPDIR" else "file")))
     _, out, err = await run("doctor", "--server", bench(there), "--retrieval", "lexical")
     assert err == ""
     for row in (
         rf"^ok      \.env +{there}/\.env sets KERNEL_AGENT_RUNS_DIR$",
-        rf"^MISSING folder: runs +{there}/file/runs cannot be written\n +to do: .*--runs-dir",
+        rf"^MISSING folder: runs +{there}/{runs} cannot be written\n +to do: .*--runs-dir",
         rf"^ok      folder: temporary +{there}$",
         rf"^-       folder: index +{there}/kernel_agent-\d+ \(since {there}/file cannot be written\)\n +to do: set XDG",
         rf"^(-|MISSING) +experience +.*{there}/file/kernel_agent/experience\.sqlite cannot be .*\n +to do:",

@@ -113,6 +113,33 @@ def test_autocast_is_refused_or_left_to_the_original(tmp_path: Path) -> None:
     assert on.startswith("ValueError ModelNew was verified without torch.autocast, which is on here: find a kernel")
 
 
+ELSEWHERE = [
+    ("model(x.to_sparse(), 0.5)", "ValueError ModelNew was verified for dense tensors; it was called with one of"),
+    ("model(x.to('meta'), 0.5)", "ValueError This kernel runs on cpu, and its inputs are on meta: move them."),
+    ("torch.jit.trace(lambda y: model(y, 0.5), x)(x)", "ValueError torch.jit.trace cannot follow this kernel: find a"),
+    ("learn()", "RuntimeError This kernel gives no gradients: call it under torch.no_grad(), or detach its inputs."),
+]
+LEARN = """
+@torch.enable_grad()
+def learn():
+    y = x.clone().requires_grad_()
+    model(y, 0.5).sum().backward()
+    return y.grad
+"""
+
+
+def test_what_a_kernel_cannot_do_is_refused_or_left_to_the_original(tmp_path: Path) -> None:
+    put(tmp_path, CONTRACT)
+    lines = [LEARN, *(f"said(lambda: {call})" for call, _ in ELSEWHERE)]
+    lines.append("best_kernel.ModelNew.original_elsewhere = True")
+    lines += [f"said(lambda: {call})" for call, _ in ELSEWHERE[3:]]
+    lines.append("said(lambda: model.to('meta')(x.to('meta'), 0.5))")
+    answers = said(tmp_path, lines)
+    for found, (_, want) in zip(answers, ELSEWHERE, strict=False):
+        assert found.startswith(want)
+    assert answers[len(ELSEWHERE) :] == ["right"] * 2
+
+
 FUNCTIONAL = [
     "def call(scale): return torch.func.functional_call(model, {'scale': scale}, (x, 0.5))",
     "def right(scale): return torch.func.functional_call(original, {'scale': scale}, (x, 0.5))",

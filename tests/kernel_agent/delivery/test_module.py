@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +105,20 @@ def test_a_file_alone_in_an_oddly_named_folder_is_right_and_refuses(tmp_path: Pa
     made = "ModelNew was verified with width=256; this module was made with width=128"
     assert str(said["width"]).startswith(f"ValueError: {made}: find a kernel for that")
     assert said["parameter"] == "ValueError: scale is float32 [3]; this kernel was verified with float32 [256]."
+
+
+@pytest.mark.parametrize("bind", ["tvm_ffi", pytest.param("torch", marks=pytest.mark.long)])
+def test_a_file_builds_where_its_packages_lie_in_an_oddly_named_folder(tmp_path: Path, bind: str) -> None:
+    site, spare = tmp_path / "Jane Doe's $HOME" / "site", tmp_path / "spare"
+    site.mkdir(parents=True)
+    spare.mkdir()
+    installed = Path(sysconfig.get_path("purelib"))
+    (site / "torch").symlink_to(installed / "torch")
+    shutil.copytree(installed / "tvm_ffi", site / "tvm_ffi")
+    place = tmp_path / "place"
+    said = used(place, whole(bind), TMPDIR=str(spare), PYTHONPATH=f"{place}:{site}")
+    assert said["agrees"] is True and said["bare"] == []
+    assert list(spare.glob("kernel-agent-*/names/*"))
 
 
 def test_a_module_of_another_name_that_reads_the_command_line_is_delivered(tmp_path: Path) -> None:

@@ -319,6 +319,10 @@ def test_keywords_of_constructors_and_calls_are_examples_too(code: Any, init_inp
     assert called(load_problem(given.code, "m", "cpu", init_inputs=given.init_inputs).source).shape == (4, 8)
 
 
+def test_a_constructor_is_given_what_a_generator_yields() -> None:
+    assert construct_module(nn.Linear, (size for size in (3, 5))).out_features == 5
+
+
 def test_containers_of_examples_keep_their_form_and_named_defaults_are_given() -> None:
     x = torch.randn(2, 3)
     source = source_of(masked, inputs={"x": x, "scale": 2.0, "mask": x}).code

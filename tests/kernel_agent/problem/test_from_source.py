@@ -50,6 +50,7 @@ def test_a_single_module_keeps_its_name_and_gets_that_of_model_too() -> None:
         ("", "torch.nn.Module"),
         ("", "Module"),
         ("", "nn.Linear"),
+        ("", "torch.jit.ScriptModule"),
         ("import torch.nn as N", "N.Module"),
         ("import torch as t", "t.nn.Module"),
         ("from torch import nn as net", "net.Linear"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import ProblemError
+from kernel_agent.problem.from_python import source_of
 from kernel_agent.problem.helpers import whole, with_helpers
 
 SCALE = "ONE = 1.0\n"
@@ -78,6 +79,8 @@ def test_a_file_beside_the_problem_that_it_imports_is_asked_for(tmp_path: Path) 
     with pytest.raises(ProblemError, match=f"helper.py imports {scale}, a file beside it"):
         whole(code, problem, {str(helper): HELPER})
     assert "ONE = 1.0" in whole(code, problem, {str(helper): HELPER, str(scale): SCALE})
+    problem.write_text(code)
+    assert "ONE = 1.0" in source_of(problem, helpers=[helper, scale]).code
     assert whole("import torch\n", problem, {}) == "import torch\n"
 
 

@@ -5,6 +5,7 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 
 from ncu_server.worker.contract import contract
@@ -57,3 +58,13 @@ def test_lists_and_tensors_alone_are_plain() -> None:
 
     found = contract(Sum(), ((), {}), ([[torch.ones(2)], 2.0], {}), [])
     assert found["is_plain"] and found["leaves"] == ["tensor", "float"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_module_without_a_signature_is_taken_as_it_is_called() -> None:
+    class Swish(torch.jit.ScriptModule):
+        @torch.jit.script_method
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            return x * torch.sigmoid(x)
+
+    assert contract(Swish(), ((), {}), ([torch.ones(2)], {}), [])["leaves"] == ["tensor"]

@@ -80,7 +80,10 @@ def test_a_tensor_that_cannot_be_judged_is_named_as_input_and_as_output(memory: 
     ("init", "words"),
     [
         ("self.register_buffer('adjacency', torch.eye(4).to_sparse())", "`adjacency` as a sparse tensor"),
-        ("self.fc = nn.LazyLinear(4)", "`fc.weight` as a tensor that has no shape before the first call"),
+        (
+            "self.fc = nn.LazyLinear(4)",
+            "(of a Lazy module): only dense tensors of plain numbers can be judged; give the layer its sizes",
+        ),
         ("self.fc = nn.Linear(4, 4, device='meta')", "`fc.weight` as a meta tensor"),
     ],
 )

@@ -10,7 +10,7 @@ import torch
 
 from ncu_server.worker.problem import LoadedProblem
 from tests.support.edits import edit
-from tests.support.measuring import Server
+from tests.support.measuring import QUICK, SCALE_ADD, Server
 
 HEAD = "import torch\nfrom torch import nn\n"
 INPUTS = "def get_inputs():\n    return [torch.randn(8, 16)]\n"
@@ -109,6 +109,16 @@ def test_an_exit_before_the_problem_is_there_is_named_with_its_line() -> None:
 def test_a_helper_file_that_is_not_there_is_named(line: str, words: str) -> None:
     with pytest.raises(ImportError, match=words):
         LoadedProblem(f"{HEAD}{line}\n{module('Net')}{INPUTS}")
+
+
+def test_generators_give_lists_that_are_drawn_under_the_secret_seed() -> None:
+    init = "def get_init_inputs():\n    yield 3\n"
+    problem = LoadedProblem(
+        HEAD + module("Net", arguments=", width") + "def get_inputs():\n    yield torch.randn(8)\n" + init
+    )
+    model, arguments = problem.built(1, "cpu")
+    (first, *_), (again, *_) = (problem.drawn("get_inputs", 7, model.forward) for _ in range(2))
+    assert arguments[0] == [3] and torch.equal(first[0][0], again[0][0])
 
 
 def test_draws_are_of_the_secret_seed_whatever_seed_the_problem_sets() -> None:
@@ -246,6 +256,14 @@ class ModelNew""",
 async def test_a_container_that_computes_when_rebuilt_is_not_believed(server: Server) -> None:
     result = await server.evaluate(LATE, problem=HARD)
     assert result["status"] in ("wrong", "run_error"), result["log"]
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_models_that_compute_in_inference_mode_are_judged(server: Server) -> None:
+    problem = edit(SCALE_ADD, "    def forward", "    @torch.inference_mode()\n    def forward")
+    kernel = edit(QUICK, "    def forward", "    @torch.inference_mode\n    def forward")
+    result = await server.evaluate(kernel, problem)
+    assert result["status"] == "passed", result["log"]
 
 
 @pytest.mark.asyncio(loop_scope="session")

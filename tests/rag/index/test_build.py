@@ -147,3 +147,6 @@ def test_no_corpus_and_no_place_for_the_index_are_errors_in_words(corpus: Path, 
     (tmp_path / "file").write_text("")
     with pytest.raises(LibraryError, match="is not writable"):
         Library.open(tmp_path / "file" / "cache", "lexical", corpus=corpus)
+    too_long = tmp_path.joinpath(*["x" * 200] * 4)
+    with pytest.raises(LibraryError, match=f"cannot be written in {too_long}.* set XDG_CACHE_HOME"):
+        Library.open(too_long, "lexical", corpus=corpus)
