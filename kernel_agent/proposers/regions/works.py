@@ -152,13 +152,14 @@ LONE = strategy(
 )
 
 
-PRODUCTS = strategy(
-    "products",
-    [
-        ("kernel", "", "Split operands on tensor cores are predicted to beat the library's float32 product."),
-        ("library", "products of the library", "The library knows its device: its products may be as fast."),
-    ],
-)
+PRODUCTS = {
+    "kernel": ("", "Split operands on tensor cores are predicted to beat the library's float32 product."),
+    "bold": (
+        "products that may err too much",
+        "Operands that are predicted to err nearly as much as is allowed beat the library where finer ones do not.",
+    ),
+    "library": ("products of the library", "The library knows its device: its products may be as fast."),
+}
 MANY = 1 << 12  # combinations of genes: of more, a proposer would be slow to choose
 
 
@@ -179,9 +180,11 @@ class Regional:
         """The cut that the genes ask for."""
         bias, lone = str(genes.get("bias", "kernel" if self._on_gpu else "call")), str(genes.get("lone", "kernel"))
         layout = str(genes.get("layout") or self._layouts[0])
-        key = bias, lone, str(genes.get("products", "kernel")), str(genes.get("convolution", "kernel")), layout
+        products = str(genes.get("products") or self._products[0])
+        key = bias, lone, products, str(genes.get("convolution", "kernel")), layout
         if key not in self._plans:
-            make = self.offers.build if self.offers and key[2] == "kernel" else covered
+            offers = None if self.offers is None else replace(self.offers, bold=products == "bold")
+            make = offers.build if offers and products != "library" else covered
             kinds = frozenset({layout} if self._on_gpu else {"cpu", *(["winograd"] if key[3] == "kernel" else [])})
             self._plans[key] = cut(
                 self.graph,
@@ -192,6 +195,16 @@ class Regional:
                 build=make,
             )
         return self._plans[key]
+
+    @cached_property
+    def _products(self) -> list[str]:
+        """What kernels of ours may compute products, where that differs, first those that are surely exact enough."""
+        if self.offers is None or not self.offers.near or len(self.graph.nodes) >= LARGE:
+            return ["kernel"]
+        sure, bold = (self.plan({"products": name, "layout": "first"}) for name in ("kernel", "bold"))
+        if _products(sure) == _products(bold):
+            return ["kernel"]
+        return ["kernel", "bold"] if sure.written else ["bold"]
 
     @cached_property
     def _layouts(self) -> list[str]:
@@ -232,8 +245,9 @@ class Regional:
             genes.append(LONE)
         if small and first.rungs:
             genes.append(CONVOLUTION)
-        if small and self._largest.get("product") and self.plan({"products": "library"}).kernels:
-            genes.append(PRODUCTS)
+        ways = [*self._products, *(["library"] if _products(first) else [])]
+        if small and len(ways) > 1 and self.plan({"products": ways[-1]}).kernels:
+            genes.append(strategy("products", [(name, *PRODUCTS[name]) for name in ways]))
         variants = {family: self._variants(family, program) for family, program in self._largest.items()}
         numbered: list[Genes] = [dict.fromkeys(variants, n) for n in range(1, 6)]
         others = [*genes, *(gene for family, gene in variants.items() if family != "product")]
@@ -242,9 +256,9 @@ class Regional:
             variants |= {g.name: replace(g, name=f"product_{g.name}") for g in self._product.genes}
             numbered = [{**numbers, **self._prefixed(n)} for n, numbers in enumerate(numbered, 1)]
         layouts: list[Genes] = [{"layout": name} for name in self._layouts[1:]]
-        library: list[Genes] = [{"products": "library"}, {"bias": "call"}, {"lone": "pytorch"}]
-        soon: list[Genes] = [{"convolution": "library"}, *layouts[:1], *numbered[:2]]
-        return starting([*genes, *variants.values()], [*soon, *layouts[1:], *library, *numbered[2:]])
+        soon: list[Genes] = [{"convolution": "library"}, {"products": "bold"}, *layouts[:1], *numbered[:2]]
+        library: list[Genes] = [{"bias": "call"}, {"lone": "pytorch"}, *numbered[2:], {"products": "library"}]
+        return starting([*genes, *variants.values()], [*soon, *layouts[1:], *library])
 
     @cached_property
     def _largest(self) -> dict[str, Routine]:
@@ -311,6 +325,10 @@ class Regional:
     def regions(self) -> Regions:
         plan = self.plan({})
         return Regions(plan.written, kept(plan.reasons))
+
+
+def _products(plan: Plan) -> int:
+    return sum(isinstance(kernel.program, Product) for kernel in plan.kernels)
 
 
 def kept(reasons: Mapping[str, str]) -> tuple[KeptRegion, ...]:
