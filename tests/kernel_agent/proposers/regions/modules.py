@@ -62,6 +62,18 @@ MODULES = {
         "return F.gelu(self.norm(self.fc(x)))",
         "torch.randn(16, 12)",
     ),
+    "norms_in_training": (
+        "self.a = nn.Conv2d(3, 8, 3)\nself.b = nn.Conv2d(8, 8, 3, padding=1)\n"
+        "self.norms = nn.ModuleList([nn.BatchNorm2d(8), nn.BatchNorm2d(8)])",
+        "x = F.relu(self.norms[0](self.a(x)))\n"
+        "return F.relu(self.norms[1](self.norms[0](self.b(x)))), self.norms[1].running_mean * 2",
+        "torch.randn(4, 3, 12, 12)",
+    ),
+    "in_place_before_a_view": (
+        "self.a = nn.Linear(16, 24)\nself.b = nn.Linear(24, 8)",
+        "x = F.relu(self.a(x), inplace=True)\nreturn self.b(F.dropout(x.flatten(1), 0.5, False)) * 1.0",
+        "torch.randn(6, 16)",
+    ),
     "residual_block": (
         "self.conv = nn.Conv2d(6, 6, 3, padding=1, bias=False)\nself.norm = nn.BatchNorm2d(6)",
         "out = self.norm(self.conv(x))\nout += x\nreturn F.relu(out, inplace=True)",

@@ -257,3 +257,30 @@ def test_genes_of_regions_give_different_files(device: Device) -> None:
 
 def test_every_target_writes_regions() -> None:
     assert set(TARGETS) == {CPU.target, GPU.target}
+
+
+def test_running_statistics_that_nobody_reads_later_change_together_at_the_end() -> None:
+    plan = cut(graph("norms_in_training"), bias=True, long_rows=False)
+    changes = [step for step in plan.steps if isinstance(step, Node) and step.op.endswith("_.default")]
+    *alone, last = changes
+    said = [
+        [arg.node for arg in step.args[0]] if isinstance(step.args[0], list) else step.args[0].node for step in changes
+    ]
+    assert plan.steps[-1] is last and last.op == "aten._foreach_copy_.default"
+    assert said == [
+        "b_norms_0_running_mean",
+        "b_norms_0_running_var",
+        "b_norms_1_running_mean",
+        ["b_norms_0_running_mean", "b_norms_0_running_var", "b_norms_1_running_var"],
+    ]
+    assert {step.op for step in alone} == {"aten.copy_.default"}
+
+
+def test_a_call_in_place_before_a_view_of_its_result_is_a_kernel() -> None:
+    plan = cut(graph("in_place_before_a_view"), bias=True, long_rows=False)
+    assert ["relu"] in ops(plan) and "aten.relu_.default" not in {plan.node(name).op for name in plan.reasons}
+
+
+def test_a_product_with_one_is_nothing() -> None:
+    plan = cut(graph("in_place_before_a_view"), bias=True, long_rows=False)
+    assert plan.graph.outputs == ("linear_1",)
