@@ -11,6 +11,7 @@ from kernel_agent.proposers.regions.algebra import reassociated
 from kernel_agent.proposers.regions.plan import Kernel, Plan, Step, specs
 from kernel_agent.proposers.regions.reading import reads_apart, reads_lines, reads_well
 from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, functional, rewritten
+from kernel_agent.proposers.regions.rising import commuted
 from kernel_agent.proposers.regions.rungs import is_rung
 from kernel_agent.proposers.regions.together import together
 from kernel_agent.proposers.regions.turner import NORMS
@@ -45,13 +46,14 @@ def cut(
     no kernel covers is PyTorch's call again as it was.
     """
     spared = frozenset[str]()
-    graph, algebra = reassociated(functional(graph))
+    graph, rising = commuted(functional(graph))
+    graph, algebra = reassociated(graph)
     while True:
         after = rewritten(graph, bias, long_rows, spared, kinds)
         regions = _Regions(after.graph, build)
         regions.grow()
         regions.choose(lone)
-        plan = regions.plan((*algebra, *after.rules))
+        plan = regions.plan((*rising, *algebra, *after.rules))
         broken = frozenset(_left(plan, after, graph)) - spared
         if not broken:
             return together(plan)

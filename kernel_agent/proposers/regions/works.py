@@ -27,7 +27,7 @@ from kernel_agent.run.regions import KeptRegion, Regions
 from kernel_agent.run.types import Device
 
 LONG_GRAPH = 200  # calls of a module from which fewer layouts are tried
-LARGE = 600  # calls of a module from which only one cut is tried: each takes seconds
+LARGE = 1000  # calls of a module from which only one cut is tried: of 614 calls each takes a second or two
 
 
 class Work(Protocol):

@@ -74,6 +74,13 @@ MODULES = {
         "x = F.relu(self.a(x), inplace=True)\nreturn self.b(F.dropout(x.flatten(1), 0.5, False)) * 1.0",
         "torch.randn(6, 16)",
     ),
+    "largest_of_what_rises": (
+        "self.conv = nn.Conv2d(3, 6, 3)",
+        "x = self.conv(x)\ny = torch.tanh(x)\n"
+        "a = F.max_pool2d(torch.sigmoid(x), 2, padding=1), F.max_pool2d(F.gelu(x), 2)\n"
+        "return *a, y.amax((2, 3)), y.mean((2, 3))",
+        "torch.randn(2, 3, 13, 14) * torch.where(torch.rand(2, 3, 13, 14) < 5e-3, torch.nan, 1.0)",
+    ),
     "residual_block": (
         "self.conv = nn.Conv2d(6, 6, 3, padding=1, bias=False)\nself.norm = nn.BatchNorm2d(6)",
         "out = self.norm(self.conv(x))\nout += x\nreturn F.relu(out, inplace=True)",

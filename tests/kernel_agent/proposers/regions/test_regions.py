@@ -18,6 +18,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.partition import cut
 from kernel_agent.proposers.regions.plan import Kernel, Plan
 from kernel_agent.proposers.regions.rewrite import RULES
+from kernel_agent.proposers.regions.rising import TITLE as RISES
 from kernel_agent.proposers.regions.works import Regional, work_of
 from kernel_agent.proposers.templates.arithmetic import covered
 from kernel_agent.proposers.templates.graph import Graph, Node, parse
@@ -284,3 +285,12 @@ def test_a_call_in_place_before_a_view_of_its_result_is_a_kernel() -> None:
 def test_a_product_with_one_is_nothing() -> None:
     plan = cut(graph("in_place_before_a_view"), bias=True, long_rows=False)
     assert plan.graph.outputs == ("linear_1",)
+
+
+def test_a_function_that_rises_follows_the_maximum_that_alone_reads_it() -> None:
+    plan = cut(graph("largest_of_what_rises"), bias=True, long_rows=False)
+    order = [node.op.split(".")[1] for node in plan.graph.nodes]
+    assert RISES in plan.rules
+    assert order.index("sigmoid") > order.index("max_pool2d")
+    assert order.index("tanh") < order.index("amax")  # the mean reads it too
+    assert order.index("gelu") < len(order) - order[::-1].index("max_pool2d")  # falls below -0.75
