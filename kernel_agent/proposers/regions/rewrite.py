@@ -13,7 +13,7 @@ from kernel_agent.proposers.regions.channels import WIDE, channels_last, convolu
 from kernel_agent.proposers.regions.norms import batch_norm, instance_norm, long_norm
 from kernel_agent.proposers.regions.on_cpu import pooling, transposed_2d, transposed_3d, winograd
 from kernel_agent.proposers.regions.plan import specs
-from kernel_agent.proposers.regions.rule import FEW, Rule, Writer, pieces, viewed
+from kernel_agent.proposers.regions.rule import FEW, LONG, Rule, Writer, pieces, viewed
 from kernel_agent.proposers.regions.scans import long_scan, spelled
 from kernel_agent.proposers.regions.views import is_in_place, renamed, storages, users
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
@@ -257,6 +257,23 @@ def _long_fold(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     return w.calls
 
 
+def _long_root(node: Node, known: dict[str, Spec]) -> list[Node] | None:
+    """The root of a sum of squares, where that is a fold of a few long rows."""
+    if names(node.op)[0] != "linalg_vector_norm" or node.kwargs or not isinstance(node.args[0], Ref):
+        return None
+    x, order, dims, keep = [*node.args, *(2, None, False)[len(node.args) - 1 :]]
+    shape, spec = known[x.node].shape, node.spec
+    if order != 2 or spec.dtype != "float32" or known[x.node].dtype != "float32" or prod(spec.shape) >= FEW:
+        return None
+    if prod(shape) // max(prod(spec.shape), 1) <= LONG:
+        return None
+    w = Writer(node, known)
+    squares = w.call("mul.Tensor", x, x, shape=shape)
+    total = w.call("sum.dim_IntList", squares, dims, keep, shape=spec.shape)
+    w.call("sqrt.default", total, shape=spec.shape, name=node.name)
+    return w.calls
+
+
 RULES: tuple[tuple[str, Rule, str], ...] = (
     (BIAS, _bias, "bias"),
     ("a batch norm in training is its statistics and a product", batch_norm, ""),
@@ -269,6 +286,7 @@ RULES: tuple[tuple[str, Rule, str], ...] = (
     ("the maximum of a tensor is that over its dimensions", _max_by_name, ""),
     ("a norm of long rows takes its moments piece by piece", long_norm, "long"),
     ("a few long running sums are made piece by piece", long_scan, "long"),
+    ("a norm of a few long rows is the root of a sum of squares", _long_root, "long"),
     ("a few long rows are folded piece by piece", _long_fold, "long"),
     ("a pooling by windows side by side is a fold of their elements", pooling, "cpu"),
     ("a transposed convolution writes channels last, as the kernel behind it reads", transposed_2d, "cpu"),

@@ -21,6 +21,7 @@ from kernel_agent.proposers.templates.families import build
 from kernel_agent.proposers.templates.genes import Gene, GeneChoice, Genes, Space, starting, strategy
 from kernel_agent.proposers.templates.graph import Graph, Node, parse
 from kernel_agent.proposers.templates.product import Product
+from kernel_agent.proposers.templates.program import Program
 from kernel_agent.proposers.templates.routine import Routine, moved
 from kernel_agent.proposers.templates.targets import TARGETS, Source, TemplateTarget
 from kernel_agent.run.regions import KeptRegion, Regions
@@ -65,7 +66,8 @@ def work_of(graph: Mapping[str, Any], device: Device, offers: Offers | None = No
     except NotCovered as fault:
         return _regional(traced, target, device, offers, fault)
     chains, length = program.chains
-    idle = device.target == "cuda" and chains < FEW and length > LONG
+    thrice = isinstance(program, Program) and max(program.phase, default=0) > 1  # a norm reads its rows for each moment
+    idle = device.target == "cuda" and length > LONG and (chains < FEW or thrice)
     return _regional(traced, target, device, offers, None) if idle else Whole(program, target, device)
 
 

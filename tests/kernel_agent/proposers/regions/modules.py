@@ -81,6 +81,16 @@ MODULES = {
         "return *a, y.amax((2, 3)), y.mean((2, 3))",
         "torch.randn(2, 3, 13, 14) * torch.where(torch.rand(2, 3, 13, 14) < 5e-3, torch.nan, 1.0)",
     ),
+    "norm_of_few_columns": (
+        "self.norm = nn.BatchNorm1d(6)",
+        "return torch.softmax(self.norm(x), dim=-1)",
+        "torch.randn(2048, 6) + 3",
+    ),
+    "length_of_all": (
+        "self.fc = nn.Linear(8, 8)",
+        "return x / torch.norm(x, p='fro'), x[:2].norm(dim=1, keepdim=True), self.fc(x[:, :8])",
+        "torch.randn(2, 40000)",
+    ),
     "residual_block": (
         "self.conv = nn.Conv2d(6, 6, 3, padding=1, bias=False)\nself.norm = nn.BatchNorm2d(6)",
         "out = self.norm(self.conv(x))\nout += x\nreturn F.relu(out, inplace=True)",

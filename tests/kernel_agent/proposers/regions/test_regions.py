@@ -294,3 +294,30 @@ def test_a_function_that_rises_follows_the_maximum_that_alone_reads_it() -> None
     assert order.index("sigmoid") > order.index("max_pool2d")
     assert order.index("tanh") < order.index("amax")  # the mean reads it too
     assert order.index("gelu") < len(order) - order[::-1].index("max_pool2d")  # falls below -0.75
+
+
+def test_a_norm_of_few_columns_takes_its_moments_lot_by_lot() -> None:
+    plan = cut(graph("norm_of_few_columns"), bias=True, long_rows=True)
+    assert [kernel.program.chains for kernel in plan.kernels] == [(24, 512), (6, 4), (2048, 6)]
+
+
+def test_the_length_of_a_long_vector_is_folded_piece_by_piece() -> None:
+    plan = cut(graph("length_of_all"), bias=True, long_rows=True)
+    folds = [kernel.program.chains for kernel in plan.kernels if kernel.program.chains[1] > 1]
+    assert folds == [(5, 16000), (1, 5), (8, 10000), (2, 4)]
+
+
+def test_rows_that_a_kernel_would_read_for_each_moment_go_piece_by_piece() -> None:
+    shape = [600, 4, 256, 256]
+    norm = {
+        "name": "group_norm",
+        "op": "aten.group_norm.default",
+        "args": [{"node": "x"}, 1, None, None, 1e-5, True],
+        "kwargs": {},
+        "outputs": [{"shape": shape, "dtype": "float32"}],
+    }
+    one = GRAPHS["group_norm_of_long_rows"]
+    x = {"name": "x", "shape": shape, "dtype": "float32", "strides": [262144, 65536, 256, 1]}
+    work = work_of({**one, "inputs": [x], "parameters": [], "nodes": [norm], "outputs": ["group_norm"]}, GPU)
+    assert isinstance(work, Regional)
+    assert sum(kernel.moved for kernel in work.plan({}).kernels) < 3.1 * 4 * 600 * 262144
