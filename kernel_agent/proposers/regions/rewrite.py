@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from kernel_agent.proposers.regions.canonical import cross_entropy, triplet, whole_pool
+from kernel_agent.proposers.regions.canonical import cross_entropy, long_softmax, triplet, whole_pool
 from kernel_agent.proposers.regions.channels import TITLE as CHANNELS_LAST
 from kernel_agent.proposers.regions.channels import WIDE, channels_last, convolutions
 from kernel_agent.proposers.regions.norms import batch_norm, instance_norm, long_norm
@@ -285,6 +285,7 @@ RULES: tuple[tuple[str, Rule, str], ...] = (
     ("a product with a vector is a fold", _vector, ""),
     ("the maximum of a tensor is that over its dimensions", _max_by_name, ""),
     ("a norm of long rows takes its moments piece by piece", long_norm, "long"),
+    ("a softmax of long rows takes its sums piece by piece", long_softmax, "long"),
     ("a few long running sums are made piece by piece", long_scan, "long"),
     ("a norm of a few long rows is the root of a sum of squares", _long_root, "long"),
     ("a few long rows are folded piece by piece", _long_fold, "long"),

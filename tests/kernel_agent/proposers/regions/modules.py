@@ -91,6 +91,11 @@ MODULES = {
         "return x / torch.norm(x, p='fro'), x[:2].norm(dim=1, keepdim=True), self.fc(x[:, :8])",
         "torch.randn(2, 40000)",
     ),
+    "softmax_of_long_rows": (
+        "self.scale = nn.Parameter(torch.randn(()))",
+        "return torch.softmax(x * self.scale, dim=-1), F.log_softmax(x, dim=1)",
+        "torch.where(torch.arange(40000) < 16500, -torch.inf, torch.randn(2, 40000))",
+    ),
     "residual_block": (
         "self.conv = nn.Conv2d(6, 6, 3, padding=1, bias=False)\nself.norm = nn.BatchNorm2d(6)",
         "out = self.norm(self.conv(x))\nout += x\nreturn F.relu(out, inplace=True)",

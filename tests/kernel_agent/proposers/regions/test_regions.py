@@ -321,3 +321,12 @@ def test_rows_that_a_kernel_would_read_for_each_moment_go_piece_by_piece() -> No
     work = work_of({**one, "inputs": [x], "parameters": [], "nodes": [norm], "outputs": ["group_norm"]}, GPU)
     assert isinstance(work, Regional)
     assert sum(kernel.moved for kernel in work.plan({}).kernels) < 3.1 * 4 * 600 * 262144
+
+
+def test_a_softmax_of_long_rows_reads_them_twice() -> None:
+    plan = cut(graph("softmax_of_long_rows"), bias=True, long_rows=True)
+    assert [kernel.program.chains for kernel in plan.kernels if "log_softmax" in kernel.nodes[0]] == [
+        (8, 10000),
+        (2, 4),
+        (80000, 1),
+    ]
