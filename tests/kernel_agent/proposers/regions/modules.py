@@ -92,8 +92,8 @@ MODULES = {
         "torch.randn(2, 40000)",
     ),
     "softmax_of_long_rows": (
-        "self.scale = nn.Parameter(torch.randn(()))",
-        "return torch.softmax(x * self.scale, dim=-1), F.log_softmax(x, dim=1)",
+        "self.fc = nn.Linear(8, 8)",
+        "return torch.softmax(x, dim=-1), F.log_softmax(x, dim=1), self.fc(x[:, 20000:20008])",
         "torch.where(torch.arange(40000) < 16500, -torch.inf, torch.randn(2, 40000))",
     ),
     "residual_block": (
