@@ -1,6 +1,7 @@
 """What is measured once in a while can still be measured."""
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -8,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import first_ideas, plan_bytes
 from benchmarks.deck import valued
 from benchmarks.kernelbench_script import stand_ins
+from kernel_agent.proposers.templates.graph import parse
 from tests.support.paths import ROOT
 
 APART = {"kernelbench_one", "clients.legacy"}
@@ -47,3 +50,26 @@ def test_an_empty_package_stands_in_for_what_is_missing_and_that_alone(tmp_path:
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", USES], capture_output=True, text=True, env=environment)
     assert done.stdout == "ran\n", done.stderr
+
+
+def test_bytes_of_a_module_call_by_call_and_with_all_that_can_be_fused() -> None:
+    graphs = json.loads((ROOT / "tests/kernel_agent/proposers/regions/graphs.json").read_text())
+    found = plan_bytes.bounds(parse(graphs["conv_tail"]))
+    given, made = 4 * 2 * 3 * 12 * 12, 4 * 2 * 8 * 10 * 10
+    weights, bias = 4 * (8 * 3 * 3 * 3 + 8), 4 * 8
+    assert found["own"] == given + weights + bias + made
+    assert found["fused"] == given + weights + made + made + bias + made
+    assert found["eager"] == given + weights + 7 * made + bias + 2 * (given + made)
+
+
+def test_spills_and_warnings_are_read_of_what_the_compiler_prints() -> None:
+    said = """ptxas info    : Compiling entry function '_Z1kv' for 'sm_90a'
+ptxas info    : Function properties for _Z1kv
+    64 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads
+ptxas info    : Used 148 registers, used 1 barriers
+a.cu(3): warning #177-D: variable "x" was declared but never referenced
+nvcc warning : incompatible redefinition for option 'optimize', the last value of this option was used
+"""
+    found = first_ideas.ptxas(said)
+    assert found["spills"] == {"_Z1kv": [64, 8, 4]} and found["registers"] == 148
+    assert found["warnings"] == ['a.cu(3): warning #177-D: variable "x" was declared but never referenced']
