@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from kernel_agent.proposers.regions.rule import Writer, pieces, viewed
+from kernel_agent.proposers.regions.rule import UNCACHED_ROW, Writer, pieces, viewed
 from kernel_agent.proposers.templates.graph import Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import names
 
@@ -35,7 +35,7 @@ LOWEST = -3.4028234663852886e38  # what stands for the maximum of a piece of not
 
 
 def long_softmax(node: Node, known: dict[str, Spec]) -> list[Node] | None:
-    """A softmax of rows that no block holds reads them twice: for each piece's maximum and sum, and to write.
+    """A softmax of rows that no cache keeps reads them twice: for each piece's maximum and sum, and to write.
 
     The sums of pieces are joined as in "Online normalizer calculation for softmax" (Milakov and Gimelshein, 2018).
     """
@@ -47,7 +47,7 @@ def long_softmax(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     if not isinstance(x, Ref) or known[x.node] != node.spec or any(dtype) or dim % len(shape) != len(shape) - 1:
         return None
     length, parts = shape[-1], pieces(shape[-1])
-    if parts == 1:
+    if parts == 1 or length < UNCACHED_ROW:
         return None
     w, rows = Writer(node, known), prod(shape[:-1])
     cut, few, one = (rows, parts, length // parts), (rows, parts), (rows, 1)

@@ -13,7 +13,7 @@ from kernel_agent.proposers.regions import module
 from kernel_agent.proposers.regions.channels import WIDE, convolutions, layout_passes
 from kernel_agent.proposers.regions.partition import cut
 from kernel_agent.proposers.regions.plan import Plan, specs, traffic
-from kernel_agent.proposers.regions.rule import FEW, LONG
+from kernel_agent.proposers.regions.rule import FEW, LONG, UNCACHED_ROW
 from kernel_agent.proposers.regions.views import is_view
 from kernel_agent.proposers.templates import candidate
 from kernel_agent.proposers.templates.arithmetic import Offers, covered
@@ -67,7 +67,7 @@ def work_of(graph: Mapping[str, Any], device: Device, offers: Offers | None = No
         return _regional(traced, target, device, offers, fault)
     chains, length = program.chains
     thrice = isinstance(program, Program) and max(program.phase, default=0) > 1  # a norm reads its rows for each moment
-    idle = device.target == "cuda" and length > LONG and (chains < FEW or thrice)
+    idle = device.target == "cuda" and ((length > LONG and chains < FEW) or (length >= UNCACHED_ROW and thrice))
     return _regional(traced, target, device, offers, None) if idle else Whole(program, target, device)
 
 

@@ -94,7 +94,7 @@ MODULES = {
     "softmax_of_long_rows": (
         "self.fc = nn.Linear(8, 8)",
         "return torch.softmax(x, dim=-1), F.log_softmax(x, dim=1), self.fc(x[:, 20000:20008])",
-        "torch.where(torch.arange(40000) < 16500, -torch.inf, torch.randn(2, 40000))",
+        "torch.where(torch.arange(160000) < 16500, -torch.inf, torch.randn(2, 160000))",
     ),
     "residual_block": (
         "self.conv = nn.Conv2d(6, 6, 3, padding=1, bias=False)\nself.norm = nn.BatchNorm2d(6)",

@@ -326,7 +326,7 @@ def test_rows_that_a_kernel_would_read_for_each_moment_go_piece_by_piece() -> No
 def test_a_softmax_of_long_rows_reads_them_twice() -> None:
     plan = cut(graph("softmax_of_long_rows"), bias=True, long_rows=True)
     assert [kernel.program.chains for kernel in plan.kernels if "log_softmax" in kernel.nodes[0]] == [
-        (8, 10000),
-        (2, 4),
-        (80000, 1),
+        (20, 16000),
+        (2, 10),
+        (320000, 1),
     ]
