@@ -261,7 +261,8 @@ def _long_root(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     """The root of a sum of squares, where that is a fold of a few long rows."""
     if names(node.op)[0] != "linalg_vector_norm" or node.kwargs or not isinstance(node.args[0], Ref):
         return None
-    x, (order, dims, keep) = node.args[0], (*node.args[1:], *(2, None, False)[len(node.args) - 1 :])
+    given: list[Any] = [2, None, False]
+    x, (order, dims, keep) = node.args[0], [*node.args[1:], *given[len(node.args) - 1 :]]
     shape, spec = known[x.node].shape, node.spec
     if order != 2 or spec.dtype != "float32" or known[x.node].dtype != "float32" or prod(spec.shape) >= FEW:
         return None
