@@ -4,6 +4,7 @@ import ast
 import contextlib
 import importlib
 import io
+import json
 import os
 import re
 import runpy
@@ -14,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import first_ideas, plan_bytes
 from benchmarks.deck import valued
 from benchmarks.kernelbench_script import stand_ins
 from benchmarks.serving import CANNOT
+from kernel_agent.proposers.templates.graph import parse
 from tests.support.paths import ROOT
 from tests.support.scripted_run import MODEL
 from tests.support.trees import tree_of
@@ -145,6 +148,7 @@ def test_a_killed_benchmark_leaves_no_process(tmp_path: Path, name: str, by: sig
 ALONE = {
     "clients.__main__": "served",
     "delivery": "gpus",
+    "first_ideas": "_build_device load_inline",
     "kernelbench_sizes": "card_of",
     "retrieval": "_run",
     "serving": "_card _commit",
@@ -161,3 +165,26 @@ def test_a_benchmark_starts_programs_that_end_with_it(name: str) -> None:
         if re.search(r"subprocess\.\w+\(|create_subprocess|os\.(system|fork|spawn)", ast.unparse(function))
     ]
     assert starters == ALONE.get(name, "").split()
+
+
+def test_bytes_of_a_module_call_by_call_and_with_all_that_can_be_fused() -> None:
+    graphs = json.loads((ROOT / "tests/kernel_agent/proposers/regions/graphs.json").read_text())
+    found = plan_bytes.bounds(parse(graphs["conv_tail"]))
+    given, made = 4 * 2 * 3 * 12 * 12, 4 * 2 * 8 * 10 * 10
+    weights, bias = 4 * (8 * 3 * 3 * 3 + 8), 4 * 8
+    assert found["own"] == given + weights + bias + made
+    assert found["fused"] == given + weights + made + made + bias + made
+    assert found["eager"] == given + weights + 7 * made + bias + 2 * (given + made)
+
+
+def test_spills_and_warnings_are_read_of_what_the_compiler_prints() -> None:
+    said = """ptxas info    : Compiling entry function '_Z1kv' for 'sm_90a'
+ptxas info    : Function properties for _Z1kv
+    64 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads
+ptxas info    : Used 148 registers, used 1 barriers
+a.cu(3): warning #177-D: variable "x" was declared but never referenced
+nvcc warning : incompatible redefinition for option 'optimize', the last value of this option was used
+"""
+    found = first_ideas.ptxas(said)
+    assert found["spills"] == {"_Z1kv": [64, 8, 4]} and found["registers"] == 148
+    assert found["warnings"] == ['a.cu(3): warning #177-D: variable "x" was declared but never referenced']

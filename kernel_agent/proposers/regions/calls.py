@@ -54,6 +54,7 @@ TORCH = {
         "roll",
     ),
     *("gather", "index_select", "outer", "diag", "norm", "erf", "sin", "cos", "square", "var", "std", "prod", "sort"),
+    *("_foreach_add_", "_foreach_copy_"),
     *("constant_pad_nd", "topk", "masked_fill", "reciprocal", "unbind", "repeat_interleave", "meshgrid", "rsub"),
 }
 METHODS = {

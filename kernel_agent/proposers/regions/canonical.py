@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from kernel_agent.proposers.regions.rule import Writer, viewed
+from kernel_agent.proposers.regions.rule import UNCACHED_ROW, Writer, pieces, viewed
 from kernel_agent.proposers.templates.depthwise import TAPS
 from kernel_agent.proposers.templates.graph import Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import DTYPES, names
@@ -29,6 +29,44 @@ def whole_pool(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     op = "amax.default" if "max" in base else "mean.dim"
     w, spec = Writer(node, known), node.spec
     w.call(op, node.args[0], list(range(-dims, 0)), True, shape=spec.shape, dtype=spec.dtype, name=node.name)
+    return w.calls
+
+
+LOWEST = -3.4028234663852886e38  # what stands for the maximum of a piece of nothing but -inf
+
+
+def long_softmax(node: Node, known: dict[str, Spec]) -> list[Node] | None:
+    """A softmax of rows that no cache keeps reads them twice: for each piece's maximum and sum, and to write.
+
+    The sums of pieces are joined as in "Online normalizer calculation for softmax" (Milakov and Gimelshein, 2018).
+    """
+    base = names(node.op)[0].removeprefix("_")
+    if base not in ("softmax", "log_softmax") or node.kwargs or node.spec.dtype != "float32":
+        return None
+    x, dim, *dtype = node.args
+    shape = node.spec.shape
+    if not isinstance(x, Ref) or known[x.node] != node.spec or any(dtype) or dim % len(shape) != len(shape) - 1:
+        return None
+    length, parts = shape[-1], pieces(shape[-1])
+    if parts == 1 or length < UNCACHED_ROW:
+        return None
+    w, rows = Writer(node, known), prod(shape[:-1])
+    cut, few, one = (rows, parts, length // parts), (rows, parts), (rows, 1)
+    of = viewed(w, x, cut)
+    top = w.call("amax.default", of, [2], True, shape=(*few, 1))
+    top = w.call("clamp_min.default", top, LOWEST, shape=(*few, 1))
+    powers = w.call("exp.default", w.call("sub.Tensor", of, top, shape=cut), shape=cut)
+    sums, tops = w.call("sum.dim_IntList", powers, [2], False, shape=few), viewed(w, top, few)
+    whole = w.call("amax.default", tops, [1], True, shape=one)
+    scale = w.call("exp.default", w.call("sub.Tensor", tops, whole, shape=few), shape=few)
+    total = w.call("sum.dim_IntList", w.call("mul.Tensor", sums, scale, shape=few), [1], True, shape=one)
+    away = w.call("sub.Tensor", viewed(w, x, (rows, length)), whole, shape=(rows, length))
+    if base == "softmax":
+        share = w.call("reciprocal.default", total, shape=one)
+        out = w.call("mul.Tensor", w.call("exp.default", away, shape=(rows, length)), share, shape=(rows, length))
+    else:
+        out = w.call("sub.Tensor", away, w.call("log.default", total, shape=one), shape=(rows, length))
+    w.call("view.default", out, list(shape), shape=shape, name=node.name)
     return w.calls
 
 

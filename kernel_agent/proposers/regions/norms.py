@@ -7,9 +7,11 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from kernel_agent.proposers.regions.rule import Writer, pieces, viewed
+from kernel_agent.proposers.regions.rule import FEW, Writer, pieces, viewed
 from kernel_agent.proposers.templates.graph import Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import names
+
+LOT = 512  # samples whose moments few threads take by themselves
 
 
 def batch_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
@@ -22,13 +24,23 @@ def batch_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
         return None
     w, channels, inner = Writer(node, known), spec.shape[1], prod(spec.shape[2:])
     wide = [channels, *(1,) * (len(spec.shape) - 2)]
-    mean, var = _moments(w, x, spec.shape, n) if inner == 1 else _moments_in_two(w, x, spec.shape)
+    parts = _lots(n) if channels < FEW else 1
+    if inner == 1 and parts > 1:
+        cut = (parts, n // parts, channels)
+        mean, var = joined(w, viewed(w, x, cut), cut, [0], 1)
+    else:
+        mean, var = _moments(w, x, spec.shape, n) if inner == 1 else _moments_in_two(w, x, spec.shape)
     follow(w, node, mean, var, n)
     moments = viewed(w, mean, wide), viewed(w, var, wide)
     affine = [viewed(w, a, wide) if isinstance(a, Ref) else None for a in (weight, bias)]
     standard(w, x, spec.shape, moments, wide, node.args[7], affine)
     w.calls[-1] = replace(w.calls[-1], name=node.name)
     return w.calls
+
+
+def _lots(samples: int) -> int:
+    """Into how many lots of one size samples are cut so that a thread has few of each; 1 where there is no way."""
+    return next((parts for parts in range(-(-samples // LOT), samples // 16 + 1) if samples % parts == 0), 1)
 
 
 def follow(w: Writer, node: Node, mean: Ref, var: Ref, n: int) -> None:

@@ -11,7 +11,10 @@ from kernel_agent.proposers.regions.algebra import reassociated
 from kernel_agent.proposers.regions.plan import Kernel, Plan, Step, specs
 from kernel_agent.proposers.regions.reading import reads_apart, reads_lines, reads_well
 from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, functional, rewritten
+from kernel_agent.proposers.regions.rising import commuted
 from kernel_agent.proposers.regions.rungs import is_rung
+from kernel_agent.proposers.regions.together import together
+from kernel_agent.proposers.regions.turner import NORMS
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
 from kernel_agent.proposers.templates.arithmetic import covered
 from kernel_agent.proposers.templates.families import covers
@@ -23,7 +26,7 @@ from kernel_agent.proposers.templates.routine import Routine
 
 WINDOWS = ("windows_max", "windows_avg", "windows_max_last", "windows_avg_last")
 TERMS = 400  # of a program at most: what is longer takes a compiler minutes
-KERNELS = 24  # different programs of a module at most: each takes a compiler a second or more
+KERNELS = 64  # different programs of a module at most: 24 took nvcc 6 s of a core
 Build = Callable[[Graph], Routine]
 
 
@@ -43,16 +46,17 @@ def cut(
     no kernel covers is PyTorch's call again as it was.
     """
     spared = frozenset[str]()
-    graph, algebra = reassociated(functional(graph))
+    graph, rising = commuted(functional(graph))
+    graph, algebra = reassociated(graph)
     while True:
         after = rewritten(graph, bias, long_rows, spared, kinds)
         regions = _Regions(after.graph, build)
         regions.grow()
         regions.choose(lone)
-        plan = regions.plan((*algebra, *after.rules))
+        plan = regions.plan((*rising, *algebra, *after.rules))
         broken = frozenset(_left(plan, after, graph)) - spared
         if not broken:
-            return plan
+            return together(plan)
         spared |= broken
 
 
@@ -167,6 +171,8 @@ class _Regions:
         changing = {node.name for node, _ in effects(self.graph)}
         for number, node in enumerate(self.real):
             if node.name not in self.live or node.name in changing or node.op == "_operator.getitem" or is_rung(node):
+                if names(node.op)[0] in NORMS and node.name in self.live:
+                    self.reasons[node.name] = "no kernel of ours would read its statistics."
                 continue
             self.members[number], self.region[node.name] = {node.name}, number
             try:

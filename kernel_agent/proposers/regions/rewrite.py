@@ -7,12 +7,19 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from kernel_agent.proposers.regions.canonical import cross_entropy, depthwise, triplet, whole_pool
+from kernel_agent.proposers.regions.canonical import (
+    cross_entropy,
+    depthwise,
+    long_softmax,
+    triplet,
+    whole_pool,
+)
 from kernel_agent.proposers.regions.channels import TITLE as CHANNELS_LAST
 from kernel_agent.proposers.regions.channels import WIDE, channels_last, convolutions
 from kernel_agent.proposers.regions.norms import batch_norm, instance_norm, long_norm
 from kernel_agent.proposers.regions.on_cpu import pooling, transposed_2d, transposed_3d, winograd
-from kernel_agent.proposers.regions.rule import FEW, Rule, Writer, pieces, viewed
+from kernel_agent.proposers.regions.plan import specs
+from kernel_agent.proposers.regions.rule import FEW, LONG, Rule, Writer, pieces, viewed
 from kernel_agent.proposers.regions.scans import long_scan, spelled
 from kernel_agent.proposers.regions.views import is_in_place, renamed, storages, users
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
@@ -34,7 +41,8 @@ def functional(graph: Graph) -> Graph:
         base, overload = names(node.op)
         if (base in IN_PLACE or base == "dropout_") and node.args and isinstance(node.args[0], Ref):
             target = node.args[0].node
-            others = [n for n, m in memory.items() if m == memory[target] and n not in (target, node.name)]
+            known = (n for n, m in memory.items() if m == memory[target] and position.get(n, -1) < i)
+            others = [n for n in known if n != target]
             seen = any(position[user] > i for other in others for user in readers.get(other, ()))
             if memory[target] not in graph.leaves and not seen and not set(others) & set(graph.outputs):
                 changed = replace(changed, op=f"aten.{base[:-1]}.{overload}")
@@ -57,6 +65,27 @@ def _expanded(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(node for node in nodes if node.name not in together)) if together else graph
 
 
+def _without_ones(graph: Graph) -> Graph:
+    """A product with the number one, or a division by it, is its argument, where nobody can tell the two tensors apart:
+    what is returned lies in no memory of the caller's or of another result, and neither is changed in place."""
+    known, memory, ends = specs(graph), storages(graph), set(graph.outputs)
+    changed = {memory[node.name] for node in graph.nodes if is_in_place(node)}
+    nodes, now = list[Node](), dict[str, str]()
+    for node in graph.nodes:
+        node = replace(node, args=renamed(node.args, now), kwargs=renamed(node.kwargs, now))
+        of = node.args[0].node if node.args and isinstance(node.args[0], Ref) else ""
+        by = node.args[1] if node.op in ("aten.mul.Tensor", "aten.div.Tensor") else None
+        same = isinstance(by, int | float) and by == 1 and known.get(of) == node.spec
+        others = {memory[name] for name in ends if name != node.name} | {*graph.leaves}
+        seen = node.name in ends and memory.get(of) in others
+        if same and not seen and not {memory.get(of), node.name} & changed:
+            now[node.name] = of
+        else:
+            nodes.append(node)
+    outputs = tuple(now.get(name, name) for name in graph.outputs)
+    return replace(graph, nodes=tuple(nodes), outputs=outputs) if now else graph
+
+
 @dataclass(frozen=True)
 class Rewritten:
     """The graph with every rule that holds for it; `rules` names those that changed it.
@@ -77,7 +106,7 @@ def rewritten(
     `bias` takes the bias of a convolution out of the call; `long_rows` folds rows that no block holds piece by piece.
     `kinds` names other rules that are wanted, such as those for a processor.
     """
-    graph, used, origin = _expanded(spelled(_largest(functional(graph)))), list[str](), dict[str, str]()
+    graph, used, origin = _expanded(spelled(_largest(_without_ones(functional(graph))))), list[str](), dict[str, str]()
     fewest = next((n for kind, n in LAYOUTS.items() if kind in kinds), None)
     turned = channels_last(graph, bias, fewest, spared) if fewest is not None else None
     if turned is not None and turned.graph is not graph:
@@ -234,6 +263,24 @@ def _long_fold(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     return w.calls
 
 
+def _long_root(node: Node, known: dict[str, Spec]) -> list[Node] | None:
+    """The root of a sum of squares, where that is a fold of a few long rows."""
+    if names(node.op)[0] != "linalg_vector_norm" or node.kwargs or not isinstance(node.args[0], Ref):
+        return None
+    given: list[Any] = [2, None, False]
+    x, (order, dims, keep) = node.args[0], [*node.args[1:], *given[len(node.args) - 1 :]]
+    shape, spec = known[x.node].shape, node.spec
+    if order != 2 or spec.dtype != "float32" or known[x.node].dtype != "float32" or prod(spec.shape) >= FEW:
+        return None
+    if prod(shape) // max(prod(spec.shape), 1) <= LONG:
+        return None
+    w = Writer(node, known)
+    squares = w.call("mul.Tensor", x, x, shape=shape)
+    total = w.call("sum.dim_IntList", squares, dims, keep, shape=spec.shape)
+    w.call("sqrt.default", total, shape=spec.shape, name=node.name)
+    return w.calls
+
+
 RULES: tuple[tuple[str, Rule, str], ...] = (
     (BIAS, _bias, "bias"),
     ("a batch norm in training is its statistics and a product", batch_norm, ""),
@@ -246,7 +293,9 @@ RULES: tuple[tuple[str, Rule, str], ...] = (
     ("a convolution by channel is a kernel of its own", depthwise, "gpu"),
     ("the maximum of a tensor is that over its dimensions", _max_by_name, ""),
     ("a norm of long rows takes its moments piece by piece", long_norm, "long"),
+    ("a softmax of long rows takes its sums piece by piece", long_softmax, "long"),
     ("a few long running sums are made piece by piece", long_scan, "long"),
+    ("a norm of a few long rows is the root of a sum of squares", _long_root, "long"),
     ("a few long rows are folded piece by piece", _long_fold, "long"),
     ("a pooling by windows side by side is a fold of their elements", pooling, "cpu"),
     ("a transposed convolution writes channels last, as the kernel behind it reads", transposed_2d, "cpu"),

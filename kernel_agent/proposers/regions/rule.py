@@ -11,6 +11,7 @@ from kernel_agent.proposers.templates.graph import Node, Ref, Spec
 
 LONG = 1 << 15  # elements of a row that the registers of one block hold
 CHUNK = 1 << 14  # elements of a piece of a longer row
+UNCACHED_ROW = 1 << 17  # elements of a row that leaves the last cache before it is read again: 132 blocks have one each
 FEW = 512  # rows that leave a large device idle where each has one block
 
 

@@ -13,7 +13,7 @@ from kernel_agent.proposers.regions import module
 from kernel_agent.proposers.regions.channels import WIDE, convolutions, layout_passes
 from kernel_agent.proposers.regions.partition import cut
 from kernel_agent.proposers.regions.plan import Plan, specs, traffic
-from kernel_agent.proposers.regions.rule import FEW, LONG
+from kernel_agent.proposers.regions.rule import FEW, LONG, UNCACHED_ROW
 from kernel_agent.proposers.regions.views import is_view
 from kernel_agent.proposers.templates import candidate
 from kernel_agent.proposers.templates.arithmetic import Offers, covered
@@ -21,13 +21,14 @@ from kernel_agent.proposers.templates.families import build
 from kernel_agent.proposers.templates.genes import Gene, GeneChoice, Genes, Space, starting, strategy
 from kernel_agent.proposers.templates.graph import Graph, Node, parse
 from kernel_agent.proposers.templates.product import Product
+from kernel_agent.proposers.templates.program import Program
 from kernel_agent.proposers.templates.routine import Routine, moved
 from kernel_agent.proposers.templates.targets import TARGETS, Source, TemplateTarget
 from kernel_agent.run.regions import KeptRegion, Regions
 from kernel_agent.run.types import Device
 
 LONG_GRAPH = 200  # calls of a module from which fewer layouts are tried
-LARGE = 600  # calls of a module from which only one cut is tried: each takes seconds
+LARGE = 1000  # calls of a module from which only one cut is tried: of 614 calls each takes a second or two
 
 
 class Work(Protocol):
@@ -65,7 +66,8 @@ def work_of(graph: Mapping[str, Any], device: Device, offers: Offers | None = No
     except NotCovered as fault:
         return _regional(traced, target, device, offers, fault)
     chains, length = program.chains
-    idle = device.target == "cuda" and chains < FEW and length > LONG
+    thrice = isinstance(program, Program) and max(program.phase, default=0) > 1  # a norm reads its rows for each moment
+    idle = device.target == "cuda" and ((length > LONG and chains < FEW) or (length >= UNCACHED_ROW and thrice))
     return _regional(traced, target, device, offers, None) if idle else Whole(program, target, device)
 
 
@@ -152,13 +154,14 @@ LONE = strategy(
 )
 
 
-PRODUCTS = strategy(
-    "products",
-    [
-        ("kernel", "", "Split operands on tensor cores are predicted to beat the library's float32 product."),
-        ("library", "products of the library", "The library knows its device: its products may be as fast."),
-    ],
-)
+PRODUCTS = {
+    "kernel": ("", "Split operands on tensor cores are predicted to beat the library's float32 product."),
+    "bold": (
+        "products that may err too much",
+        "Operands that are predicted to err nearly as much as is allowed beat the library where finer ones do not.",
+    ),
+    "library": ("products of the library", "The library knows its device: its products may be as fast."),
+}
 MANY = 1 << 12  # combinations of genes: of more, a proposer would be slow to choose
 
 
@@ -179,9 +182,11 @@ class Regional:
         """The cut that the genes ask for."""
         bias, lone = str(genes.get("bias", "kernel" if self._on_gpu else "call")), str(genes.get("lone", "kernel"))
         layout = str(genes.get("layout") or self._layouts[0])
-        key = bias, lone, str(genes.get("products", "kernel")), str(genes.get("convolution", "kernel")), layout
+        products = str(genes.get("products") or self._products[0])
+        key = bias, lone, products, str(genes.get("convolution", "kernel")), layout
         if key not in self._plans:
-            make = self.offers.build if self.offers and key[2] == "kernel" else covered
+            offers = None if self.offers is None else replace(self.offers, bold=products == "bold")
+            make = offers.build if offers and products != "library" else covered
             on_cpu = {"cpu", *(["winograd"] if key[3] == "kernel" else [])}
             kinds = frozenset({layout, "gpu"} if self._on_gpu else on_cpu)
             self._plans[key] = cut(
@@ -193,6 +198,16 @@ class Regional:
                 build=make,
             )
         return self._plans[key]
+
+    @cached_property
+    def _products(self) -> list[str]:
+        """What kernels of ours may compute products, where that differs, first those that are surely exact enough."""
+        if self.offers is None or not self.offers.near or len(self.graph.nodes) >= LARGE:
+            return ["kernel"]
+        sure, bold = (self.plan({"products": name, "layout": "first"}) for name in ("kernel", "bold"))
+        if _products(sure) == _products(bold):
+            return ["kernel"]
+        return ["kernel", "bold"] if sure.written else ["bold"]
 
     @cached_property
     def _layouts(self) -> list[str]:
@@ -233,8 +248,9 @@ class Regional:
             genes.append(LONE)
         if small and first.rungs:
             genes.append(CONVOLUTION)
-        if small and self._largest.get("product") and self.plan({"products": "library"}).kernels:
-            genes.append(PRODUCTS)
+        ways = [*self._products, *(["library"] if _products(first) else [])]
+        if small and len(ways) > 1 and self.plan({"products": ways[-1]}).kernels:
+            genes.append(strategy("products", [(name, *PRODUCTS[name]) for name in ways]))
         variants = {family: self._variants(family, program) for family, program in self._largest.items()}
         numbered: list[Genes] = [dict.fromkeys(variants, n) for n in range(1, 6)]
         others = [*genes, *(gene for family, gene in variants.items() if family != "product")]
@@ -243,9 +259,9 @@ class Regional:
             variants |= {g.name: replace(g, name=f"product_{g.name}") for g in self._product.genes}
             numbered = [{**numbers, **self._prefixed(n)} for n, numbers in enumerate(numbered, 1)]
         layouts: list[Genes] = [{"layout": name} for name in self._layouts[1:]]
-        library: list[Genes] = [{"products": "library"}, {"bias": "call"}, {"lone": "pytorch"}]
-        soon: list[Genes] = [{"convolution": "library"}, *layouts[:1], *numbered[:2]]
-        return starting([*genes, *variants.values()], [*soon, *layouts[1:], *library, *numbered[2:]])
+        soon: list[Genes] = [{"convolution": "library"}, {"products": "bold"}, *layouts[:1], *numbered[:2]]
+        library: list[Genes] = [{"bias": "call"}, {"lone": "pytorch"}, *numbered[2:], {"products": "library"}]
+        return starting([*genes, *variants.values()], [*soon, *layouts[1:], *library])
 
     @cached_property
     def _largest(self) -> dict[str, Routine]:
@@ -312,6 +328,10 @@ class Regional:
     def regions(self) -> Regions:
         plan = self.plan({})
         return Regions(plan.written, kept(plan.reasons))
+
+
+def _products(plan: Plan) -> int:
+    return sum(isinstance(kernel.program, Product) for kernel in plan.kernels)
 
 
 def kept(reasons: Mapping[str, str]) -> tuple[KeptRegion, ...]:

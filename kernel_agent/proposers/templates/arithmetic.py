@@ -90,12 +90,15 @@ BY_NAME = {one.name: one for one in ARITHMETICS}
 @dataclass(frozen=True, slots=True)
 class Offers:
     """The arithmetics that are exact enough for a problem's products on a device, the most promising first; TFLOP/s of
-    each by mma.sync, and by wgmma where the device has it, what the library reaches, and GB/s of a copy."""
+    each by mma.sync, and by wgmma where the device has it, what the library reaches, and GB/s of a copy. Those that
+    are `near` may turn out to err more than is allowed."""
 
     rates: Mapping[str, float]
     library: float
     copy_gbps: float
     wide: Mapping[str, float] = field(default_factory=dict)
+    near: frozenset[str] = frozenset()
+    bold: bool = True  # whether a product is taken too where only those promise to be faster
 
     def build(self, graph: Graph) -> Routine:
         """One kernel for a graph. Raises NotCovered where none covers it, or the library is predicted to be as fast."""
@@ -112,6 +115,8 @@ class Offers:
         faster = tuple(name for name, us in ours.items() if theirs >= GAIN * us)
         if not faster:
             raise NotCovered("the library's product is predicted to be as fast as one of ours here.")
+        if faster[0] in self.near and not self.bold:
+            raise NotCovered("only products that may err too much are predicted to be faster than the library's here.")
         spares = int((theirs - ours[faster[0]]) * self.copy_gbps * 1e3)
         return replace(product, arithmetics=faster, spares=spares)
 
@@ -189,4 +194,5 @@ def offers(
         share = shares[BY_NAME[name].way]
         return share > SAFE, -(wide or warps)[name], share
 
-    return Offers({name: warps[name] for name in sorted(warps, key=place)}, library, device.copy_gbps, wide)
+    near = frozenset(name for name in warps if place(name)[0])
+    return Offers({name: warps[name] for name in sorted(warps, key=place)}, library, device.copy_gbps, wide, near)

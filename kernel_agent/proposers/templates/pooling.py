@@ -126,7 +126,7 @@ def geometry(w: Windows) -> list[str]:
         return str(value).lower()
 
     return [
-        f"constexpr bool MAXIMUM = {flag(w.maximum)}, PADDING_COUNTS = {flag(w.padding_counts)}, "
+        f"[[maybe_unused]] constexpr bool MAXIMUM = {flag(w.maximum)}, PADDING_COUNTS = {flag(w.padding_counts)}, "
         f"ADAPTIVE = {flag(w.adaptive)};",
         f"constexpr int64_t PLANES = {w.planes}, DIVISOR = {w.divisor};",
     ]

@@ -16,6 +16,7 @@ import pytest
 from kernel_agent.proposers.regions.reading import reads_apart
 from kernel_agent.proposers.regions.works import Regional
 from kernel_agent.proposers.templates.genes import Genes
+from kernel_agent.proposers.templates.product import Product
 from kernel_agent.proposers.templates.proposer import Templates
 from kernel_agent.run.brief import Brief
 from kernel_agent.run.precision import ErrorUnit, Way
@@ -123,3 +124,19 @@ async def test_what_leaves_kernels_to_pytorch_is_not_among_the_first_ideas() -> 
     ideas = await first_ideas(4, described("2/19"))
     assert [genes["lone"] for genes in ideas] == ["kernel"] * 4
     assert {genes["layout"] for genes in ideas} == {"last", "first"}
+
+
+@pytest.mark.parametrize("name", ["2/9", "2/39"])
+async def test_kernels_of_products_are_all_tried_before_the_library(name: str) -> None:
+    ideas = await first_ideas(4, described(name))
+    assert [genes["products"] for genes in ideas] == ["kernel"] * 4
+
+
+async def test_products_that_only_a_way_near_the_edge_makes_fast_come_second() -> None:
+    shallow = json.dumps(RECORDED["problems"]["2/9"]["graph"]).replace("1024", "65536").replace("8192", "192")
+    ideas = await first_ideas(4, described("2/9", json.loads(shallow)))
+    assert [genes["products"] for genes in ideas] == ["kernel", "bold", "kernel", "kernel"]
+    work = Templates(described("2/9", json.loads(shallow)))._work
+    assert isinstance(work, Regional)
+    products = [sum(isinstance(k.program, Product) for k in work.plan(genes).kernels) for genes in ideas[:2]]
+    assert products == [0, 1]

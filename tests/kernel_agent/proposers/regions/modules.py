@@ -74,6 +74,40 @@ MODULES = {
         "return F.gelu(self.norm(self.fc(x)))",
         "torch.randn(16, 12)",
     ),
+    "norms_in_training": (
+        "self.a = nn.Conv2d(3, 8, 3)\nself.b = nn.Conv2d(8, 8, 3, padding=1)\n"
+        "self.norms = nn.ModuleList([nn.BatchNorm2d(8), nn.BatchNorm2d(8)])",
+        "x = F.relu(self.norms[0](self.a(x)))\n"
+        "return F.relu(self.norms[1](self.norms[0](self.b(x)))), self.norms[1].running_mean * 2",
+        "torch.randn(4, 3, 12, 12)",
+    ),
+    "in_place_before_a_view": (
+        "self.a = nn.Linear(16, 24)\nself.b = nn.Linear(24, 8)",
+        "x = F.relu(self.a(x), inplace=True)\nreturn self.b(F.dropout(x.flatten(1), 0.5, False)) * 1.0",
+        "torch.randn(6, 16)",
+    ),
+    "largest_of_what_rises": (
+        "self.conv = nn.Conv2d(3, 6, 3)",
+        "x = self.conv(x)\ny = torch.tanh(x)\n"
+        "a = F.max_pool2d(torch.sigmoid(x), 2, padding=1), F.max_pool2d(F.gelu(x), 2)\n"
+        "return *a, y.amax((2, 3)), y.mean((2, 3))",
+        "torch.randn(2, 3, 13, 14) * torch.where(torch.rand(2, 3, 13, 14) < 5e-3, torch.nan, 1.0)",
+    ),
+    "norm_of_few_columns": (
+        "self.norm = nn.BatchNorm1d(6)",
+        "return torch.softmax(self.norm(x), dim=-1)",
+        "torch.randn(2048, 6) + 3",
+    ),
+    "length_of_all": (
+        "self.fc = nn.Linear(8, 8)",
+        "return x / torch.norm(x, p='fro'), x[:2].norm(dim=1, keepdim=True), self.fc(x[:, :8])",
+        "torch.randn(2, 40000)",
+    ),
+    "softmax_of_long_rows": (
+        "self.fc = nn.Linear(8, 8)",
+        "return torch.softmax(x, dim=-1), F.log_softmax(x, dim=1), self.fc(x[:, 20000:20008])",
+        "torch.where(torch.arange(160000) < 16500, -torch.inf, torch.randn(2, 160000))",
+    ),
     "residual_block": (
         "self.conv = nn.Conv2d(6, 6, 3, padding=1, bias=False)\nself.norm = nn.BatchNorm2d(6)",
         "out = self.norm(self.conv(x))\nout += x\nreturn F.relu(out, inplace=True)",

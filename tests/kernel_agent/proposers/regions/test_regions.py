@@ -18,6 +18,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.partition import cut
 from kernel_agent.proposers.regions.plan import Kernel, Plan
 from kernel_agent.proposers.regions.rewrite import RULES
+from kernel_agent.proposers.regions.rising import TITLE as RISES
 from kernel_agent.proposers.regions.works import Regional, work_of
 from kernel_agent.proposers.templates.arithmetic import covered
 from kernel_agent.proposers.templates.graph import Graph, Node, parse
@@ -260,3 +261,75 @@ def test_genes_of_regions_give_different_files(device: Device) -> None:
 
 def test_every_target_writes_regions() -> None:
     assert set(TARGETS) == {CPU.target, GPU.target}
+
+
+def test_running_statistics_that_nobody_reads_later_change_together_at_the_end() -> None:
+    plan = cut(graph("norms_in_training"), bias=True, long_rows=False)
+    changes = [step for step in plan.steps if isinstance(step, Node) and step.op.endswith("_.default")]
+    *alone, last = changes
+    said = [
+        [arg.node for arg in step.args[0]] if isinstance(step.args[0], list) else step.args[0].node for step in changes
+    ]
+    assert plan.steps[-1] is last and last.op == "aten._foreach_copy_.default"
+    assert said == [
+        "b_norms_0_running_mean",
+        "b_norms_0_running_var",
+        "b_norms_1_running_mean",
+        ["b_norms_0_running_mean", "b_norms_0_running_var", "b_norms_1_running_var"],
+    ]
+    assert {step.op for step in alone} == {"aten.copy_.default"}
+
+
+def test_a_call_in_place_before_a_view_of_its_result_is_a_kernel() -> None:
+    plan = cut(graph("in_place_before_a_view"), bias=True, long_rows=False)
+    assert ["relu"] in ops(plan) and "aten.relu_.default" not in {plan.node(name).op for name in plan.reasons}
+
+
+def test_a_product_with_one_is_nothing() -> None:
+    plan = cut(graph("in_place_before_a_view"), bias=True, long_rows=False)
+    assert plan.graph.outputs == ("linear_1",)
+
+
+def test_a_function_that_rises_follows_the_maximum_that_alone_reads_it() -> None:
+    plan = cut(graph("largest_of_what_rises"), bias=True, long_rows=False)
+    order = [node.op.split(".")[1] for node in plan.graph.nodes]
+    assert RISES in plan.rules
+    assert order.index("sigmoid") > order.index("max_pool2d")
+    assert order.index("tanh") < order.index("amax")  # the mean reads it too
+    assert order.index("gelu") < len(order) - order[::-1].index("max_pool2d")  # falls below -0.75
+
+
+def test_a_norm_of_few_columns_takes_its_moments_lot_by_lot() -> None:
+    plan = cut(graph("norm_of_few_columns"), bias=True, long_rows=True)
+    assert [kernel.program.chains for kernel in plan.kernels] == [(24, 512), (6, 4), (2048, 6)]
+
+
+def test_the_length_of_a_long_vector_is_folded_piece_by_piece() -> None:
+    plan = cut(graph("length_of_all"), bias=True, long_rows=True)
+    folds = [kernel.program.chains for kernel in plan.kernels if kernel.program.chains[1] > 1]
+    assert folds == [(5, 16000), (1, 5), (8, 10000), (2, 4)]
+
+
+def test_rows_that_a_kernel_would_read_for_each_moment_go_piece_by_piece() -> None:
+    shape = [600, 4, 256, 256]
+    norm = {
+        "name": "group_norm",
+        "op": "aten.group_norm.default",
+        "args": [{"node": "x"}, 1, None, None, 1e-5, True],
+        "kwargs": {},
+        "outputs": [{"shape": shape, "dtype": "float32"}],
+    }
+    one = GRAPHS["group_norm_of_long_rows"]
+    x = {"name": "x", "shape": shape, "dtype": "float32", "strides": [262144, 65536, 256, 1]}
+    work = work_of({**one, "inputs": [x], "parameters": [], "nodes": [norm], "outputs": ["group_norm"]}, GPU)
+    assert isinstance(work, Regional)
+    assert sum(kernel.moved for kernel in work.plan({}).kernels) < 3.1 * 4 * 600 * 262144
+
+
+def test_a_softmax_of_long_rows_reads_them_twice() -> None:
+    plan = cut(graph("softmax_of_long_rows"), bias=True, long_rows=True)
+    assert [kernel.program.chains for kernel in plan.kernels if "log_softmax" in kernel.nodes[0]] == [
+        (20, 16000),
+        (2, 10),
+        (320000, 1),
+    ]
