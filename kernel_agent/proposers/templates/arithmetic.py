@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, prod
 
 from kernel_agent.errors import NotCovered
+from kernel_agent.proposers.templates.convolution import Convolution, convolution_of, is_convolution
+from kernel_agent.proposers.templates.convolution_tile import BYTES, UNIT, ranked
 from kernel_agent.proposers.templates.emit_product import CUT, cut_bytes, scratch
 from kernel_agent.proposers.templates.families import build, covers
 from kernel_agent.proposers.templates.forms import is_product
@@ -29,6 +31,9 @@ WARP_WIDE = {"bf16_tflops": 0.18, "tf32_tflops": 0.35}
 """The same from sm_90 on: 147 TFLOP/s of either (an H200, benchmarks/results/products-h200.md)."""
 GROUP_WIDE = {1: 0.6, 3: 0.8}
 """The same by wgmma, in one product and in three, which read the same tiles."""
+CONVOLVED = 0.5  # the same by wgmma from boxes of an input
+LIBRARY = 0.6  # of the measured rate that cuDNN's convolutions reach
+HOPELESS = 2.0  # times the library's time, as predicted, that a convolution of ours is not worth a try
 DEEP = 256  # terms from which a ring of wgmma's tiles fills
 SAFE = 0.4  # of what is allowed: errors were found up to 2.3 times as large as predicted (an H200, KernelBench level 1)
 FITS = {"inside": (0.0, 0.5), "near": (0.5, 2.0)}  # shares of what is allowed, by the server's rules
@@ -114,6 +119,42 @@ class Offers:
             raise NotCovered("the library's product is predicted to be as fast as one of ours here.")
         spares = int((theirs - ours[faster[0]]) * self.copy_gbps * 1e3)
         return replace(product, arithmetics=faster, spares=spares)
+
+    def convolve(self, graph: Graph) -> Routine:
+        """One kernel for a graph with a convolution. Raises NotCovered where none covers it, no arithmetic is exact
+        enough, or the library is predicted to be far faster."""
+        for node in graph.nodes:
+            if not is_convolution(node):
+                require(node.op)
+        convolution = convolution_of(graph)
+        theirs = self.library_us(convolution)
+        ours = {name: self.convolution_us(convolution, name) for name in self.rates if name in BYTES and self.wide}
+        if not ours:
+            raise NotCovered("no arithmetic of one product is exact enough for this convolution, or known here.")
+        if theirs * HOPELESS < min(ours.values()):
+            raise NotCovered("the library's convolution is predicted to be far faster than one of ours here.")
+        spares = int((theirs - min(ours.values())) * self.copy_gbps * 1e3)
+        return replace(convolution, arithmetics=tuple(ours), spares=spares)
+
+    def convolution_us(self, of: Convolution, arithmetic: str) -> float:
+        """Microseconds of a convolution of ours: the copy of its input, then the longer of arithmetic and traffic."""
+        tile = next(iter(ranked(of, arithmetic).values()))
+        copied = UNIT * tile.planes * prod(tile.copied)
+        fed = tile.channels / 2 / max(tile.channels / 2, 16 + tile.channels / 4)  # 128 bytes a cycle of 64 + n rows
+        rate = self.wide[arithmetic] * CONVOLVED / GROUP_WIDE[1] * fed
+        moves = (copied + moved(of) - of.x.spec.bytes) / self.copy_gbps / 1e3
+        return 3 * LAUNCH_US + self._copy_us(of.x.spec.bytes + copied) + max(tile.multiplied / rate / 1e6, moves)
+
+    def library_us(self, of: Convolution) -> float:
+        """The same of the library's: passes of layout around it, and a kernel behind it where anything follows."""
+        made = of.tail.graph.leaves[of.value].spec.bytes
+        both = of.x.spec.bytes + made
+        behind = moved(of) - of.x.spec.bytes - of.weight.spec.bytes + made if len(of.terms) > 1 else 0
+        arithmetic = of.operations / (self.library * LIBRARY) / 1e6
+        return 2 * LAUNCH_US + max(arithmetic, self._copy_us(both)) + self._copy_us(2 * both + behind)
+
+    def _copy_us(self, moved: float) -> float:
+        return moved / self.copy_gbps / 1e3
 
     def _us(self, product: Product, picoseconds: float) -> float:
         """Microseconds, given those of the arithmetic alone: a launch, and the longer of that and the traffic."""

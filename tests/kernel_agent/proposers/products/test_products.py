@@ -62,9 +62,9 @@ def written(name: str, **genes: int | str) -> str:
     return module.assemble(source(name), name, plan(name), emit, TARGETS["cuda"].flags({}), TARGETS["cuda"])
 
 
-def judged(name: str, candidate: str, folder: Path) -> dict[str, str]:
+def judged(name: str, problem: str, candidate: str, folder: Path) -> dict[str, str]:
     """What is wrong with a candidate that runs on the CPU, by its name."""
-    case = {"name": name, "source": source(name), "candidate": candidate}
+    case = {"name": name, "source": problem, "candidate": candidate}
     environment = os.environ | {"TVM_FFI_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "2", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, str(JUDGE)],
@@ -115,7 +115,7 @@ def products(name: str) -> list[Product]:
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())) or "default",
 )
 def test_products_equal_pytorch_in_emulation(tmp_path: Path, name: str, genes: dict[str, int | str]) -> None:
-    assert judged(name, on_cpu(written(name, **genes)), tmp_path) == {}
+    assert judged(name, source(name), on_cpu(written(name, **genes)), tmp_path) == {}
 
 
 @pytest.mark.long
@@ -123,13 +123,13 @@ def test_products_equal_pytorch_in_emulation(tmp_path: Path, name: str, genes: d
 @pytest.mark.parametrize("arithmetic", ["bf16", "fp16", "tf32"])
 def test_one_product_of_a_short_format_is_exact_for_small_integers(tmp_path: Path, arithmetic: str, tile: str) -> None:
     candidate = on_cpu(written("whole_numbers", arithmetic=arithmetic, tile=tile))
-    assert judged("whole_numbers", candidate, tmp_path) == {}
+    assert judged("whole_numbers", source("whole_numbers"), candidate, tmp_path) == {}
 
 
 @pytest.mark.long
 def test_tiles_are_not_overwritten_while_a_warp_reads_them(tmp_path: Path) -> None:
     early = on_cpu(written("long_sums", stages=2)).replace('"-pthread"', '"-pthread", "-DCOPIES_ARRIVE_AT_ONCE"')
-    assert judged("long_sums", early, tmp_path) == {}
+    assert judged("long_sums", source("long_sums"), early, tmp_path) == {}
 
 
 @pytest.mark.long
@@ -137,7 +137,7 @@ def test_a_wait_too_short_is_seen_in_emulation(tmp_path: Path) -> None:
     text = written("tail")
     assert "ptx::wait<STAGES - 2>();" in text
     wrong = text.replace("ptx::wait<STAGES - 2>();", "ptx::wait<STAGES - 1>();")
-    assert judged("tail", on_cpu(wrong), tmp_path) != {}
+    assert judged("tail", source("tail"), on_cpu(wrong), tmp_path) != {}
 
 
 @pytest.mark.long
@@ -223,7 +223,7 @@ def test_a_sum_over_the_outputs_of_a_product_reads_its_weights_once(tmp_path: Pa
     assert sum(program.strided for program in folds) == 3, "weights of two layers and a transposed matrix"
     text = work.write(source("summed"), work.space.starts[0])
     assert "# Rule: a sum over the outputs of a product is a product with the sums of its weights.\n" in text
-    assert judged("summed", text, tmp_path) == {}
+    assert judged("summed", source("summed"), text, tmp_path) == {}
 
 
 def test_a_product_is_taken_only_where_the_rates_promise_more_than_the_library() -> None:
