@@ -102,13 +102,13 @@ constexpr uint32_t BOX_BYTES = TOGETHER * PLANE * 16, BOX = (BOX_BYTES + 127) / 
 constexpr uint32_t W_STEP = TILE_N * 32, W_STAGE = JOINT * W_STEP;
 constexpr uint32_t SHARED = STAGES * BOX + W_STAGES * W_STAGE + 1024;
 
-constexpr int CONSUMERS = 2, THREADS = CONSUMERS * 128 + 64;  // and a warp that asks for boxes, and one for weights
+constexpr int CONSUMERS = 2, THREADS = CONSUMERS * 128 + 32;  // the last warp asks for boxes and weights
 constexpr int EACH = TILE_D * TILE_H * TILE_W / CONSUMERS;    // boxes of 8 x 8 places of a warpgroup
 constexpr int SUMS = TILE_N / 2;                              // of a thread, of one of these
 constexpr int TILES_N = over(OUT, TILE_N), ROWS_W = LINE ? 8 : over(OUT_W, APART_W);
 constexpr int ROWS_H = LINE ? over(over(OUT_W, APART_W), 8) : over(OUT_H, APART_H), ROWS_D = over(OUT_D, APART_D);
 constexpr int TILES_D = over(ROWS_D, TILE_D), TILES_H = over(ROWS_H, TILE_H * 8), TILES_W = over(ROWS_W, TILE_W * 8);
-constexpr int64_t TILES = IMAGES * TILES_D * TILES_H * TILES_W * PHASES * TILES_N;
+constexpr int TILES = IMAGES * TILES_D * TILES_H * TILES_W * PHASES * TILES_N;
 constexpr int64_t POINTS = int64_t(OUT_D) * OUT_H * OUT_W, ROWS = int64_t(TILES_N) * STEPS * CHUNKS * 2 * TILE_N;  // of weights
 static_assert(EACH * SUMS <= 128 && UNITS % TOGETHER == 0 && (PAIRED || TOGETHER % 2 == 0));
 
@@ -189,6 +189,9 @@ __device__ __forceinline__ void fence() { asm volatile("wgmma.fence.sync.aligned
 __device__ __forceinline__ void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int LEFT>
 __device__ __forceinline__ void settle() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
+
+// No use of a sum moves before this.
+__device__ __forceinline__ void hold(float& sum) { asm volatile("" : "+f"(sum)::"memory"); }
 
 #define F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define F16(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12)
@@ -286,70 +289,65 @@ __device__ __forceinline__ void finish(const Tensors& t, int64_t n, int c, int64
 //@end tail
 
 struct Tile {
-  int64_t image;
-  int phase, channel, d, h, w;  // its first channel and place, the phase's places counted
+  int image, phase, channel, d, h, w;  // its first channel and place, the phase's places counted
 
-  __device__ __forceinline__ explicit Tile(int64_t i) {
-    channel = static_cast<int>(i % TILES_N) * TILE_N, i /= TILES_N;
-    phase = static_cast<int>(i % PHASES), i /= PHASES;
-    w = static_cast<int>(i % TILES_W) * (TILE_W * 8), i /= TILES_W;
-    h = static_cast<int>(i % TILES_H) * (TILE_H * 8), i /= TILES_H;
-    d = static_cast<int>(i % TILES_D) * TILE_D, image = i / TILES_D;
+  __device__ __forceinline__ explicit Tile(int i) {
+    channel = i % TILES_N * TILE_N, i /= TILES_N;
+    phase = i % PHASES, i /= PHASES;
+    w = i % TILES_W * (TILE_W * 8), i /= TILES_W;
+    h = i % TILES_H * (TILE_H * 8), i /= TILES_H;
+    d = i % TILES_D * TILE_D, image = i / TILES_D;
   }
   // Where a place of the phase lies in a plane of the output, or -1 where there is none.
-  __device__ __forceinline__ int64_t place(int d, int h, int w) const {
+  __device__ __forceinline__ int place(int d, int h, int w) const {
     const int z = d * APART_D + PHASE_D[phase], y = (LINE ? 0 : h) * APART_H + PHASE_H[phase];
     const int x = (LINE ? h * 8 + w : w) * APART_W + PHASE_W[phase];
-    return z < OUT_D && y < OUT_H && x < OUT_W ? (int64_t(z) * OUT_H + y) * OUT_W + x : -1;
+    return z < OUT_D && y < OUT_H && x < OUT_W ? (z * OUT_H + y) * OUT_W + x : -1;
   }
 };
 
-__device__ __forceinline__ void ask_for_boxes(const ptx::Boxes& map, uint8_t* ring, uint64_t* full, uint64_t* empty) {
-  int i = 0;
-  for (int64_t at = blockIdx.x; at < TILES; at += gridDim.x) {
+struct Barriers {
+  uint64_t full[STAGES], empty[STAGES], w_full[W_STAGES], w_empty[W_STAGES];
+};
+
+// Boxes of the input, and the weights of each before the next box: so many stages of weights are ahead that a box comes in time.
+__device__ __forceinline__ void produce(const ptx::Boxes& map, const Unit* weights, uint8_t* boxes, uint8_t* ring, Barriers& bar) {
+  int box = 0, stage = 0;
+  for (int at = blockIdx.x; at < TILES; at += gridDim.x) {
     const Tile tile(at);
     const int h = LINE ? tile.h + (ORIGIN_W + LEFT) / 8 : tile.h + ORIGIN_H, w = LINE ? 0 : (tile.w + ORIGIN_W) * UNIT;
+    const int first = BEGIN[LIST[tile.phase]] * CHUNKS, steps = BEGIN[LIST[tile.phase + 1]] * CHUNKS - first;
+    const Unit* from = weights + (int64_t(first) * TILES_N + int64_t(tile.channel / TILE_N) * steps) * (2 * TILE_N);
     for (int list = LIST[tile.phase]; list < LIST[tile.phase + 1]; ++list) {
-      for (int chunk = 0; chunk < CHUNKS; ++chunk, ++i) {
-        const int s = i % STAGES, from[5] = {w, h, tile.d + ORIGIN_D, GROUP[list] * UNITS + chunk * TOGETHER, static_cast<int>(tile.image)};
-        ptx::wait(&empty[s], (i / STAGES & 1) ^ 1);  // parity 1 of a fresh barrier is over: the first round does not wait
-        ptx::expect(&full[s], BOX_BYTES);
-        ptx::load(map, ring + s * BOX, &full[s], from);
+      for (int chunk = 0; chunk < CHUNKS; ++chunk, ++box) {
+        const int s = box % STAGES, place[5] = {w, h, tile.d + ORIGIN_D, GROUP[list] * UNITS + chunk * TOGETHER, tile.image};
+        ptx::wait(&bar.empty[s], (box / STAGES & 1) ^ 1);  // parity 1 of a fresh barrier is over: the first round does not wait
+        ptx::expect(&bar.full[s], BOX_BYTES);
+        ptx::load(map, boxes + s * BOX, &bar.full[s], place);
+        for (int step = BEGIN[list]; step < BEGIN[list + 1]; step += JOINT, ++stage, from += JOINT * 2 * TILE_N) {
+          const int s = stage % W_STAGES;
+          ptx::wait(&bar.w_empty[s], (stage / W_STAGES & 1) ^ 1);
+          ptx::expect(&bar.w_full[s], W_STAGE);
+          ptx::load(from, ring + s * W_STAGE, &bar.w_full[s], W_STAGE);
+        }
       }
-    }
-  }
-}
-
-__device__ __forceinline__ void ask_for_weights(const Unit* weights, uint8_t* ring, uint64_t* full, uint64_t* empty) {
-  int i = 0;
-  for (int64_t at = blockIdx.x; at < TILES; at += gridDim.x) {
-    const Tile tile(at);
-    const int begin = BEGIN[LIST[tile.phase]] * CHUNKS, steps = BEGIN[LIST[tile.phase + 1]] * CHUNKS - begin;
-    const Unit* from = weights + (int64_t(begin) * TILES_N + int64_t(tile.channel / TILE_N) * steps) * (2 * TILE_N);
-    for (int step = 0; step < steps; step += JOINT, ++i) {
-      const int s = i % W_STAGES;
-      ptx::wait(&empty[s], (i / W_STAGES & 1) ^ 1);
-      ptx::expect(&full[s], W_STAGE);
-      ptx::load(from + int64_t(step) * (2 * TILE_N), ring + s * W_STAGE, &full[s], W_STAGE);
     }
   }
 }
 
 __global__ void __launch_bounds__(THREADS, RESIDENT) convolve(const __grid_constant__ ptx::Boxes map, const Tensors t, const Unit* weights) {
   extern __shared__ uint8_t shared[];
-  __shared__ __align__(8) uint64_t full[STAGES], empty[STAGES], w_full[W_STAGES], w_empty[W_STAGES];
+  __shared__ Barriers bar;
   uint8_t *boxes = ptx::aligned(shared), *ring = boxes + STAGES * BOX;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32, warp = __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x / 32), 0);  // one register for all lanes
   if (threadIdx.x == 0) {
-    for (int s = 0; s < STAGES; ++s) ptx::init(&full[s], 1), ptx::init(&empty[s], CONSUMERS * 4);
-    for (int s = 0; s < W_STAGES; ++s) ptx::init(&w_full[s], 1), ptx::init(&w_empty[s], CONSUMERS * 4);
+    for (int s = 0; s < STAGES; ++s) ptx::init(&bar.full[s], 1), ptx::init(&bar.empty[s], CONSUMERS * 4);
+    for (int s = 0; s < W_STAGES; ++s) ptx::init(&bar.w_full[s], 1), ptx::init(&bar.w_empty[s], CONSUMERS * 4);
     ptx::fence_init();
   }
   __syncthreads();
-  if (warp >= CONSUMERS * 4) {
-    if (lane != 0) return;
-    if (warp == CONSUMERS * 4) ask_for_boxes(map, boxes, full, empty);
-    else ask_for_weights(weights, ring, w_full, w_empty);
+  if (warp == CONSUMERS * 4) {
+    if (lane == 0) produce(map, weights, boxes, ring, bar);
     return;
   }
   int first[EACH];  // of each of its boxes of 8 x 8 places, where the rows begin in a plane of the tile's box
@@ -359,18 +357,19 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) convolve(const __grid_const
     first[m] = (n / (TILE_W * TILE_H) * BOX_H + n / TILE_W % TILE_H * 8) * PITCH + n % TILE_W * 8;
   }
   int box = 0, stage = 0;  // how many were read
-  for (int64_t at = blockIdx.x; at < TILES; at += gridDim.x) {
+  for (int at = blockIdx.x; at < TILES; at += gridDim.x) {
     const Tile tile(at);
     float d[EACH][SUMS] = {};
+    __syncwarp();  // stores part the lanes
     int adds = 0;
     for (int list = LIST[tile.phase]; list < LIST[tile.phase + 1]; ++list) {
       const int begin = BEGIN[list], end = BEGIN[list + 1];
       for (int chunk = 0; chunk < CHUNKS; ++chunk, ++box) {
         const uint64_t a = ptx::descriptor(boxes + box % STAGES * BOX, 0, PITCH * 16);
-        ptx::wait(&full[box % STAGES], box / STAGES & 1);
+        ptx::wait(&bar.full[box % STAGES], box / STAGES & 1);
         for (int step = begin; step < end; step += JOINT, ++stage) {
           const uint64_t b = ptx::descriptor(ring + stage % W_STAGES * W_STAGE, TILE_N * 16, 128);
-          ptx::wait(&w_full[stage % W_STAGES], stage / W_STAGES & 1);
+          ptx::wait(&bar.w_full[stage % W_STAGES], stage / W_STAGES & 1);
           ptx::fence();
 #pragma unroll
           for (int j = 0; j < JOINT; ++j) {
@@ -380,22 +379,24 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) convolve(const __grid_const
           ptx::commit();
           ptx::settle<1>();  // the stage before is done, and the box before where this one is fresh
           if (lane == 0 && adds) {
-            ptx::arrive(&w_empty[(stage - 1) % W_STAGES]);
-            if (step == begin) ptx::arrive(&empty[(box - 1) % STAGES]);
+            ptx::arrive(&bar.w_empty[(stage - 1) % W_STAGES]);
+            if (step == begin) ptx::arrive(&bar.empty[(box - 1) % STAGES]);
           }
           adds = 1;
         }
       }
     }
     ptx::settle<0>();
-    if (lane == 0 && adds) ptx::arrive(&w_empty[(stage - 1) % W_STAGES]), ptx::arrive(&empty[(box - 1) % STAGES]);
+    if (lane == 0 && adds) ptx::arrive(&bar.w_empty[(stage - 1) % W_STAGES]), ptx::arrive(&bar.empty[(box - 1) % STAGES]);
 #pragma unroll
     for (int m = 0; m < EACH; ++m) {
       const int n = warp / 4 * EACH + m;
 #pragma unroll
+      for (int i = 0; i < SUMS; ++i) ptx::hold(d[m][i]);
+#pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int h = tile.h + n / TILE_W % TILE_H * 8 + warp % 4 * 2 + half, w = tile.w + n % TILE_W * 8 + lane / 4;
-        const int64_t p = tile.place(tile.d + n / (TILE_W * TILE_H), h, w);
+        const int p = tile.place(tile.d + n / (TILE_W * TILE_H), h, w);
         if (p < 0) continue;
 #pragma unroll
         for (int i = 0; i < SUMS / 2; ++i) {
@@ -419,7 +420,7 @@ void launch(const Tensors& t, float* scratch, DLDevice device) {
   const ptx::Boxes map = ptx::boxes_of(reinterpret_cast<const Element*>(copy), shape, sides);
   int processors = 1;
   cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device.device_id);
-  const int64_t room = int64_t(processors) * RESIDENT, blocks = TILES < room ? TILES : room;
+  const int room = processors * RESIDENT, blocks = TILES < room ? TILES : room;
   cudaFuncSetAttribute(convolve, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
   convolve<<<static_cast<unsigned>(blocks), THREADS, SHARED, stream>>>(map, t, weights);
   if (const cudaError_t fault = cudaGetLastError(); fault != cudaSuccess) {

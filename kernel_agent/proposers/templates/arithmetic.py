@@ -121,8 +121,10 @@ class Offers:
         return replace(product, arithmetics=faster, spares=spares)
 
     def convolve(self, graph: Graph) -> Routine:
-        """One kernel for a graph with a convolution. Raises NotCovered where none covers it, no arithmetic is exact
-        enough, or the library is predicted to be far faster."""
+        """The same where a kernel may compute a convolution too. Raises NotCovered where no arithmetic is exact enough
+        for it, or the library is predicted to be far faster."""
+        if not any(map(is_convolution, graph.nodes)):
+            return self.build(graph)
         for node in graph.nodes:
             if not is_convolution(node):
                 require(node.op)
@@ -138,10 +140,9 @@ class Offers:
 
     def convolution_us(self, of: Convolution, arithmetic: str) -> float:
         """Microseconds of a convolution of ours: the copy of its input, then the longer of arithmetic and traffic."""
-        tile = next(iter(ranked(of, arithmetic).values()))
+        tile = next(iter(ranked(of.shape, arithmetic).values()))
         copied = UNIT * tile.planes * prod(tile.copied)
-        fed = tile.channels / 2 / max(tile.channels / 2, 16 + tile.channels / 4)  # 128 bytes a cycle of 64 + n rows
-        rate = self.wide[arithmetic] * CONVOLVED / GROUP_WIDE[1] * fed
+        rate = self.wide[arithmetic] * CONVOLVED / GROUP_WIDE[1] * tile.fed
         moves = (copied + moved(of) - of.x.spec.bytes) / self.copy_gbps / 1e3
         return 3 * LAUNCH_US + self._copy_us(of.x.spec.bytes + copied) + max(tile.multiplied / rate / 1e6, moves)
 
@@ -150,8 +151,19 @@ class Offers:
         made = of.tail.graph.leaves[of.value].spec.bytes
         both = of.x.spec.bytes + made
         behind = moved(of) - of.x.spec.bytes - of.weight.spec.bytes + made if len(of.terms) > 1 else 0
-        arithmetic = of.operations / (self.library * LIBRARY) / 1e6
-        return 2 * LAUNCH_US + max(arithmetic, self._copy_us(both)) + self._copy_us(2 * both + behind)
+        return (
+            2 * LAUNCH_US
+            + max(self.arithmetic_us(of.shape.operations), self._copy_us(both))
+            + self._copy_us(2 * both + behind)
+        )
+
+    def arithmetic_us(self, operations: float) -> float:
+        """Microseconds of a convolution's arithmetic in the library."""
+        return operations / (self.library * LIBRARY) / 1e6
+
+    def bytes_in(self, us: float) -> int:
+        """Bytes that a copy moves in so many microseconds."""
+        return int(us * self.copy_gbps * 1e3)
 
     def _copy_us(self, moved: float) -> float:
         return moved / self.copy_gbps / 1e3

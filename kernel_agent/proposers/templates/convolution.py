@@ -23,19 +23,43 @@ CONVOLUTIONS = {f"{kind}{d}d" for kind in ("conv", "conv_transpose") for d in (1
 
 
 @dataclass(frozen=True)
-class Convolution:
-    """`images` convolutions of `given` channels and places to `made` channels and places, and a tail: pointwise terms
-    over them, channels first. The tail reads the sums as a leaf called `value`.
+class ConvolutionShape:
+    """`images` convolutions of `given` channels and places to `made` channels and places.
 
-    Weights are (made, given, taps), or (given, made, taps) where the schedule is `turned`. `arithmetics` are the ways
-    to compute them that are admissible, the most promising first; `spares` is what the time that they save is worth,
-    in bytes of a copy.
+    Weights are (made, given, taps), or (given, made, taps) where the schedule is `turned`.
     """
 
     images: int
     given: tuple[int, Places]
     made: tuple[int, Places]
     schedule: Schedule
+
+    @property
+    def taps(self) -> int:
+        """Taps of the whole window."""
+        return prod(window.taps for window in self.schedule.windows)
+
+    @property
+    def points(self) -> int:
+        """Places of a channel of the result."""
+        return prod(self.made[1])
+
+    @property
+    def operations(self) -> float:
+        """Multiplications and additions, those with the padding's zeros among them."""
+        places = prod(self.given[1]) if self.schedule.turned else self.points
+        return 2.0 * self.images * self.made[0] * self.given[0] * places * self.taps
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of `x` by `weight`, and a tail: pointwise terms over it, channels first.
+
+    The tail reads the sums as a leaf called `value`. `arithmetics` are the ways to compute them that are admissible,
+    the most promising first; `spares` is what the time that they save is worth, in bytes of a copy.
+    """
+
+    shape: ConvolutionShape
     x: Leaf
     weight: Leaf
     tail: Program
@@ -61,42 +85,18 @@ class Convolution:
         return self.tail.terms
 
     @property
-    def taps(self) -> int:
-        """Taps of the whole window."""
-        return prod(window.taps for window in self.schedule.windows)
-
-    @property
-    def points(self) -> int:
-        """Places of a channel of the result."""
-        return prod(self.made[1])
-
-    @property
     def chains(self) -> tuple[int, int]:
         """How many results are worked on apart from each other, and of how many terms each is made."""
-        return self.images * self.made[0] * self.points, self.given[0] * self.taps
-
-    @property
-    def operations(self) -> float:
-        """Multiplications and additions, those with the padding's zeros among them."""
-        places = prod(self.given[1]) if self.schedule.turned else self.points
-        return 2.0 * self.images * self.made[0] * self.given[0] * places * self.taps
+        of = self.shape
+        return of.images * of.made[0] * of.points, of.given[0] * of.taps
 
     @property
     def likeness(self) -> object:
         """Equal for convolutions that one kernel serves: all but what the tensors are called."""
         order = [leaf.node for leaf in self.leaves]
         reads = order.index(self.x.node), order.index(self.weight.node)
-        windows = self.schedule.windows, self.schedule.turned
         sums = self.tail.graph.leaves[self.value]
-        return (
-            self.images,
-            self.given,
-            self.made,
-            windows,
-            reads,
-            nameless(self.terms, [*self.leaves, sums]),
-            (self.outputs),
-        )
+        return self.shape, reads, nameless(self.terms, [*self.leaves, sums]), self.outputs
 
 
 def is_convolution(node: Node) -> bool:
@@ -121,24 +121,19 @@ def convolution_of(graph: Graph) -> Convolution:
         raise NotCovered("no template covers a convolution of an input without a batch.")
     schedule = Schedule(call.windows(weight.spec.shape[2:]), call.turned)
     value, tail = _tail(graph, node, call.bias)
-    convolution = Convolution(
+    shape = ConvolutionShape(
         images=x.spec.shape[0],
         given=(x.spec.shape[1], _three(x.spec.shape[2:], 1)),
         made=(node.spec.shape[1], _three(node.spec.shape[2:], 1)),
         schedule=schedule,
-        x=x,
-        weight=weight,
-        tail=tail,
-        value=value,
-        graph=graph,
     )
     reads = (term for term in tail.terms if isinstance(term, Read))
-    if any(located(term, convolution) is None for term in reads):
+    if any(located(term, shape) is None for term in reads):
         raise NotCovered("no template covers how a tensor is broadcast behind this convolution.")
-    return convolution
+    return Convolution(shape, x, weight, tail, value, graph)
 
 
-def located(term: Read, of: Convolution) -> tuple[Any, Any, Any] | None:
+def located(term: Read, of: ConvolutionShape) -> tuple[Any, Any, Any] | None:
     """Where a term is found by image, channel and place; None where these do not say it."""
     halves = split(term.pattern, of.points)
     both = split(halves[0], of.made[0]) if halves else None

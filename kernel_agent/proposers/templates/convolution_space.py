@@ -11,7 +11,7 @@ from kernel_agent.proposers.templates.genes import Genes, Space, starting, strat
 def convolution_space(convolution: Convolution) -> Space:
     """Genes of a convolution in CUDA C++: arithmetic and tile."""
     names = convolution.arithmetics
-    tiles = list(ranked(convolution, names[0]))
+    tiles = list(ranked(convolution.shape, names[0]))
     genes = [
         strategy("arithmetic", [(name, BY_NAME[name].phrase, BY_NAME[name].why) for name in names]),
         strategy("tile", [(tile, f"tiles of {tile}", _why(tile)) for tile in tiles]),

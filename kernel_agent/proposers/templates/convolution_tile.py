@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from math import gcd, prod
+from functools import cached_property, lru_cache
+from math import prod
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates.convolution import Convolution
+from kernel_agent.proposers.templates.convolution import ConvolutionShape
 from kernel_agent.proposers.templates.taps import Places, TapList
 
 BOX = 8  # places of a box each way, of which wgmma multiplies 64 at once
 REACH = 256  # elements of a side of what TMA brings
-ROOM = {1: 225 << 10, 2: 111 << 10}  # bytes of shared memory of a block's ring, by how many share a multiprocessor
-SUMS = 64  # of a thread, from which on blocks do not share a multiprocessor
+ROOM = {
+    1: 225 << 10,
+    2: 111 << 10,
+    3: 73 << 10,
+}  # bytes of shared memory of a block's ring, by how many share a multiprocessor
+SUMS = {3: 32, 2: 64}  # of a thread at most, by how many blocks share a multiprocessor
 W_ROOM = 16 << 10  # bytes of a stage of weights
 W_STAGES, STAGES = 3, 3
 UNIT = 16  # bytes of a place's channels that lie together
@@ -23,6 +27,7 @@ BYTES = {"bf16": 2, "fp16": 2, "tf32": 4}  # of an element, by arithmetic
 TILES = ("256x64", "128x128", "256x128", "128x256", "128x64")  # places, and channels at most
 PIECE = 256  # threads of a block that copies
 BLOCKS = 2**31  # of a launch, at most
+AT_ONCE = 1 << 16  # blocks that run together, at most
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class ConvolutionTile:
     """A tile of `sides` boxes of 8 x 8 places and `channels` channels, of a convolution whose elements have so many
     bytes. A stage of the ring holds `together` units of each place of a tile's box."""
 
-    of: Convolution
+    of: ConvolutionShape
     size: int
     sides: Places
     channels: int
@@ -92,12 +97,18 @@ class ConvolutionTile:
     @property
     def resident(self) -> int:
         """Blocks of a multiprocessor."""
-        return 2 if prod(self.sides) // CONSUMERS * self.channels // 2 <= SUMS else 1
+        sums = prod(self.sides) // CONSUMERS * self.channels // 2
+        return next((blocks for blocks, most in SUMS.items() if sums <= most), 1)
 
     @cached_property
     def steps(self) -> tuple[tuple[int, ...], ...]:
         """Of each list the steps of a chunk: where the first unit of a step begins in a box, and from there to the
-        second, << 16; in units."""
+        second, << 16; in units. The last is repeated, with weights of zero, where stages of weights need more."""
+        padded = (-len(steps) % self.joint for steps in self._bare)
+        return tuple((*steps, *steps[-1:] * more) for steps, more in zip(self._bare, padded, strict=True))
+
+    @cached_property
+    def _bare(self) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(self._steps(one)) for one in self.of.schedule.lists)
 
     def _steps(self, taps: TapList) -> Iterator[int]:
@@ -115,9 +126,13 @@ class ConvolutionTile:
 
     @cached_property
     def joint(self) -> int:
-        """Steps of a stage of weights: they share all lists out evenly."""
-        whole = gcd(*(len(steps) for steps in self.steps))
-        return next(n for n in range(whole, 0, -1) if whole % n == 0 and (n == 1 or n * self.channels * 32 <= W_ROOM))
+        """Steps of a stage of weights: as many as leave few to repeat, if the wait for a stage takes one step's time."""
+        most = max(1, W_ROOM // (self.channels * 32))
+
+        def cost(joint: int) -> int:
+            return sum(-(-len(steps) // joint) for steps in self._bare) * (joint + 1)
+
+        return min(range(most, 0, -1), key=cost)
 
     @cached_property
     def copied(self) -> Places:
@@ -167,30 +182,42 @@ class ConvolutionTile:
         return 2.0 * places * self.tiles_n * self.channels * steps * 2 * self.unit
 
     @property
-    def read(self) -> int:
-        """Units that boxes bring, those that several tiles need counted each time."""
-        lists = len(self.of.schedule.lists)
-        return self.of.images * self.boxes * self.tiles_n * lists * self.units * prod(self.box)
+    def fed(self) -> float:
+        """Of the tensor cores' rate what shared memory feeds, 128 bytes a cycle: 64 places by n channels take n / 2
+        cycles a step and read 64 + n rows of 32 bytes; what the stages bring is written too."""
+        steps, boxes = sum(map(len, self.steps)) * (self.units // self.together), prod(self.sides)
+        read = steps * boxes * (64 + self.channels) * 32
+        written = steps * self.channels * 32 + len(self.of.schedule.lists) * self.units * prod(self.box) * UNIT
+        multiplied = steps * boxes * self.channels / 2
+        return multiplied / max(multiplied, (read + written) / 128)
+
+    @property
+    def brought(self) -> int:
+        """Units that stages bring from the L2 cache, of the input and of weights."""
+        tiles = self.of.images * self.boxes
+        return tiles * (self.tiles_n * len(self.of.schedule.lists) * self.units * prod(self.box) + self.rows)
 
 
-def tiled(convolution: Convolution, genes: Mapping[str, object]) -> ConvolutionTile:
+def tiled(of: ConvolutionShape, genes: Mapping[str, object]) -> ConvolutionTile:
     """The tile that the genes name, such as 256x64. Raises NotCovered where no box of the input reaches as far as the
     taps, and where a launch has no room for its blocks."""
     places, channels = map(int, str(genes["tile"]).split("x"))
-    tile = _tile_of(convolution, BYTES[str(genes["arithmetic"])], places, channels)
+    tile = _tile_of(of, BYTES[str(genes["arithmetic"])], places, channels)
     copies = tile.planes * -(-prod(tile.copied) // PIECE)
-    sizes = prod(convolution.given[1]), prod(tile.copied), convolution.points
-    if max(copies, tile.rows, *sizes) >= BLOCKS:
+    sizes = prod(of.given[1]), prod(tile.copied), of.points
+    tiles = of.images * tile.boxes * tile.tiles_n * len(of.schedule.phases)
+    if max(copies, tile.rows, tiles + AT_ONCE, *sizes) >= BLOCKS:
         raise NotCovered("this convolution takes more blocks than a launch has.")
     return tile
 
 
-def ranked(convolution: Convolution, arithmetic: str) -> dict[str, ConvolutionTile]:
+@lru_cache(maxsize=1 << 10)
+def ranked(of: ConvolutionShape, arithmetic: str) -> dict[str, ConvolutionTile]:
     """The tiles that differ and fit, the most promising first. Raises NotCovered where there is none."""
     found, keys = dict[str, ConvolutionTile](), set[object]()
     for name in TILES:
         try:
-            tile = tiled(convolution, {"arithmetic": arithmetic, "tile": name})
+            tile = tiled(of, {"arithmetic": arithmetic, "tile": name})
             key = tile.sides, tile.channels, tile.stages
         except NotCovered:
             continue
@@ -202,12 +229,12 @@ def ranked(convolution: Convolution, arithmetic: str) -> dict[str, ConvolutionTi
     return dict(sorted(found.items(), key=lambda item: _cost(item[1])))
 
 
-def _cost(tile: ConvolutionTile) -> tuple[float, int, int]:
-    """What is multiplied in vain; then blocks that share a multiprocessor, and what boxes bring."""
-    return round(tile.multiplied / tile.of.operations, 1), -tile.resident, tile.read
+def _cost(tile: ConvolutionTile) -> tuple[float, bool, int]:
+    """What is multiplied in vain; then whether no other block works while one stores, and what stages bring."""
+    return round(tile.multiplied / tile.of.operations / tile.fed, 1), tile.resident < 2, tile.brought
 
 
-def _tile_of(of: Convolution, size: int, places: int, channels: int) -> ConvolutionTile:
+def _tile_of(of: ConvolutionShape, size: int, places: int, channels: int) -> ConvolutionTile:
     """The tile of so many places, and of so many channels at most, that computes least in vain.
 
     Raises NotCovered where no box of the input reaches as far as the taps.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain
 from textwrap import indent
 
-from kernel_agent.proposers.templates.convolution import Convolution, located
+from kernel_agent.proposers.templates.convolution import Convolution, ConvolutionShape, located
 from kernel_agent.proposers.templates.convolution_tile import W_STAGES, ConvolutionTile, tiled
 from kernel_agent.proposers.templates.emit_product import instruction
 from kernel_agent.proposers.templates.express import fill, helpers, index, operand, summed, text
@@ -17,11 +17,11 @@ from kernel_agent.proposers.templates.writer import run, tensors, types
 
 def emit(convolution: Convolution, genes: Mapping[str, object]) -> str:
     """The whole CUDA source; it exports `run`, which takes the convolution's leaves, its outputs and scratch."""
-    tile = tiled(convolution, genes)
+    tile = tiled(convolution.shape, genes)
     last = "launch(t, static_cast<float*>(scratch.data_ptr()), out0.device());"
     places = {
-        "shape": "\n".join(_shape(convolution, tile, str(genes["arithmetic"]))),
-        "tables": "\n".join(_tables(convolution, tile)),
+        "shape": "\n".join(_shape(convolution.shape, tile, str(genes["arithmetic"]))),
+        "tables": "\n".join(_tables(convolution.shape, tile)),
         "tensors": tensors(convolution),
         "operands": _operands(convolution),
         "instruction": instruction(tile.channels),
@@ -35,10 +35,10 @@ def emit(convolution: Convolution, genes: Mapping[str, object]) -> str:
 
 def scratch(convolution: Convolution, genes: Mapping[str, object]) -> int:
     """Floats in which the copies of input and weights wait."""
-    return tiled(convolution, genes).scratch
+    return tiled(convolution.shape, genes).scratch
 
 
-def _shape(of: Convolution, tile: ConvolutionTile, arithmetic: str) -> list[str]:
+def _shape(of: ConvolutionShape, tile: ConvolutionTile, arithmetic: str) -> list[str]:
     schedule = of.schedule
     strides = [window.stride for window in schedule.windows]
     ones, (given, made) = [1, 1, 1], (of.given[0], of.made[0])
@@ -67,7 +67,7 @@ def _three(name: str, values: Sequence[int]) -> str:
     return ", ".join(f"{name}_{side} = {value}" for side, value in zip("DHW", values, strict=True))
 
 
-def _tables(of: Convolution, tile: ConvolutionTile) -> list[str]:
+def _tables(of: ConvolutionShape, tile: ConvolutionTile) -> list[str]:
     """The tables that say which taps meet where; see the frame."""
     schedule, lists = of.schedule, of.schedule.lists
     steps = list(chain(*tile.steps))
@@ -104,7 +104,7 @@ def _tail(of: Convolution) -> str:
     order = [leaf.node for leaf in of.leaves]
 
     def element(term: Read) -> str:
-        found = located(term, of)
+        found = located(term, of.shape)
         assert found is not None
         at = summed(str(term.offset), *(index(pattern, name) for pattern, name in zip(found, "ncp", strict=True)))
         return f"t.in{order.index(term.leaf.node)}[{at}]"

@@ -20,8 +20,7 @@ from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.targets import TARGETS, Source
 from kernel_agent.run.types import Device
 from tests.kernel_agent.proposers.convolutions.modules import MODULES, source
-from tests.kernel_agent.proposers.products.test_products import judged
-from tests.support.emitted import compiled_by_nvcc, on_cpu
+from tests.support.emitted import compiled_by_nvcc, judged, on_cpu
 
 HERE = Path(__file__).parent
 GRAPHS: dict[str, Any] = json.loads((HERE / "graphs.json").read_text())

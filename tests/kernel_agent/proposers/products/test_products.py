@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,11 +27,9 @@ from kernel_agent.proposers.templates.targets import TARGETS, Source
 from kernel_agent.run.precision import Way
 from kernel_agent.run.types import Device
 from tests.kernel_agent.proposers.products.modules import source
-from tests.support.emitted import compiled_by_nvcc, on_cpu
-from tests.support.paths import ROOT
+from tests.support.emitted import compiled_by_nvcc, judged, on_cpu
 
 HERE = Path(__file__).parent
-JUDGE = HERE.parent / "regions" / "judge.py"
 GRAPHS: dict[str, Any] = json.loads((HERE / "graphs.json").read_text())
 LARGE = json.loads(re.sub(r"\b(132|140|68)\b", lambda n: str(int(n[0]) * 32), json.dumps(GRAPHS["fours"])))
 PEAKS = {"fp32_tflops": 51.6, "tf32_tflops": 411.0, "bf16_tflops": 789.0}
@@ -60,24 +55,6 @@ def written(name: str, **genes: int | str) -> str:
         return target.source(program, {**GENES, **genes} if own else target.space(program, GPU).starts[0])
 
     return module.assemble(source(name), name, plan(name), emit, TARGETS["cuda"].flags({}), TARGETS["cuda"])
-
-
-def judged(name: str, problem: str, candidate: str, folder: Path) -> dict[str, str]:
-    """What is wrong with a candidate that runs on the CPU, by its name."""
-    case = {"name": name, "source": problem, "candidate": candidate}
-    environment = os.environ | {"TVM_FFI_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "2", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, str(JUDGE)],
-        input=json.dumps([case]),
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=560,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
 
 
 def products(name: str) -> list[Product]:

@@ -148,6 +148,7 @@ inline void load(const void* from, uint8_t* to, uint64_t* bar, uint32_t bytes) {
   std::memcpy(to, from, bytes);
   barriers[bar].bytes -= bytes, turn(barriers[bar]);
 }
+template <class T> void hold(T&) {}
 inline void few_registers() {}
 inline void many_registers() {}
 inline void fence() {}
