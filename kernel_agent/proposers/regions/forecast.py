@@ -36,7 +36,12 @@ def _of_call(node: Node, known: Mapping[str, Spec], offers: Offers | None) -> in
     moved, base = traffic(node, known), names(node.op)[0].removesuffix("_last")
     if offers is None or base not in CONVOLUTIONS:
         return moved
-    turned, last = "transpose" in base, names(node.op)[0].endswith("_last")
-    shape, weight = (known[node.args[0].node] if turned else node.spec).shape, known[node.args[1].node].shape
-    places = prod(shape) // shape[-1 if last else 1]
-    return max(moved, offers.bytes_in(offers.arithmetic_us(2.0 * places * prod(weight))))
+    if len(node.args) > 6 and node.args[6] != 1:
+        return moved
+    at = -1 if names(node.op)[0].endswith("_last") else 1
+    (made, given), taps = (
+        (spec.shape[at] for spec in (node.spec, known[node.args[0].node])),
+        known[node.args[1].node].shape[2:],
+    )
+    arithmetic = offers.arithmetic_us(prod(node.spec.shape) // made, made, given, prod(taps))
+    return max(moved, offers.bytes_in(arithmetic))

@@ -20,7 +20,7 @@ from kernel_agent.proposers.templates.arithmetic import Offers, covered
 from kernel_agent.proposers.templates.convolution import Convolution, is_convolution
 from kernel_agent.proposers.templates.families import build
 from kernel_agent.proposers.templates.genes import Gene, GeneChoice, Genes, Space, starting, strategy
-from kernel_agent.proposers.templates.graph import Graph, Node, parse
+from kernel_agent.proposers.templates.graph import Graph, parse
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.proposers.templates.routine import Routine, moved
 from kernel_agent.proposers.templates.targets import TARGETS, Source, TemplateTarget

@@ -33,6 +33,7 @@ GROUP_WIDE = {1: 0.6, 3: 0.8}
 """The same by wgmma, in one product and in three, which read the same tiles."""
 CONVOLVED = 0.5  # the same by wgmma from boxes of an input
 LIBRARY = 0.6  # of the measured rate that cuDNN's convolutions reach
+LIBRARY_MADE, LIBRARY_GIVEN = 64, 8  # channels that they compute at least: times of an H200, convolutions-h200.md
 HOPELESS = 2.0  # times the library's time, as predicted, that a convolution of ours is not worth a try
 DEEP = 256  # terms from which a ring of wgmma's tiles fills
 SAFE = 0.4  # of what is allowed: errors were found up to 2.3 times as large as predicted (an H200, KernelBench level 1)
@@ -153,13 +154,18 @@ class Offers:
         behind = moved(of) - of.x.spec.bytes - of.weight.spec.bytes + made if len(of.terms) > 1 else 0
         return (
             2 * LAUNCH_US
-            + max(self.arithmetic_us(of.shape.operations), self._copy_us(both))
+            + max(
+                self.arithmetic_us(made // 4 // of.shape.made[0], of.shape.made[0], of.shape.given[0], of.shape.taps),
+                self._copy_us(both),
+            )
             + self._copy_us(2 * both + behind)
         )
 
-    def arithmetic_us(self, operations: float) -> float:
-        """Microseconds of a convolution's arithmetic in the library."""
-        return operations / (self.library * LIBRARY) / 1e6
+    def arithmetic_us(self, places: int, made: int, given: int, taps: int) -> float:
+        """Microseconds of a convolution's arithmetic in the library: it computes whole tiles of channels, and of a
+        transposed one all taps at all places of the result."""
+        channels = -(-made // LIBRARY_MADE) * LIBRARY_MADE * -(-given // LIBRARY_GIVEN) * LIBRARY_GIVEN
+        return 2.0 * places * channels * taps / (self.library * LIBRARY) / 1e6
 
     def bytes_in(self, us: float) -> int:
         """Bytes that a copy moves in so many microseconds."""

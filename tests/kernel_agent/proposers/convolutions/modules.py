@@ -76,3 +76,32 @@ def source(name: str) -> str:
     made, body, inputs = MODULES[name]
     made, body = (indent(text, "        ") for text in (made, body))
     return SOURCE.format(made=made, body=body, names=", ".join(inputs), inputs=", ".join(inputs.values()))
+
+
+FULL: dict[str, tuple[str, tuple[int, ...], str, str]] = {
+    "2/1": ("Conv2d(64, 128, 3)", (128, 64, 128, 128), "torch.relu(self.conv(x)) + self.shift", "128, 1, 1"),
+    "2/54": ("Conv2d(64, 64, 3)", (64, 64, 256, 256), "F.gelu(F.leaky_relu(self.conv(x) * self.shift))", "64, 1, 1"),
+    "2/71": ("Conv2d(8, 64, 3)", (128, 8, 128, 128), "F.leaky_relu(self.conv(x) / 2)", "1"),
+    "1/50": ("Conv2d(3, 96, 11, stride=4, padding=2)", (256, 3, 224, 224), "self.conv(x)", "1"),
+    "1/56": ("Conv2d(64, 128, (5, 7), bias=False)", (8, 64, 512, 256), "self.conv(x)", "1"),
+    "1/61": ("ConvTranspose3d(48, 48, 3, bias=False)", (8, 48, 64, 64, 64), "self.conv(x)", "1"),
+    "1/66": ("Conv3d(3, 64, (3, 5, 7), bias=False)", (8, 3, 16, 128, 128), "self.conv(x)", "1"),
+    "1/71": ("ConvTranspose2d(32, 32, 3, bias=False)", (8, 32, 512, 1024), "self.conv(x)", "1"),
+    "1/76": ("Conv1d(64, 128, 3, stride=3, dilation=4, bias=False)", (64, 64, 524280), "self.conv(x)", "1"),
+    "1/81": (
+        "ConvTranspose2d(32, 64, 3, stride=5, padding=1, dilation=2, bias=False)",
+        (16, 32, 64, 128),
+        "self.conv(x)",
+        "1",
+    ),
+}
+"""Convolutions of KernelBench at their sizes: the layer, the input's shape, the result, the shape of a parameter."""
+
+
+def full_source(name: str) -> str:
+    """The same for one of KernelBench's sizes, of uniform numbers."""
+    layer, shape, result, shift = FULL[name]
+    made = f"        self.conv = nn.{layer}\n        self.shift = nn.Parameter(torch.randn({shift}))"
+    before, _, rest = SOURCE.partition("        for parameter in self.parameters():\n")
+    bare = before + rest.partition("\n")[2]
+    return bare.format(made=made, body=f"        return {result}", names="x", inputs=f"torch.rand{shape}")

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import torch
 
-from tests.kernel_agent.proposers.convolutions.modules import MODULES, source
+from tests.kernel_agent.proposers.convolutions.modules import FULL, MODULES, full_source, source
 from tests.kernel_agent.proposers.regions.trace import write
 
 
 def main() -> None:
-    write({name: source(name) for name in MODULES}, Path(__file__).parent / "graphs.json")
+    here = Path(__file__).parent
+    write({name: source(name) for name in MODULES}, here / "graphs.json")
+    with torch.device("meta"):  # only shapes are asked for
+        write({name: full_source(name) for name in FULL}, here / "full.json")
 
 
 if __name__ == "__main__":
