@@ -126,7 +126,7 @@ class ConvolutionTile:
 
     @cached_property
     def joint(self) -> int:
-        """Steps of a stage of weights: as many as leave few to repeat, if the wait for a stage takes one step's time."""
+        """Steps of a stage of weights: as many as leave few to repeat, where the wait for a stage costs one step."""
         most = max(1, W_ROOM // (self.channels * 32))
 
         def cost(joint: int) -> int:
