@@ -13,53 +13,22 @@ from typing import Any
 import pytest
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.regions import module
-from kernel_agent.proposers.regions.partition import cut
-from kernel_agent.proposers.regions.plan import Plan
 from kernel_agent.proposers.regions.works import Regional, work_of
-from kernel_agent.proposers.templates.arithmetic import ARITHMETICS, Offers, offers
+from kernel_agent.proposers.templates.arithmetic import offers
 from kernel_agent.proposers.templates.convolution import Convolution
 from kernel_agent.proposers.templates.convolution_tile import BYTES, ranked
-from kernel_agent.proposers.templates.graph import Graph, parse
-from kernel_agent.proposers.templates.routine import Routine
+from kernel_agent.proposers.templates.graph import parse
 from kernel_agent.proposers.templates.taps import Schedule, Window
-from kernel_agent.proposers.templates.targets import TARGETS, Source
 from kernel_agent.run.precision import Way
 from kernel_agent.run.types import Device
 from tests.kernel_agent.proposers.convolutions.modules import FULL, MODULES, full_source, source
+from tests.support.convolutions import GRAPHS, LARGE, convolution, plan, written
 from tests.support.edits import edit
 from tests.support.emitted import compiled_by_nvcc, judged, on_cpu
 
-HERE = Path(__file__).parent
-GRAPHS: dict[str, Any] = json.loads((HERE / "graphs.json").read_text())
-LARGE: dict[str, Any] = json.loads((HERE / "full.json").read_text())
 PEAKS = {"fp32_tflops": 51.3, "tf32_tflops": 411.6, "bf16_tflops": 786.9}
 H200 = Device("cuda", "a GPU", "sm_90", 0, 4286.0, build_arch="9.0a", peaks=PEAKS)
 WAYS = [Way("one float16 product", 5.0, "inside", None), Way("one bfloat16 product", 40.0, "near", None)]
-RATES = {one.name: 1e9 for one in ARITHMETICS}
-ALWAYS = Offers(RATES, 1e-6, 1e9, RATES)  # whatever the size
-GENES = {"arithmetic": "fp16", "tile": "256x64"}
-
-
-def plan(graph: Graph, bias: bool = True) -> Plan:
-    return cut(graph, bias=bias, long_rows=True, build=ALWAYS.convolve)
-
-
-def convolution(graph: Graph, bias: bool = True) -> Convolution:
-    [kernel] = plan(graph, bias).kernels
-    assert isinstance(kernel.program, Convolution)
-    return kernel.program
-
-
-def written(name: str, bias: bool = True, **genes: str) -> str:
-    """A candidate whose convolutions all have these genes."""
-
-    def emit(program: Routine) -> Source:
-        return TARGETS["cuda"].source(program, {**GENES, **genes})
-
-    graph = parse(GRAPHS.get(name) or LARGE[name])
-    text = source(name) if name in GRAPHS else full_source(name)
-    return module.assemble(text, name, plan(graph, bias), emit, TARGETS["cuda"].flags({}), TARGETS["cuda"])
 
 
 def fault(name: str, text: str, folder: Path) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,16 +9,10 @@ import pytest
 from kernel_agent.proposers.templates.convolution_tile import ranked
 from kernel_agent.proposers.templates.graph import parse
 from tests.kernel_agent.proposers.convolutions.modules import FULL, MODULES, full_source, source
-from tests.kernel_agent.proposers.convolutions.test_convolutions import convolution, written
+from tests.support.convolutions import GRAPHS, LARGE, convolution, written
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("whole_architecture")]
 torch = pytest.importorskip("torch")
-HERE = Path(__file__).parent
-GRAPHS = {
-    name: graph
-    for file in ("graphs", "full")
-    for name, graph in json.loads((HERE / f"{file}.json").read_text()).items()
-}
 
 
 def made(name: str, **genes: str) -> tuple[Any, Any, list[Any]]:
@@ -51,7 +43,7 @@ def told(what: str, run: Any) -> None:
 @pytest.mark.parametrize("arithmetic", ["fp16", "bf16", "tf32"])
 @pytest.mark.parametrize("name", MODULES)
 def test_convolutions_of_small_integers_are_exact(name: str, arithmetic: str) -> None:
-    shape = convolution(parse(SMALL[name])).shape
+    shape = convolution(parse(GRAPHS[name])).shape
     for tile in ranked(shape, arithmetic):
         model, ours, inputs = made(name, arithmetic=arithmetic, tile=tile)
         with torch.no_grad():
