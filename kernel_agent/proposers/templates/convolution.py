@@ -162,7 +162,7 @@ class _Call:
     bias: Ref | None
     turned: bool
     strides: Sequence[int]
-    paddings: Sequence[int]
+    paddings: Sequence[int] | str
     dilations: Sequence[int]
 
     @staticmethod
@@ -172,8 +172,8 @@ class _Call:
         order += ["output_padding", "groups", "dilation"] if turned else ["dilation", "groups"]
         given: Mapping[str, Any] = {**dict(zip(order, node.args, strict=False)), **node.kwargs}
         padding = given.get("padding", 0)
-        if given.get("groups", 1) != 1 or isinstance(padding, str):
-            raise NotCovered("no template covers a convolution of several groups, or with a padding by name.")
+        if given.get("groups", 1) != 1:
+            raise NotCovered("no template covers a convolution of several groups.")
         if not isinstance(given["x"], Ref) or len(mentions([given["x"], given["weight"]])) != 2:
             raise NotCovered("no template covers a convolution with these arguments.")
         return _Call(
@@ -182,16 +182,21 @@ class _Call:
             given.get("bias"),
             turned,
             _listed(given.get("stride", 1)),
-            _listed(padding),
+            padding if isinstance(padding, str) else _listed(padding),
             _listed(given.get("dilation", 1)),
         )
 
     def windows(self, taps: Sequence[int]) -> tuple[Window, Window, Window]:
+        dilations = _wide(self.dilations, len(taps))
+        paddings = self.paddings
+        if isinstance(paddings, str):  # of the zeros around a result of the input's size, fewer come before it
+            around = (dilation * (count - 1) for dilation, count in zip(dilations, taps, strict=True))
+            paddings = [zeros // 2 if paddings == "same" else 0 for zeros in around]
         rows = zip(
             _three(taps, 1),
             _three(_wide(self.strides, len(taps)), 1),
-            _three(_wide(self.paddings, len(taps)), 0),
-            _three(_wide(self.dilations, len(taps)), 1),
+            _three(_wide(paddings, len(taps)), 0),
+            _three(dilations, 1),
             strict=True,
         )
         depth, height, width = (Window(*row) for row in rows)

@@ -34,6 +34,7 @@ MODULES: dict[str, Module] = {
     "strided": _one("Conv2d(20, 24, (3, 5), stride=(2, 3), padding=(1, 2), dilation=(1, 2))", (2, 20, 33, 41)),
     "stem": _one("Conv2d(3, 16, 7, stride=4, padding=2, bias=False)", (2, 3, 70, 70)),
     "apart": _one("Conv2d(8, 8, (5, 9), padding=(2, 4), dilation=(2, 3))", (1, 8, 30, 40)),
+    "same": _one("Conv2d(8, 8, (4, 3), padding='same', dilation=(1, 2))", (2, 8, 21, 18)),
     "space": _one("Conv3d(16, 24, (3, 2, 3), padding=(1, 0, 1), stride=(1, 1, 2))", (2, 16, 6, 17, 19)),
     "line": _one("Conv1d(20, 24, 3, stride=3, dilation=4, padding=5)", (2, 20, 1000), "return F.gelu(self.conv(x))"),
     "line_once": _one("Conv1d(32, 16, 9, bias=False)", (2, 32, 300)),
