@@ -1,6 +1,6 @@
 """Convolutions of KernelBench by the templates beside eager PyTorch and torch.compile, outside the judge.
 
-python -m benchmarks.convolutions CHECKOUT [--only 2/54 ...] [--variants 3] [--together 3] [--seconds 120] [--out DIR]
+python -m benchmarks.convolutions CHECKOUT [--only 2/54 ...] [--variants 2] [--together 3] [--seconds 120] [--out DIR]
 
 Of each problem: eager, torch.compile's default mode, the plan with channels last, and our convolution with each of its
 first variants. All kernels are compiled first. Then each problem runs in a process of its own, a few together; one at a
@@ -43,7 +43,7 @@ WAYS = [Way(f"one {name} product", error, "inside", None) for name, error in (("
 ONLY = ("2/1", "2/2", "2/7", "2/16", "2/26", "2/54", "2/71", "2/96", "2/100", *(f"1/{n}" for n in (50, 54, 56, 61, 63)))
 ONLY += tuple(f"1/{n}" for n in (66, 67, 71, 76, 79, 80, 81, 87))
 CALLS = 15
-HEAD = ("problem", "plan", "ms", "over eager", "over compile", "error", "predicted ms")
+HEAD = ("problem", "plan", "ms", "over eager", "over compile", "error", "predicted ms", "kernels, us")
 
 
 def ms(call: Callable[[], object], cuda: bool) -> float:
@@ -62,6 +62,24 @@ def ms(call: Callable[[], object], cuda: bool) -> float:
         torch.cuda.synchronize()
         taken.append(began.elapsed_time(ended))
     return median(taken)
+
+
+def launched(call: Callable[[], object]) -> str:
+    """The four kernels of a call that take most, with microseconds, as torch's profiler sees them."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(3):
+            call()
+        torch.cuda.synchronize()
+    rows = sorted(seen.key_averages(), key=lambda row: -row.self_device_time_total)
+    return ", ".join(f"{short(row.key)} {row.self_device_time_total / 3:.0f}" for row in rows[:4])
+
+
+def short(name: str) -> str:
+    """The function's own name of a kernel's, 40 characters of it at most."""
+    bare = name.replace("(anonymous namespace)", "").removeprefix("void ").partition("(")[0].partition("<")[0]
+    return bare.rpartition("::")[2][:40]
 
 
 def loaded(source: str) -> ModuleType:
@@ -157,6 +175,7 @@ class Bench:
             del output
             with alone(self.folder):
                 row["ms"] = ms(lambda: call(*self.inputs), self.cuda)
+                row["kernels"] = launched(lambda: call(*self.inputs)) if self.cuda else ""
         except (RuntimeError, ValueError, AssertionError, ImportError) as fault:
             row["failed"] = f"{type(fault).__name__}: {fault}"[:300]
             traceback.print_exc()
@@ -193,13 +212,15 @@ def told(name: str, folder: Path) -> list[list[str]]:
     found = list[list[str]]()
     for row in rows:
         if "ms" not in row:
-            found.append([name, row["plan"], "failed", "", "", row["failed"], ""])
+            found.append([name, row["plan"], "failed", "", "", row["failed"], "", ""])
             continue
         over = (f"{times[base] / row['ms']:.2f}x" if base in times else "" for base in ("eager", "torch.compile"))
         predicted = f"{row['predicted']:.3f}" if row["predicted"] else ""
-        found.append([name, row["plan"], f"{row['ms']:.3f}", *over, f"{row['error']:.1e}", predicted])
+        found.append(
+            [name, row["plan"], f"{row['ms']:.3f}", *over, f"{row['error']:.1e}", predicted, row.get("kernels", "")]
+        )
     faults = ((file.stem, " ".join(file.read_text().split())[-300:]) for file in folder.glob("*.failed"))
-    return found + [[name, plan, "failed", "", "", fault, ""] for plan, fault in faults]
+    return found + [[name, plan, "failed", "", "", fault, "", ""] for plan, fault in faults]
 
 
 def run(name: str, folder: Path, device: str, seconds: float) -> list[list[str]]:
@@ -215,7 +236,7 @@ def parsed() -> argparse.Namespace:
     parser = arguments(__doc__, "cuda", "cpu")
     parser.add_argument("checkout", type=Path, nargs="?", metavar="CHECKOUT")
     parser.add_argument("--only", nargs="+", default=ONLY, metavar="LEVEL/ID")
-    parser.add_argument("--variants", type=int, default=3)
+    parser.add_argument("--variants", type=int, default=2)
     parser.add_argument("--together", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
