@@ -85,6 +85,24 @@ def test_a_wrong_place_is_seen_in_emulation(tmp_path: Path, name: str, old: str,
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("tile", "wait"),
+    [
+        ("128x256", "ptx::wait(&bar.w_full[stage % W_STAGES], stage / W_STAGES & 1);"),
+        ("128x256", "ptx::wait(&bar.w_empty[s], (stage / W_STAGES & 1) ^ 1);"),
+        ("256x64", "ptx::wait(&bar.empty[s], (box / STAGES & 1) ^ 1);"),
+    ],
+)
+def test_a_wait_that_lacks_is_seen_in_emulation(tmp_path: Path, tile: str, wait: str) -> None:
+    text = edit(written("many", tile=tile), wait, "")
+    try:
+        wrong = fault("many", text, tmp_path)
+    except AssertionError as ended:
+        wrong = "hangs" if "the block hangs" in str(ended) else None
+    assert wrong is not None
+
+
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("name", FULL)
 def test_kernelbenchs_convolutions_compile_without_spills(tmp_path: Path, name: str) -> None:
