@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import tvm_ffi.libinfo
@@ -13,6 +15,7 @@ from tests.support.edits import edit
 from tests.support.paths import ROOT
 
 RUNTIME = ROOT / "tests" / "kernel_agent" / "proposers" / "templates" / "cuda_on_cpu.h"
+JUDGE = ROOT / "tests" / "kernel_agent" / "proposers" / "regions" / "judge.py"
 DYNAMIC = 1 << 18  # elements of shared memory that a launch has at most
 
 
@@ -35,3 +38,21 @@ def compiled_by_nvcc(source: Path, arch: str = "sm_90") -> str:
     done = subprocess.run([*command, "-cubin", str(source), "-o", os.devnull], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stderr
+
+
+def judged(name: str, problem: str, candidate: str, folder: Path) -> dict[str, str]:
+    """What is wrong with a candidate that runs on the CPU, by its name."""
+    case = {"name": name, "source": problem, "candidate": candidate}
+    environment = os.environ | {"TVM_FFI_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "2", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(JUDGE)],
+        input=json.dumps([case]),
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=560,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: dict[str, str] = json.loads(done.stdout)
+    return found

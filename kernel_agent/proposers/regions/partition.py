@@ -17,6 +17,7 @@ from kernel_agent.proposers.regions.together import together
 from kernel_agent.proposers.regions.turner import NORMS
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
 from kernel_agent.proposers.templates.arithmetic import covered
+from kernel_agent.proposers.templates.convolution import is_convolution
 from kernel_agent.proposers.templates.families import covers
 from kernel_agent.proposers.templates.forms import is_product
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
@@ -231,12 +232,13 @@ class _Regions:
     def _program(self, some: set[str]) -> Routine:
         """The program of a region. Raises NotCovered where no kernel computes it in one go.
 
-        An operand of a product that no kernel reads through its views is a tensor of its own, as PyTorch shows it.
+        An operand of a product, or of a convolution, that no kernel reads through its views is a tensor of its own, as
+        PyTorch shows it.
         """
         try:
             return self._built(some, set())
         except NotCovered:
-            products = [self.nodes[name] for name in some if is_product(self.nodes[name])]
+            products = [node for name in some if is_product(node := self.nodes[name]) or is_convolution(node)]
             operands = {name for node in products for name in self.read[node.name]} & self.virtual
             if not operands or any(some & {*self._behind(name), *self.sources[name]} for name in operands):
                 raise

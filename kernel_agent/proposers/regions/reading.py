@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernel_agent.proposers.regions.plan import Kernel
+from kernel_agent.proposers.templates.convolution import Convolution
 from kernel_agent.proposers.templates.program import Program, Read
 from kernel_agent.proposers.templates.routine import Routine
 
@@ -12,6 +13,8 @@ UNCACHED = 1 << 26  # bytes of a tensor of which no last cache keeps the lines f
 def reads_well(kernel: Kernel, name: str) -> bool:
     """Whether a kernel reads a tensor in its own order, or tile by tile: one that folds would read here and there."""
     program = kernel.program
+    if isinstance(program, Convolution):
+        return True
     if not isinstance(program, Program):
         return False
     reads = [i for i, term in enumerate(program.terms) if isinstance(term, Read) and term.leaf.node == name]

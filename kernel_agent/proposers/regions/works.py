@@ -10,16 +10,17 @@ from typing import Any, Protocol
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions import module
-from kernel_agent.proposers.regions.channels import WIDE, convolutions, layout_passes
-from kernel_agent.proposers.regions.partition import cut
+from kernel_agent.proposers.regions.channels import WIDE, convolutions
+from kernel_agent.proposers.regions.forecast import worth
+from kernel_agent.proposers.regions.partition import Build, cut
 from kernel_agent.proposers.regions.plan import Plan, specs, traffic
 from kernel_agent.proposers.regions.rule import FEW, LONG, UNCACHED_ROW
-from kernel_agent.proposers.regions.views import is_view
 from kernel_agent.proposers.templates import candidate
 from kernel_agent.proposers.templates.arithmetic import Offers, covered
+from kernel_agent.proposers.templates.convolution import Convolution, is_convolution
 from kernel_agent.proposers.templates.families import build
 from kernel_agent.proposers.templates.genes import Gene, GeneChoice, Genes, Space, starting, strategy
-from kernel_agent.proposers.templates.graph import Graph, Node, parse
+from kernel_agent.proposers.templates.graph import Graph, parse
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.proposers.templates.program import Program
 from kernel_agent.proposers.templates.routine import Routine, moved
@@ -134,6 +135,7 @@ CONVOLUTION = strategy(
     ],
 )
 LAYOUTS = {
+    "kernel": ("our convolutions", "Tensor cores read one narrow copy of the input, and what follows is fused."),
     "last": ("", "cuDNN's kernels read channels last, and the kernels around them change the layout on their way."),
     "first": ("channels first", "Channels first need no change of layout by kernels of ours; cuDNN makes its own."),
     "wide": (
@@ -183,11 +185,11 @@ class Regional:
         bias, lone = str(genes.get("bias", "kernel" if self._on_gpu else "call")), str(genes.get("lone", "kernel"))
         layout = str(genes.get("layout") or self._layouts[0])
         products = str(genes.get("products") or self._products[0])
-        key = bias, lone, products, str(genes.get("convolution", "kernel")), layout
+        winograd = not self._on_gpu and str(genes.get("convolution", "kernel"))
+        key = bias, lone, products, str(winograd), layout
         if key not in self._plans:
-            offers = None if self.offers is None else replace(self.offers, bold=products == "bold")
-            make = offers.build if offers and products != "library" else covered
-            on_cpu = {"cpu", *(["winograd"] if key[3] == "kernel" else [])}
+            make = self._build(products, layout == "kernel")
+            on_cpu = {"cpu", *(["winograd"] if winograd == "kernel" else [])}
             kinds = frozenset({layout, "gpu"} if self._on_gpu else on_cpu)
             self._plans[key] = cut(
                 self.graph,
@@ -198,6 +200,16 @@ class Regional:
                 build=make,
             )
         return self._plans[key]
+
+    def _build(self, products: str, convolutions: bool) -> Build:
+        """What makes one kernel of a graph, where products and convolutions may be its work too."""
+        if self.offers is None:
+            return covered
+        offers = replace(self.offers, bold=products == "bold")
+        others = covered if products == "library" else offers.build
+        if not convolutions:
+            return others
+        return lambda graph: offers.convolve(graph) if any(map(is_convolution, graph.nodes)) else others(graph)
 
     @cached_property
     def _products(self) -> list[str]:
@@ -211,25 +223,24 @@ class Regional:
 
     @cached_property
     def _layouts(self) -> list[str]:
-        """The layouts of convolutions that differ and leave kernels of ours, the one first that moves fewest bytes."""
-        if not self._on_gpu or not (found := convolutions(self.graph)):
+        """The layouts of convolutions that differ and leave kernels of ours, the one first that is predicted to take
+        least; `kernel` is a kernel of ours for convolutions too."""
+        if not self._on_gpu or len(self.graph.nodes) >= LARGE or not any(map(is_convolution, self.graph.nodes)):
             return ["first"]
-        known = specs(self.graph)
+        found, known = convolutions(self.graph), specs(self.graph)
         few = [known[node.args[0].node].shape[1] < WIDE for node in found]
-        if len(self.graph.nodes) >= LARGE:
-            return ["first"]
         wide = any(few) and not all(few) and len(self.graph.nodes) < LONG_GRAPH
-        names = [name for name in ("last", "first", *(["wide"] * wide)) if self.plan({"layout": name}).written]
+        names = ["first", *(["last"] * bool(found)), *(["wide"] * wide)]
+        names = [name for name in names if self.plan({"layout": name}).written]
         if "first" not in names:  # else the module is the library's alone, which kernels of ours may cost too much
             names = [name for name in names if self._moved(name) <= self._moved("first")]
-        return sorted(names, key=self._moved) or ["first"]
+        if any(isinstance(kernel.program, Convolution) for kernel in self.plan({"layout": "kernel"}).kernels):
+            names.append("kernel")
+        return sorted(names, key=lambda name: (self._moved(name), name)) or ["first"]
 
     def _moved(self, layout: str) -> int:
-        """Bytes that a plan moves, with what cuDNN moves to change layouts."""
-        plan = self.plan({"layout": layout})
-        calls = [step for step in plan.steps if isinstance(step, Node) and not is_view(step)]
-        moved = sum(kernel.moved for kernel in plan.kernels) + sum(traffic(node, plan.specs) for node in calls)
-        return moved + layout_passes(calls, plan.specs)
+        """What a plan is predicted to take, in bytes of a copy."""
+        return worth(self.plan({"layout": layout}), self.offers)
 
     @property
     def _on_gpu(self) -> bool:
@@ -244,7 +255,8 @@ class Regional:
             genes.append(BIAS)
         if small and len(self._layouts) > 1:
             genes.append(strategy("layout", [(name, *LAYOUTS[name]) for name in self._layouts]))
-        if small and 0 < len(self.plan({"lone": "pytorch"}).kernels) < len(first.kernels):
+        spared = next((layout for layout in self._layouts if self._spares(layout)), None) if small else None
+        if spared:
             genes.append(LONE)
         if small and first.rungs:
             genes.append(CONVOLUTION)
@@ -259,15 +271,25 @@ class Regional:
             variants |= {g.name: replace(g, name=f"product_{g.name}") for g in self._product.genes}
             numbered = [{**numbers, **self._prefixed(n)} for n, numbers in enumerate(numbered, 1)]
         layouts: list[Genes] = [{"layout": name} for name in self._layouts[1:]]
+        lone: Genes = {"lone": "pytorch", "layout": spared or self._layouts[0]}
         soon: list[Genes] = [{"convolution": "library"}, {"products": "bold"}, *layouts[:1], *numbered[:2]]
-        library: list[Genes] = [{"bias": "call"}, {"lone": "pytorch"}, *numbered[2:], {"products": "library"}]
+        library: list[Genes] = [{"bias": "call"}, lone, *numbered[2:], {"products": "library"}]
         return starting([*genes, *variants.values()], [*soon, *layouts[1:], *library])
+
+    def _spares(self, layout: str) -> bool:
+        """Whether some kernels of a layout save no traffic, and others do."""
+        all_of, some = (len(self.plan({"layout": layout, "lone": lone}).kernels) for lone in ("kernel", "pytorch"))
+        return 0 < some < all_of
 
     @cached_property
     def _largest(self) -> dict[str, Routine]:
         """Of each family the kernel that moves most."""
         found: dict[str, Routine] = {}
-        for kernel in sorted(self.plan({}).kernels, key=lambda kernel: -kernel.moved):
+        kernels = [kernel for layout in self._layouts[:1] for kernel in self.plan({"layout": layout}).kernels]
+        if "kernel" in self._layouts:
+            ours = self.plan({"layout": "kernel"}).kernels
+            kernels += [kernel for kernel in ours if isinstance(kernel.program, Convolution)]
+        for kernel in sorted(kernels, key=lambda kernel: -kernel.moved):
             found.setdefault(kernel.program.variety, kernel.program)
         return found
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, prod
 
 from kernel_agent.errors import NotCovered
+from kernel_agent.proposers.templates.convolution import Convolution, convolution_of, is_convolution
+from kernel_agent.proposers.templates.convolution_tile import BYTES, UNIT, ranked
 from kernel_agent.proposers.templates.emit_product import CUT, cut_bytes, scratch
 from kernel_agent.proposers.templates.families import build, covers
 from kernel_agent.proposers.templates.forms import is_product
@@ -29,6 +31,10 @@ WARP_WIDE = {"bf16_tflops": 0.18, "tf32_tflops": 0.35}
 """The same from sm_90 on: 147 TFLOP/s of either (an H200, benchmarks/results/products-h200.md)."""
 GROUP_WIDE = {1: 0.6, 3: 0.8}
 """The same by wgmma, in one product and in three, which read the same tiles."""
+CONVOLVED = 0.5  # the same by wgmma from boxes of an input
+LIBRARY = 0.6  # of the measured rate that cuDNN's convolutions reach
+LIBRARY_MADE, LIBRARY_GIVEN = 64, 8  # channels that they compute at least: times of an H200, convolutions-h200.md
+HOPELESS = 2.0  # times the library's time, as predicted, that a convolution of ours is not worth a try
 DEEP = 256  # terms from which a ring of wgmma's tiles fills
 SAFE = 0.4  # of what is allowed: errors were found up to 2.3 times as large as predicted (an H200, KernelBench level 1)
 FITS = {"inside": (0.0, 0.5), "near": (0.5, 2.0)}  # shares of what is allowed, by the server's rules
@@ -119,6 +125,59 @@ class Offers:
             raise NotCovered("only products that may err too much are predicted to be faster than the library's here.")
         spares = int((theirs - ours[faster[0]]) * self.copy_gbps * 1e3)
         return replace(product, arithmetics=faster, spares=spares)
+
+    def convolve(self, graph: Graph) -> Routine:
+        """The same where a kernel may compute a convolution too. Raises NotCovered where no arithmetic is exact enough
+        for it, or the library is predicted to be far faster."""
+        if not any(map(is_convolution, graph.nodes)):
+            return self.build(graph)
+        for node in graph.nodes:
+            if not is_convolution(node):
+                require(node.op)
+        convolution = convolution_of(graph)
+        theirs = self.library_us(convolution)
+        ours = {name: self.convolution_us(convolution, name) for name in self.rates if name in BYTES and self.wide}
+        if not ours:
+            raise NotCovered("no arithmetic of one product is exact enough for this convolution, or known here.")
+        if theirs * HOPELESS < min(ours.values()):
+            raise NotCovered("the library's convolution is predicted to be far faster than one of ours here.")
+        spares = int((theirs - min(ours.values())) * self.copy_gbps * 1e3)
+        return replace(convolution, arithmetics=tuple(ours), spares=spares)
+
+    def convolution_us(self, of: Convolution, arithmetic: str) -> float:
+        """Microseconds of a convolution of ours: the copy of its input, then the longer of arithmetic and traffic."""
+        tile = next(iter(ranked(of.shape, arithmetic).values()))
+        copied = UNIT * tile.planes * prod(tile.copied)
+        rate = self.wide[arithmetic] * CONVOLVED / GROUP_WIDE[1] * tile.fed
+        moves = (copied + moved(of) - of.x.spec.bytes) / self.copy_gbps / 1e3
+        return 3 * LAUNCH_US + self._copy_us(of.x.spec.bytes + copied) + max(tile.multiplied / rate / 1e6, moves)
+
+    def library_us(self, of: Convolution) -> float:
+        """The same of the library's: passes of layout around it, and a kernel behind it where anything follows."""
+        made = of.tail.graph.leaves[of.value].spec.bytes
+        both = of.x.spec.bytes + made
+        behind = moved(of) - of.x.spec.bytes - of.weight.spec.bytes + made if len(of.terms) > 1 else 0
+        return (
+            2 * LAUNCH_US
+            + max(
+                self.arithmetic_us(made // 4 // of.shape.made[0], of.shape.made[0], of.shape.given[0], of.shape.taps),
+                self._copy_us(both),
+            )
+            + self._copy_us(2 * both + behind)
+        )
+
+    def arithmetic_us(self, places: int, made: int, given: int, taps: int) -> float:
+        """Microseconds of a convolution's arithmetic in the library: it computes whole tiles of channels, and of a
+        transposed one all taps at all places of the result."""
+        channels = -(-made // LIBRARY_MADE) * LIBRARY_MADE * -(-given // LIBRARY_GIVEN) * LIBRARY_GIVEN
+        return 2.0 * places * channels * taps / (self.library * LIBRARY) / 1e6
+
+    def bytes_in(self, us: float) -> int:
+        """Bytes that a copy moves in so many microseconds."""
+        return int(us * self.copy_gbps * 1e3)
+
+    def _copy_us(self, moved: float) -> float:
+        return moved / self.copy_gbps / 1e3
 
     def _us(self, product: Product, picoseconds: float) -> float:
         """Microseconds, given those of the arithmetic alone: a launch, and the longer of that and the traffic."""

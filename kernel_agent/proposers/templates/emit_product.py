@@ -7,10 +7,11 @@ from math import prod
 from textwrap import indent
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates.express import expression, fill, helpers, index, operand, summed, text
+from kernel_agent.proposers.templates.express import fill, helpers, index, operand, summed, text
 from kernel_agent.proposers.templates.product import Operand, Product
-from kernel_agent.proposers.templates.program import Constant, Read
+from kernel_agent.proposers.templates.program import Read
 from kernel_agent.proposers.templates.strides import split
+from kernel_agent.proposers.templates.tails import tail_lines
 from kernel_agent.proposers.templates.writer import TYPES, run, tensors, types
 
 TILES = {  # rows and columns of a block's tile, and of a warp's
@@ -136,9 +137,10 @@ def cut_shape(matrices: tuple[int, int], genes: Mapping[str, object]) -> list[st
 
 
 def instruction(columns: int) -> str:
-    """The macro that multiplies 64 rows by so many columns: a thread holds half as many sums as there are columns."""
+    """The macro that multiplies 64 rows by so many columns, a multiple of 8: a thread holds half as many sums."""
     count = columns // 2
     rows = [",".join(f"%{n}" for n in range(first, min(first + 32, count))) for first in range(0, count, 32)]
+    last = [f"F4({first})" for first in range(count // 16 * 16, count, 4)]
     lines = [
         "#define WGMMA(TYPES, SIGNS)",
         "  asm volatile(",
@@ -146,7 +148,7 @@ def instruction(columns: int) -> str:
         f'      "wgmma.mma_async.sync.aligned.m64n{columns}" TYPES " {{"',
         *(f'      "{row}{"," if row is not rows[-1] else ""}"' for row in rows),
         f'      "}}, %{count}, %{count + 1}, p, " SIGNS "; }}"',
-        f"      : {', '.join(f'F16({first})' for first in range(0, count, 16))}",
+        f"      : {', '.join([f'F16({first})' for first in range(0, count - 15, 16)] + last)}",
         '      : "l"(a), "l"(b), "r"(adds))',
     ]
     return " \\\n".join(lines)
@@ -187,20 +189,15 @@ def _matrices(product: Product) -> str:
 
 def _tail(product: Product) -> str:
     """The function that finishes W neighbouring sums: terms in order, then the stores."""
-    tail, order, body = product.tail, [leaf.node for leaf in product.leaves], list[str]()
-    for i, term in enumerate(tail.terms):
-        if isinstance(term, Constant):
-            continue
-        if not isinstance(term, Read):
-            body.append(f"const float v{i} = {expression(tail, i)};")
-        elif term.leaf.node == product.value:
-            body.append(f"const float v{i} = product[j];")
-        else:
-            halves = split(term.pattern, product.columns)
-            assert halves is not None
-            at = summed(str(term.offset), index(halves[0], "r"), index(halves[1], "(c + j)"))
-            element = f"t.in{order.index(term.leaf.node)}[{at}]"
-            body.append(f"const float v{i} = {element if term.leaf.spec.dtype == 'float32' else f'k_load({element})'};")
+    tail, order = product.tail, [leaf.node for leaf in product.leaves]
+
+    def element(term: Read) -> str:
+        halves = split(term.pattern, product.columns)
+        assert halves is not None
+        at = summed(str(term.offset), index(halves[0], "r"), index(halves[1], "(c + j)"))
+        return f"t.in{order.index(term.leaf.node)}[{at}]"
+
+    body = tail_lines(tail, product.value, "product[j]", element)
     made, stores = list[str](), list[str]()
     for n, output in enumerate(product.outputs):
         value, kind = operand(tail, output.term), TYPES[output.spec.dtype]

@@ -15,8 +15,9 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.forms import Form, form_of, is_product
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import lowered, mentions, names
-from kernel_agent.proposers.templates.program import Output, Program, Read, Term, build, nameless
+from kernel_agent.proposers.templates.program import Output, Program, Read, Term, nameless
 from kernel_agent.proposers.templates.strides import Pattern, compose_from, normal, split
+from kernel_agent.proposers.templates.tails import tail_over
 from kernel_agent.proposers.templates.values import Load, Value, View
 
 TRIANGLES = ("triu", "tril")
@@ -224,13 +225,7 @@ def _tail(graph: Graph, node: Node, form: Form) -> tuple[str, tuple[int, int] | 
     elif len(readers) == 1 and names(readers[0].op)[0] in TRIANGLES and node.name not in graph.outputs:
         name, band = readers[0].name, _band(readers[0])
         nodes.remove(readers[0])
-    leaf = Leaf(name, node.spec, None)
-    over = replace(graph, leaves={**graph.leaves, name: leaf}, nodes=tuple(nodes))
-    if graph.outputs == (name,):
-        points = leaf.elements
-        whole = normal([(points, 1)])
-        return name, band, Program(1, points, (Read(leaf, 0, whole),), (Output(0, node.spec, True),), over, whole)
-    return name, band, build(over)
+    return name, band, tail_over(graph, Leaf(name, node.spec, None), nodes)
 
 
 def _band(node: Node) -> tuple[int, int]:
@@ -241,13 +236,7 @@ def _band(node: Node) -> tuple[int, int]:
 
 
 def _check(product: Product) -> None:
-    """Raises NotCovered where the tail isn't a pointwise function of the sums in their order."""
-    tail, points = product.tail, product.batch * product.rows * product.columns
-    reads = [term for term in tail.terms if isinstance(term, Read)]
-    own = [term for term in reads if term.leaf.node == product.value]
-    if tail.folds or tail.rows * tail.columns != points:
-        raise NotCovered("what follows a product is pointwise in one kernel with it, and of its size.")
-    if not own or any(term.offset or term.pattern != normal([(points, 1)]) for term in own):
-        raise NotCovered("no template covers a product that is rearranged by what follows it.")
+    """Raises NotCovered where the tail reads a tensor that no row and column of the product say where to find."""
+    reads = [term for term in product.tail.terms if isinstance(term, Read)]
     if any(split(term.pattern, product.columns) is None for term in reads):
         raise NotCovered("no template covers how a tensor is broadcast behind this product.")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kernel_agent.proposers.templates import emit_cpu, emit_cuda, emit_product
+from kernel_agent.proposers.templates import emit_convolution, emit_cpu, emit_cuda, emit_product
 from kernel_agent.proposers.templates.centred import Centred
+from kernel_agent.proposers.templates.convolution import Convolution
+from kernel_agent.proposers.templates.convolution_space import convolution_space
 from kernel_agent.proposers.templates.families import kit
 from kernel_agent.proposers.templates.genes import Space
 from kernel_agent.proposers.templates.product import Product
@@ -45,6 +47,8 @@ class TemplateTarget:
         """What can be varied in a kernel."""
         if isinstance(routine, Product):
             return product_space(routine, device)
+        if isinstance(routine, Convolution):
+            return convolution_space(routine)
         if isinstance(routine, Centred):
             return kit(routine, self.name).space(routine, device)
         assert isinstance(routine, Program)
@@ -55,6 +59,9 @@ class TemplateTarget:
         if isinstance(routine, Product):
             assert self.products, "only kernels of CUDA compute products"
             return emit_product.emit(routine, genes)
+        if isinstance(routine, Convolution):
+            assert self.products, "only kernels of CUDA compute convolutions"
+            return emit_convolution.emit(routine, genes)
         if isinstance(routine, Centred):
             return kit(routine, self.name).emit(routine, genes)
         assert isinstance(routine, Program)
@@ -62,7 +69,10 @@ class TemplateTarget:
 
     def source(self, routine: Routine, genes: Mapping[str, object]) -> Source:
         """The same with the memory that it works in."""
-        scratch = emit_product.scratch(routine, genes) if isinstance(routine, Product) else 0
+        if isinstance(routine, Convolution):
+            scratch = emit_convolution.scratch(routine, genes)
+        else:
+            scratch = emit_product.scratch(routine, genes) if isinstance(routine, Product) else 0
         return Source(self.emit(routine, genes), scratch)
 
 

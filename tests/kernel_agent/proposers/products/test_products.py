@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,11 +27,9 @@ from kernel_agent.proposers.templates.targets import TARGETS, Source
 from kernel_agent.run.precision import Way
 from kernel_agent.run.types import Device
 from tests.kernel_agent.proposers.products.modules import source
-from tests.support.emitted import compiled_by_nvcc, on_cpu
-from tests.support.paths import ROOT
+from tests.support.emitted import compiled_by_nvcc, judged, on_cpu
 
 HERE = Path(__file__).parent
-JUDGE = HERE.parent / "regions" / "judge.py"
 GRAPHS: dict[str, Any] = json.loads((HERE / "graphs.json").read_text())
 LARGE = json.loads(re.sub(r"\b(132|140|68)\b", lambda n: str(int(n[0]) * 32), json.dumps(GRAPHS["fours"])))
 PEAKS = {"fp32_tflops": 51.6, "tf32_tflops": 411.0, "bf16_tflops": 789.0}
@@ -60,24 +55,6 @@ def written(name: str, **genes: int | str) -> str:
         return target.source(program, {**GENES, **genes} if own else target.space(program, GPU).starts[0])
 
     return module.assemble(source(name), name, plan(name), emit, TARGETS["cuda"].flags({}), TARGETS["cuda"])
-
-
-def judged(name: str, candidate: str, folder: Path) -> dict[str, str]:
-    """What is wrong with a candidate that runs on the CPU, by its name."""
-    case = {"name": name, "source": source(name), "candidate": candidate}
-    environment = os.environ | {"TVM_FFI_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "2", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, str(JUDGE)],
-        input=json.dumps([case]),
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=560,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
 
 
 def products(name: str) -> list[Product]:
@@ -115,7 +92,7 @@ def products(name: str) -> list[Product]:
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())) or "default",
 )
 def test_products_equal_pytorch_in_emulation(tmp_path: Path, name: str, genes: dict[str, int | str]) -> None:
-    assert judged(name, on_cpu(written(name, **genes)), tmp_path) == {}
+    assert judged(name, source(name), on_cpu(written(name, **genes)), tmp_path) == {}
 
 
 @pytest.mark.long
@@ -123,13 +100,13 @@ def test_products_equal_pytorch_in_emulation(tmp_path: Path, name: str, genes: d
 @pytest.mark.parametrize("arithmetic", ["bf16", "fp16", "tf32"])
 def test_one_product_of_a_short_format_is_exact_for_small_integers(tmp_path: Path, arithmetic: str, tile: str) -> None:
     candidate = on_cpu(written("whole_numbers", arithmetic=arithmetic, tile=tile))
-    assert judged("whole_numbers", candidate, tmp_path) == {}
+    assert judged("whole_numbers", source("whole_numbers"), candidate, tmp_path) == {}
 
 
 @pytest.mark.long
 def test_tiles_are_not_overwritten_while_a_warp_reads_them(tmp_path: Path) -> None:
     early = on_cpu(written("long_sums", stages=2)).replace('"-pthread"', '"-pthread", "-DCOPIES_ARRIVE_AT_ONCE"')
-    assert judged("long_sums", early, tmp_path) == {}
+    assert judged("long_sums", source("long_sums"), early, tmp_path) == {}
 
 
 @pytest.mark.long
@@ -137,7 +114,7 @@ def test_a_wait_too_short_is_seen_in_emulation(tmp_path: Path) -> None:
     text = written("tail")
     assert "ptx::wait<STAGES - 2>();" in text
     wrong = text.replace("ptx::wait<STAGES - 2>();", "ptx::wait<STAGES - 1>();")
-    assert judged("tail", on_cpu(wrong), tmp_path) != {}
+    assert judged("tail", source("tail"), on_cpu(wrong), tmp_path) != {}
 
 
 @pytest.mark.long
@@ -223,7 +200,7 @@ def test_a_sum_over_the_outputs_of_a_product_reads_its_weights_once(tmp_path: Pa
     assert sum(program.strided for program in folds) == 3, "weights of two layers and a transposed matrix"
     text = work.write(source("summed"), work.space.starts[0])
     assert "# Rule: a sum over the outputs of a product is a product with the sums of its weights.\n" in text
-    assert judged("summed", text, tmp_path) == {}
+    assert judged("summed", source("summed"), text, tmp_path) == {}
 
 
 def test_a_product_is_taken_only_where_the_rates_promise_more_than_the_library() -> None:

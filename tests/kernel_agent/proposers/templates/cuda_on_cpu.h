@@ -116,6 +116,7 @@ inline void Team::run(const std::function<void()>& body) {
 }
 
 inline void __syncthreads() { team->all.arrive_and_wait(); }
+inline void __syncwarp() { team->warps[threadIdx.x / 32].arrive_and_wait(); }
 template <class T> T shuffled(T x, int from) {
   auto& warp = team->warps[threadIdx.x / 32];
   team->values[threadIdx.x] = static_cast<double>(x);

@@ -5,6 +5,7 @@
 #include <map>
 
 #define __align__(n) __attribute__((aligned(n)))
+#define __constant__
 
 struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(8) float2 { float x, y; };
@@ -88,7 +89,8 @@ template <class E> Map map_of(const E* data, int64_t depth, int64_t rows, int64_
 
 // Of an address in a tile that begins at a multiple of 1024 bytes.
 inline uintptr_t swizzled(uintptr_t at) { return at ^ (at >> 7 & 7) << 4; }
-inline uint8_t* aligned(uint8_t* p) { return p + (1024 - reinterpret_cast<uintptr_t>(p) % 1024) % 1024; }
+inline uint8_t* ring;  // where the block's tiles begin
+inline uint8_t* aligned(uint8_t* p) { return ring = p + (1024 - reinterpret_cast<uintptr_t>(p) % 1024) % 1024; }
 
 struct Barrier { int arrivals, missing; int64_t bytes; uint32_t phase; };
 inline std::map<const uint64_t*, Barrier> barriers;
@@ -113,14 +115,58 @@ inline void load(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int
   }
   barriers[bar].bytes -= map.tall * 128, turn(barriers[bar]);
 }
+// A dense tensor of five dimensions, and boxes of it without a swizzle, as cuTensorMapEncodeTiled takes them.
+struct Boxes { const uint8_t* data; uint64_t size, shape[5]; uint32_t box[5]; };
+template <class E> Boxes boxes_of(const E* data, const uint64_t (&shape)[5], const uint32_t (&box)[5]) {
+  Boxes map{reinterpret_cast<const uint8_t*>(data), sizeof(E), {}, {}};
+  bool fits = reinterpret_cast<uintptr_t>(data) % 16 == 0 && shape[0] * sizeof(E) % 16 == 0 && box[0] * sizeof(E) % 16 == 0;
+  for (int i = 0; i < 5; ++i) {
+    map.shape[i] = shape[i], map.box[i] = box[i];
+    fits &= shape[i] >= 1 && shape[i] <= uint64_t(1) << 32 && box[i] >= 1 && box[i] <= 256;
+  }
+  if (!fits) std::fprintf(stderr, "no tensor map is like this\n"), std::abort();
+  return map;
+}
+inline void load(const Boxes& map, uint8_t* to, uint64_t* bar, const int (&at)[5]) {
+  if ((to - ring) % 128) std::fprintf(stderr, "a box is not aligned\n"), std::abort();
+  uint32_t count = 1;
+  for (uint32_t side : map.box) count *= side;
+  for (uint32_t i = 0; i < count; ++i) {
+    uint64_t left = i, place = 0, step = 1;
+    bool real = true;
+    for (int n = 0; n < 5; left /= map.box[n], step *= map.shape[n], ++n) {
+      const int64_t x = at[n] + int64_t(left % map.box[n]);
+      real &= x >= 0 && uint64_t(x) < map.shape[n], place += x * step;
+    }
+    if (real) std::memcpy(to + i * map.size, map.data + place * map.size, map.size);
+    else std::memset(to + i * map.size, 0, map.size);
+  }
+  barriers[bar].bytes -= count * map.size, turn(barriers[bar]);
+}
+inline void load(const void* from, uint8_t* to, uint64_t* bar, uint32_t bytes) {
+  if (bytes % 16 || reinterpret_cast<uintptr_t>(from) % 16 || (to - ring) % 16) std::fprintf(stderr, "bytes are not aligned\n"), std::abort();
+  std::memcpy(to, from, bytes);
+  barriers[bar].bytes -= bytes, turn(barriers[bar]);
+}
+template <class T> void hold(T&) {}
 inline void few_registers() {}
 inline void many_registers() {}
 inline void fence() {}
 template <int LEFT> void settle() {}
-inline uint64_t descriptor(const uint8_t* tile) { return reinterpret_cast<uint64_t>(tile) >> 4; }
+// With a swizzle: an address / 16 and bit 62; without: the fields of the PTX ISA, the address counted from the block's tiles.
+inline uint64_t descriptor(const uint8_t* tile) { return reinterpret_cast<uint64_t>(tile) >> 4 | uint64_t(1) << 62; }
+inline uint64_t descriptor(const uint8_t* tile, uint32_t across, uint32_t down) {
+  if ((tile - ring) % 16 || across % 16 || down % 16) std::fprintf(stderr, "an operand is not aligned\n"), std::abort();
+  return uint64_t(tile - ring) >> 4 | uint64_t(across >> 4) << 16 | uint64_t(down >> 4) << 32;
+}
+inline const void* operand_at(uint64_t descriptor, int row, int byte) {
+  if (descriptor >> 62 == 1) return reinterpret_cast<const void*>(swizzled((descriptor << 4) + row * 128 + byte));
+  const auto field = [=](int bit) { return int64_t(descriptor >> bit & 0x3FFF) * 16; };
+  return ring + field(0) + row / 8 * field(32) + row % 8 * 16 + byte / 16 * field(16) + byte % 16;
+}
 template <class E> float term_of(uint64_t descriptor, int row, int k) {
   E term;
-  std::memcpy(&term, reinterpret_cast<const void*>(swizzled((descriptor << 4) + row * 128 + k * sizeof(E))), sizeof(E));
+  std::memcpy(&term, operand_at(descriptor, row, k * sizeof(E)), sizeof(E));
   if constexpr (sizeof(E) == 4) return __uint_as_float(reinterpret_cast<const uint32_t&>(term) & 0xFFFFE000);
   else return static_cast<float>(term);
 }
