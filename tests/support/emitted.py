@@ -42,11 +42,15 @@ def compiled_by_nvcc(source: Path, arch: str = "sm_90") -> str:
 
 def judged(name: str, problem: str, candidate: str, folder: Path) -> dict[str, str]:
     """What is wrong with a candidate that runs on the CPU, by its name."""
-    case = {"name": name, "source": problem, "candidate": candidate}
+    return all_judged([{"name": name, "source": problem, "candidate": candidate}], folder)
+
+
+def all_judged(cases: list[dict[str, str]], folder: Path) -> dict[str, str]:
+    """What is wrong with the candidates, by name."""
     environment = os.environ | {"TVM_FFI_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "2", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, str(JUDGE)],
-        input=json.dumps([case]),
+        input=json.dumps(cases),
         capture_output=True,
         text=True,
         env=environment,

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +17,7 @@ from kernel_agent.proposers.regions.works import work_of
 from kernel_agent.proposers.templates.graph import parse
 from kernel_agent.run.types import Device
 from tests.kernel_agent.proposers.families.modules import MODULES, source
-from tests.support.emitted import compiled_by_nvcc, on_cpu
-from tests.support.paths import ROOT
+from tests.support.emitted import compiled_by_nvcc, judged, on_cpu
 
 GRAPHS: dict[str, Any] = json.loads((Path(__file__).parent / "graphs.json").read_text())
 CPU = Device("cpu", "a processor", "x86_64-avx2", 2, 20.0)
@@ -33,23 +29,6 @@ SLOW = [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) fo
 def written(name: str, device: Device, start: int = 0) -> str:
     work = work_of(GRAPHS[name], device)
     return work.write(source(name), work.space.starts[start % len(work.space.starts)])
-
-
-def judged(name: str, candidate: str, folder: Path) -> dict[str, str]:
-    """What is wrong with a candidate, by its name."""
-    environment = os.environ | {"TVM_FFI_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "2", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests/kernel_agent/proposers/regions/judge.py")],
-        input=json.dumps([{"name": name, "source": source(name), "candidate": candidate}]),
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=560,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
 
 
 def steps(name: str, device: Device = GPU) -> list[str]:
@@ -66,13 +45,13 @@ def steps(name: str, device: Device = GPU) -> list[str]:
 
 @pytest.mark.parametrize("name", SLOW)
 def test_cpp_kernels_equal_pytorch(tmp_path: Path, name: str) -> None:
-    assert judged(name, written(name, CPU, list(MODULES).index(name)), tmp_path) == {}
+    assert judged(name, source(name), written(name, CPU, list(MODULES).index(name)), tmp_path) == {}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", MODULES)
 def test_cuda_kernels_equal_pytorch_when_threads_are_emulated(tmp_path: Path, name: str) -> None:
-    assert judged(name, on_cpu(written(name, GPU)), tmp_path) == {}
+    assert judged(name, source(name), on_cpu(written(name, GPU)), tmp_path) == {}
 
 
 @pytest.mark.long
@@ -130,4 +109,4 @@ def test_scans_that_stay_with_pytorch_are_written_as_what_they_were(tmp_path: Pa
     [genes] = [start for start in work.space.starts if start.get("lone") == "pytorch"]
     candidate = work.write(source("scans_of_rows"), genes)
     assert "torch.flip(torch.cumsum(torch.flip(" in candidate
-    assert judged("scans_of_rows", candidate, tmp_path) == {}
+    assert judged("scans_of_rows", source("scans_of_rows"), candidate, tmp_path) == {}

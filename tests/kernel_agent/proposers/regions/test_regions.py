@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +26,7 @@ from kernel_agent.proposers.templates.targets import TARGETS
 from kernel_agent.run.regions import Regions
 from kernel_agent.run.types import Device
 from tests.kernel_agent.proposers.regions.modules import MODULES, source
-from tests.support.emitted import compiled_by_nvcc, on_cpu
-from tests.support.paths import ROOT
+from tests.support.emitted import all_judged, compiled_by_nvcc, on_cpu
 
 HERE = Path(__file__).parent
 CPU = Device("cpu", "a processor", "x86_64-avx2", 2, 20.0)
@@ -43,14 +39,7 @@ GRAPHS: dict[str, Any] = json.loads((HERE / "graphs.json").read_text())
 def judged(candidates: dict[str, str], folder: Path) -> dict[str, str]:
     """What is wrong with the candidates, by name."""
     cases = [{"name": name, "source": source(name), "candidate": text} for name, text in candidates.items()]
-    environment = os.environ | {"TVM_FFI_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "2", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(HERE / "judge.py")]
-    done = subprocess.run(
-        command, input=json.dumps(cases), capture_output=True, text=True, env=environment, timeout=560, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
+    return all_judged(cases, folder)
 
 
 def graph(name: str) -> Graph:
