@@ -26,6 +26,7 @@ from ncu_server.worker.answers import How
 COMMON = ("leaves", "form", "returns", "is_plain", "parameters", "made", "mode")  # of what all calls of a problem share
 OF_A_CALL = ("takes", "gives", "held", "leaves", "form")
 RUN_FILE_BYTES = 256 << 20  # what a candidate prints and keeps; its outputs come on top
+MOVED_BYTES = 4 << 30  # calls that take more are not made twice more to see how their outputs move
 NARROW = ("tf32", "fp16", "bf16")  # of a reference, which a kernel may answer with float16 operands at least
 
 
@@ -223,8 +224,11 @@ class PreparedProblem(SecretInputs):
         return input_set.work
 
     async def moved(self, input_set: InputSet) -> list[float]:
-        """How far what is compared of a case moves where operands of products are rounded; asked at first use. See
-        verbs.Moved. ChildFault passes through."""
+        """How far what is compared of a case moves where operands of products are rounded; asked at first use, and not
+        of calls that take gigabytes. See verbs.Moved. ChildFault passes through."""
+        taken = input_set.memory["device_bytes"] if input_set.memory else 0
+        if input_set.inputs.spec["bytes"] + taken > MOVED_BYTES:
+            return []
         if input_set.moved is None:
             async with self.present(input_set):
                 asked = verbs.Moved(input_set.inputs.spec, input_set.effects)

@@ -31,8 +31,6 @@ from ncu_server.worker.timing.stage import Stage
 
 IN_ONE_BYTES = 1 << 30
 """A call that takes up to this much is computed in float64 at once."""
-MOVED_BYTES = 4 << 30
-"""A call that takes more is not made twice more to see how errors of its products move its outputs."""
 SHARED_BYTES = 64 << 20  # of parameters: less is copied for each call
 OUTPUT = ("Model.forward", "output", "return dense ones (such as its values and indices)")
 UNLIKE = (
@@ -162,10 +160,7 @@ class Reference(ExactValues, TimedSide):
     @trimmed
     def moved(self, fds: list[int], inputs: Spec, effects: Effects) -> list[float]:
         """How far each tensor that is seen moves at most, in its own values, where operands of float32 products are
-        rounded to 11 significant bits: 0 for one of integers. Nothing where a call takes gigabytes, or where the model
-        does not run in full float32."""
-        if inputs["bytes"] + self._took["device_bytes"] > MOVED_BYTES:
-            return []
+        rounded to 11 significant bits: 0 for one of integers. Nothing where the model does not run in full float32."""
         restore(self._model, self._buffers, self._buffers)
         plain = self._full(fds[0], inputs, effects)
         with RoundedOperands():

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from ncu_server.worker import reference as module
-from ncu_server.worker.answers import Expected
 from ncu_server.worker.reference import Reference
 
 PROBLEM = """
@@ -38,25 +36,15 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int
         os.close(fd)
 
 
-def asked(memory: list[int]) -> tuple[Expected, list[float]]:
-    """What is expected, and how far it moves."""
+def test_outputs_and_buffers_move_by_what_the_products_err(memory: list[int]) -> None:
     one = Reference()
     one.open_reference(memory, PROBLEM, "cpu", 1, None)
     drawn = one.draw(memory, "get_inputs", 2)["inputs"]
     told = one.expect(memory, drawn)
-    return told, one.moved(memory, drawn, told["effects"])
-
-
-def test_outputs_and_buffers_move_by_what_the_products_err(memory: list[int]) -> None:
-    told, moved = asked(memory)
+    moved = one.moved(memory, drawn, told["effects"])
     names = [seen["name"] for seen in told["tensors"]]
     assert names[:2] == ["output 0", "output 1"] and len(moved) == len(names)
     by_name = dict(zip(names, moved, strict=True))
     assert by_name["output 1"] == by_name["buffer norm.num_batches_tracked"] == 0.0, "integers stay"
     assert 2.0**-14 < by_name["output 0"] < 2.0**-8
     assert 0 < by_name["buffer norm.running_mean"] < by_name["output 0"] / 30, "a tenth of a mean, whose errors average"
-
-
-def test_a_call_of_gigabytes_is_not_made_twice_more(memory: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOVED_BYTES", 0)
-    assert asked(memory)[1] == []
