@@ -166,7 +166,7 @@ class Reference(ExactValues, TimedSide):
         with RoundedOperands():
             moved = self._full(fds[0], inputs, effects)
         pairs = zip(plain, moved, strict=False)
-        return [float((b - a).abs().max()) if a.is_floating_point() and a.numel() else 0.0 for a, b in pairs]
+        return [float((b - a).abs_().max()) if a.is_floating_point() and a.numel() else 0.0 for a, b in pairs]
 
     def _expect_in_eval(self, fds: list[int], inputs: Spec, effects: Effects | None) -> Expected:
         self._model.eval()

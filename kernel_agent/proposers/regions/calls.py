@@ -77,6 +77,11 @@ RESHAPED = {"view", "_unsafe_view", "reshape"}
 FEWER = {"layer_norm": 5, "group_norm": 5}  # arguments that torch.nn.functional takes
 
 
+def spoken(node: Node) -> str:
+    """What PyTorch calls an operator that the plan tells apart by its layout, or as depthwise."""
+    return names(node.op)[0].removesuffix("_last").replace("depthwise", "conv")
+
+
 def written(node: Node, say: Say, device: str) -> str:
     """The Python expression of a call. `say` gives the expression of an argument that is no literal.
 
@@ -174,9 +179,8 @@ def _batch_norm(node: Node, text: Writer) -> str:
 
 def _channels_last(node: Node, text: Writer) -> str:
     """A call over planes or spaces with channels last, which PyTorch knows by strides."""
-    base, rank = names(node.op)[0].removesuffix("_last"), len(node.spec.shape)
+    base, rank = spoken(node), len(node.spec.shape)
     base = base if "windows" not in base else f"{base.removeprefix('windows_')}_pool{rank - 2}d"
-    base = base.replace("depthwise", "conv")
     args = [text.of(a) for a in node.args]
     first, last = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
     layout = "torch.channels_last" if rank == 4 else "torch.channels_last_3d"
@@ -185,8 +189,7 @@ def _channels_last(node: Node, text: Writer) -> str:
 
 
 def _depthwise(node: Node, text: Writer) -> str:
-    base = names(node.op)[0].replace("depthwise", "conv")
-    return f"torch.nn.functional.{base}({', '.join(text.of(a) for a in node.args)})"
+    return f"torch.nn.functional.{spoken(node)}({', '.join(text.of(a) for a in node.args)})"
 
 
 def _turned(node: Node, text: Writer) -> str:

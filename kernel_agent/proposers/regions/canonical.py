@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from kernel_agent.proposers.regions.rule import UNCACHED_ROW, Writer, pieces, viewed
+from kernel_agent.proposers.regions.rule import UNCACHED_ROW, Writer, biased, pieces, viewed
 from kernel_agent.proposers.templates.depthwise import TAPS
 from kernel_agent.proposers.templates.graph import Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import DTYPES, names
@@ -89,14 +89,11 @@ def depthwise(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     alone = node.args[6] > 1 and taps[1] == 1 and len(shape) == len(taps)
     if not alone or prod(taps[-2:]) > TAPS or node.spec.dtype not in DTYPES:
         return None
-    w, op, dtype = Writer(node, known), f"depthwise{base[-2]}d.default", node.spec.dtype
+    w, op = Writer(node, known), f"depthwise{base[-2]}d.default"
     if not isinstance(bias, Ref):
         return [Node(node.name, f"aten.{op}", node.args, {}, node.outputs)]
-    bare = w.call(op, x, weight, None, *node.args[3:], shape=shape, dtype=dtype)
-    wide = (shape[1], *(1,) * (len(shape) - 2))
-    column = w.call("view.default", bias, list(wide), shape=wide, dtype=known[bias.node].dtype)
-    w.call("add.Tensor", bare, column, shape=shape, dtype=dtype, name=node.name)
-    return w.calls
+    bare = w.call(op, x, weight, None, *node.args[3:], shape=shape, dtype=node.spec.dtype)
+    return biased(w, bare, bias, known)
 
 
 def _filled(node: Node, *defaults: Any) -> list[Any]:

@@ -39,9 +39,7 @@ def _of_call(node: Node, known: Mapping[str, Spec], offers: Offers | None) -> in
     if len(node.args) > 6 and node.args[6] != 1:
         return moved
     at = -1 if names(node.op)[0].endswith("_last") else 1
-    (made, given), taps = (
-        (spec.shape[at] for spec in (node.spec, known[node.args[0].node])),
-        known[node.args[1].node].shape[2:],
-    )
-    arithmetic = offers.arithmetic_us(prod(node.spec.shape) // made, made, given, prod(taps))
+    made, given = node.spec.shape[at], known[node.args[0].node].shape[at]
+    taps = prod(known[node.args[1].node].shape[2:])
+    arithmetic = offers.arithmetic_us(prod(node.spec.shape) // made, made, given, taps)
     return max(moved, offers.bytes_in(arithmetic))

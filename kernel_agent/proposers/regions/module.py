@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kernel_agent.proposers.regions import rungs
-from kernel_agent.proposers.regions.calls import written
+from kernel_agent.proposers.regions.calls import spoken, written
 from kernel_agent.proposers.regions.plan import Kernel, Plan
 from kernel_agent.proposers.templates.candidate import argument_names, attribute_path, guards, returned, unused
 from kernel_agent.proposers.templates.graph import Leaf, Node, Ref, Spec
@@ -151,11 +151,7 @@ class ModelNew(Model):
 
 def _told(plan: Plan) -> list[str]:
     """What the module's first lines say: which rules hold, and what stays PyTorch."""
-    kept = dict.fromkeys(
-        names(step.op)[0].removesuffix("_last")
-        for step in plan.steps
-        if isinstance(step, Node) and step.name in plan.reasons
-    )
+    kept = dict.fromkeys(spoken(step) for step in plan.steps if isinstance(step, Node) and step.name in plan.reasons)
     lines = [f"Rule: {rule}." for rule in plan.rules]
     return [*lines, f"PyTorch computes {', '.join(kept)}." if kept else "No call of PyTorch computes."]
 

@@ -19,7 +19,7 @@ from kernel_agent.proposers.regions.channels import WIDE, channels_last, convolu
 from kernel_agent.proposers.regions.norms import batch_norm, instance_norm, long_norm
 from kernel_agent.proposers.regions.on_cpu import pooling, transposed_2d, transposed_3d, winograd
 from kernel_agent.proposers.regions.plan import specs
-from kernel_agent.proposers.regions.rule import FEW, LONG, Rule, Writer, pieces, viewed
+from kernel_agent.proposers.regions.rule import FEW, LONG, Rule, Writer, biased, pieces, viewed
 from kernel_agent.proposers.regions.scans import long_scan, spelled
 from kernel_agent.proposers.regions.views import is_in_place, renamed, storages, users
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
@@ -176,10 +176,7 @@ def _bias(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     bare = writer.call(
         node.op.removeprefix("aten."), *node.args[:2], None, *node.args[3:], shape=shape, dtype=node.spec.dtype
     )
-    wide = (shape[1], *(1,) * (len(shape) - 2))
-    column = writer.call("view.default", node.args[2], list(wide), shape=wide, dtype=known[node.args[2].node].dtype)
-    writer.call("add.Tensor", bare, column, shape=shape, dtype=node.spec.dtype, name=node.name)
-    return writer.calls
+    return biased(writer, bare, node.args[2], known)
 
 
 LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "soft_margin_loss")

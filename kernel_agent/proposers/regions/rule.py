@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -43,6 +43,15 @@ Rule = Callable[[Node, dict[str, Spec]], list[Node] | None]
 
 def viewed(w: Writer, of: Any, shape: Sequence[int]) -> Ref:
     return w.call("view.default", of, list(shape), shape=shape)
+
+
+def biased(w: Writer, bare: Ref, bias: Ref, known: Mapping[str, Spec]) -> list[Node]:
+    """The calls so far, then the bias of each channel added to a result, by the name of the call they stand for."""
+    shape, dtype = w.node.spec.shape, w.node.spec.dtype
+    wide = (shape[1], *(1,) * (len(shape) - 2))
+    column = w.call("view.default", bias, list(wide), shape=wide, dtype=known[bias.node].dtype)
+    w.call("add.Tensor", bare, column, shape=shape, dtype=dtype, name=w.node.name)
+    return w.calls
 
 
 def pieces(length: int) -> int:

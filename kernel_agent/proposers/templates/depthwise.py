@@ -61,15 +61,19 @@ def _weight(graph: Graph, core: Node) -> Piece:
 
 
 def _build(graph: Graph, core: Node) -> Centred:
+    given, weight = (operand(graph, core.args[n], core.op).shape for n in (0, 1))
+    return _around(graph, core, _geometry(core, given, core.spec.shape, weight), "depthwise")
+
+
+def _around(graph: Graph, core: Node, geometry: Depthwise, variety: str) -> Centred:
+    """The kernel around the convolution, by rows of what lies together of its input and its result."""
     value, wanted = operand(graph, core.args[0], core.op), core.spec.shape
-    weight = operand(graph, core.args[1], core.op).shape
     if core.spec.dtype not in DTYPES:
         raise NotCovered(f"no template covers {core.op} of {core.spec.dtype}.")
-    geometry = _geometry(core, value.shape, wanted, weight)
     before = piece([value], prod(value.shape[:-1]), value.shape[-1])
     behind, outputs = after(graph, core, prod(wanted[:-1]), wanted[-1])
     pieces = (("in", before), ("weight", _weight(graph, core)), ("out", behind))
-    return Centred("depthwise", graph, core, geometry, pieces, outputs, (prod(wanted), 1))
+    return Centred(variety, graph, core, geometry, pieces, outputs, (prod(wanted), 1))
 
 
 def _shape(found: Depthwise) -> list[str]:
@@ -109,18 +113,11 @@ def _emit(routine: Centred, genes: Mapping[str, object]) -> str:
 
 
 def _build_last(graph: Graph, core: Node) -> Centred:
-    value, wanted = operand(graph, core.args[0], core.op), core.spec.shape
-    weight = operand(graph, core.args[1], core.op).shape
-    if core.spec.dtype not in DTYPES:
-        raise NotCovered(f"no template covers {core.op} of {core.spec.dtype}.")
-    geometry = _geometry(core, _first(value.shape), _first(wanted), weight)
+    given, weight = (operand(graph, core.args[n], core.op).shape for n in (0, 1))
+    geometry = _geometry(core, _first(given), _first(core.spec.shape), weight)
     if geometry.multiplier > 1 or prod(weight[2:]) * LANES * WIDEST * 4 > SHARED:
         raise NotCovered(f"no template covers {core.op} of {weight[0]} channels by windows of {list(weight[2:])}.")
-    channels = wanted[-1]
-    before = piece([value], prod(value.shape) // channels, channels)
-    behind, outputs = after(graph, core, prod(wanted) // channels, channels)
-    pieces = (("in", before), ("weight", _weight(graph, core)), ("out", behind))
-    return Centred("depthwise of channels last", graph, core, geometry, pieces, outputs, (prod(wanted), 1))
+    return _around(graph, core, geometry, "depthwise of channels last")
 
 
 def _first(shape: Shape) -> Shape:
