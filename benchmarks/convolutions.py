@@ -4,23 +4,21 @@ python -m benchmarks.convolutions CHECKOUT [--only 2/54 ...] [--variants 2] [--t
 
 Of each problem: eager, torch.compile's default mode, the plan with channels last, and our convolution with each of its
 first variants. All kernels are compiled first. Then each problem runs in a process of its own, a few together; one at a
-time measures, so that what fails stops nothing else and no other work runs on the card. Times are medians of 15 calls
-between events. Errors are the largest, over the root mean square of the output of eager PyTorch without TF32.
+time measures, in turn with the servers of this machine, so that what fails stops nothing else. Times are medians of 15
+calls between events. Errors are the largest, over the root mean square of the output of eager PyTorch without TF32.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import fcntl
 import json
 import os
 import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
@@ -29,7 +27,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.serving import ROOT, arguments, ended, keep, machine, problems, table
+from benchmarks.serving import ROOT, alone, arguments, ended, keep, machine, problems, table
 from kernel_agent.proposers.regions.works import Regional, work_of
 from kernel_agent.proposers.templates.arithmetic import offers
 from kernel_agent.proposers.templates.genes import Genes
@@ -140,19 +138,12 @@ def said(failed: Path, command: Sequence[str], seconds: float = 600) -> None:
             failed.write_text(done.output.decode(errors="replace")[-600:])
 
 
-@contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """The right to use the card alone."""
-    with (folder.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 class Bench:
     """One problem on a device: its rows are written one by one, so that those before a failure are kept."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        self.folder, self.cuda, self.rows = folder, device == "cuda", list[dict[str, Any]]()
+        self.folder, self.device, self.rows = folder, device, list[dict[str, Any]]()
+        self.cuda = device == "cuda"
         self.problem = loaded((folder / "problem.py").read_text())
         with torch.device(device):
             torch.manual_seed(0)
@@ -173,7 +164,7 @@ class Bench:
                 for got, want in zip(output.split(1), self.exact.split(1), strict=True)
             )
             del output
-            with alone(self.folder):
+            with alone(self.device):
                 row["ms"] = ms(lambda: call(*self.inputs), self.cuda)
                 row["kernels"] = launched(lambda: call(*self.inputs)) if self.cuda else ""
         except (RuntimeError, ValueError, AssertionError, ImportError) as fault:

@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving import ROOT, arguments, ended, keep, machine, need, table
+from benchmarks.serving import ROOT, arguments, ended, keep, machine, need, table, turns
 from benchmarks.versus_kernelbench import theirs
 from kernel_agent.bench.client import BenchClient
 from kernel_agent.delivery import BEST, delivered
@@ -157,14 +157,17 @@ async def everything(given: argparse.Namespace) -> list[Row]:
             problem = Problem("wgmma_fence", SCALE, "cuda")
             chosen.append((WGMMA, problem, await bench.describe(problem)))
         rows = await asyncio.gather(*(tried(bench, *one, bind, given.place) for one in chosen for bind in BINDINGS))
-    if given.kernelbench:  # once nobody else uses the GPU
+    if given.kernelbench:
         problems = {problem.name: problem for _, problem, _ in chosen}
-        for row in rows:
-            text = (given.place / f"{row['problem']}-{row['bind']}-{BEST}").read_text()
-            source = problems[row["problem"]].source
-            row["kernelbench"] = await theirs(given.kernelbench, source, text, "cuda", places[0])
-            print(row["problem"], row["bind"], row["kernelbench"], flush=True)
+        await asyncio.gather(*(scored(given, row, problems[row["problem"]].source, places[0]) for row in rows))
     return rows
+
+
+async def scored(given: argparse.Namespace, row: Row, reference: str, gpu: str) -> None:
+    """Put KernelBench's verdict into a row; files are compiled together and judged one by one."""
+    text = (given.place / f"{row['problem']}-{row['bind']}-{BEST}").read_text()
+    row["kernelbench"] = await theirs(given.kernelbench, reference, text, "cuda", gpu, turns("cuda"))
+    print(row["problem"], row["bind"], row["kernelbench"], flush=True)
 
 
 def text_of(rows: list[Row]) -> str:

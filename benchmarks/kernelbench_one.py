@@ -1,7 +1,8 @@
 """One candidate through KernelBench's own judge, in this process: the child of versus_kernelbench.
 
-python kernelbench_one.py CHECKOUT REFERENCE CANDIDATE BACKEND ANSWER: five correctness and a hundred timing trials, as
-its scripts ask for; ANSWER gets the verdict as JSON. Packages that it imports for other purposes may be missing.
+python kernelbench_one.py CHECKOUT REFERENCE CANDIDATE BACKEND ANSWER [--compile]: five correctness and a hundred timing
+trials, as its scripts ask for; ANSWER gets the verdict as JSON. Packages that it imports for other purposes may be
+missing. With --compile the candidate is only built, and a later call finds its kernels compiled.
 """
 
 from __future__ import annotations
@@ -39,6 +40,14 @@ def stand_in(name: str, members: list[str]) -> None:
         setattr(sys.modules[name], member, lambda *_, **__: None)
 
 
+def _architecture() -> None:
+    """What KernelBench's scripts have torch build for."""
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    os.environ["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}"
+
+
 def judged(checkout: Path, reference: Path, candidate: Path, backend: str) -> dict[str, Any]:
     for name, members in UNUSED.items():
         stand_in(name, members)
@@ -46,8 +55,7 @@ def judged(checkout: Path, reference: Path, candidate: Path, backend: str) -> di
     import torch
     from kernelbench.eval import eval_kernel_against_ref
 
-    major, minor = torch.cuda.get_device_capability()
-    os.environ["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}"
+    _architecture()
     result = eval_kernel_against_ref(
         reference.read_text(), candidate.read_text(), num_correct_trials=5, num_perf_trials=100,
         measure_performance=True, backend=backend, device=torch.device("cuda:0"), precision=torch.float32,
@@ -72,7 +80,12 @@ def main() -> None:
         parser.add_argument(name, metavar=name.upper(), type=Path)
     parser.add_argument("backend", metavar="BACKEND")
     parser.add_argument("answer", metavar="ANSWER", type=Path)
+    parser.add_argument("--compile", action="store_true")
     given = parser.parse_args()
+    if given.compile:
+        _architecture()
+        exec(compile(given.candidate.read_text(), "candidate", "exec"), {"__name__": "candidate"})
+        return
     verdict = judged(given.checkout, given.reference, given.candidate, given.backend)
     given.answer.write_text(json.dumps(verdict))
 

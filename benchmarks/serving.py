@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
@@ -20,6 +21,7 @@ from typing import Any
 
 from mcp import Client, StdioServerParameters
 
+from ncu_server.machine.tickets import Tickets
 from ncu_server.sandbox.supervisor import Ended, Supervisor
 from ncu_server.targets import TARGETS
 
@@ -60,6 +62,23 @@ async def ended(
     Nothing that it started outlives it, `timeout_s` or this process. Raises TimeoutError.
     """
     return await Supervisor(place, environment=environment).run(command, timeout_s, heard, merged=True)
+
+
+def turns(target: str) -> Tickets:
+    """The queue in which the servers of this machine wait for a target's device."""
+    return Tickets(TARGETS[target].probe().uuid or TARGETS[target].device)
+
+
+@contextlib.contextmanager
+def alone(target: str) -> Iterator[None]:
+    """A target's device for this process alone, as a server has it while it times."""
+    with asyncio.Runner() as runner:
+        held = turns(target).hold(True)
+        runner.run(held.__aenter__())
+        try:
+            yield
+        finally:
+            runner.run(held.__aexit__(None, None, None))
 
 
 def shown(part: bytes) -> None:

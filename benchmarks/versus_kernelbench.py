@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -22,15 +23,20 @@ from typing import Any
 
 from benchmarks.judge_throughput import Bench, Job, unexpected
 from benchmarks.serving import arguments, ended, keep, machine, need, served, table
+from ncu_server.machine.tickets import Tickets
 
 BAR = 4.0
 TIMEOUT_S = 240
 ONE = Path(__file__).with_name("kernelbench_one.py")
 
 
-async def theirs(checkout: Path, reference: str, candidate: str, backend: str, gpu: str = "0") -> dict[str, Any]:
-    """KernelBench's verdict on one candidate on a GPU from a fresh process with an empty cache; `seconds` is all of
-    it."""
+async def theirs(
+    checkout: Path, reference: str, candidate: str, backend: str, gpu: str = "0", queue: Tickets | None = None
+) -> dict[str, Any]:
+    """KernelBench's verdict on one candidate on a GPU from a fresh process with an empty cache; `seconds` is all of it.
+
+    With a `queue` the candidate is compiled by a process before, and judged when it has the device alone.
+    """
     with tempfile.TemporaryDirectory(prefix="kernelbench-") as place:
         folder = Path(place)
         files = [folder / name for name in ("reference.py", "candidate.py", "answer.json")]
@@ -41,7 +47,11 @@ async def theirs(checkout: Path, reference: str, candidate: str, backend: str, g
         command = [sys.executable, str(ONE), str(checkout), str(files[0]), str(files[1]), backend, str(files[2])]
         began = time.monotonic()
         try:
-            child = await ended(command, folder, os.environ | caches, TIMEOUT_S)
+            async with contextlib.AsyncExitStack() as held:
+                if queue:
+                    await ended([*command, "--compile"], folder, os.environ | caches, TIMEOUT_S)
+                    await held.enter_async_context(queue.hold(True))
+                child = await ended(command, folder, os.environ | caches, TIMEOUT_S)
             said = child.output.decode(errors="replace").strip() or f"exit code {child.code}"
         except TimeoutError:
             said = f"no answer within {TIMEOUT_S} s"
