@@ -13,8 +13,9 @@ dtypes: [float32, float16, bfloat16]
 // are eight channels at most. So an input is read once for all taps. TMA's zeros outside the image are the padding.
 // A stride is a matter of the copy: places of each remainder lie apart, and each is a convolution of stride 1 with fewer taps, all added.
 // A transposed convolution is one of stride 1 for each remainder of the output's places. The tables say which taps meet where.
-// A block makes TILE_N channels at boxes of 8 x 8 places; blocks stay, so that boxes of the next tile come while results are stored.
-// It was run in emulation alone: no time of it is known.
+// A block makes TILE_N channels at boxes of 64 places, 8 x 8 or in one row; blocks stay, so that boxes of the next tile come while results
+// are stored. Sums go through shared memory, so that a warp stores 32 neighbours of one channel: stored from registers, 8 neighbours of
+// four channels at a time, 8.5 GB took 18 ms on an H200. So what phases of a row interleave is made by one block.
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -46,10 +47,12 @@ constexpr int ORIGIN_D = 0, ORIGIN_H = 0, ORIGIN_W = 0;       // where the box o
 constexpr int HALO_D = 0, HALO_H = 2, HALO_W = 2;             // places of a box beside those of its tile
 constexpr bool LINE = false;                                  // one dimension: rows are eight places of the line
 constexpr int W_OUT = 576, W_IN = 9;                          // weights between neighbouring channels
-constexpr int GROUPS = 1, PHASES = 1, LISTS = 1, TAPS = 9, STEPS = 18;
-constexpr int TILE_D = 1, TILE_H = 2, TILE_W = 2, TILE_N = 64;  // a tile: boxes of 8 x 8 places, and channels
-constexpr int UNITS = 8, TOGETHER = 4;                          // units of a place, in all and in a stage
-constexpr int STAGES = 3, W_STAGES = 3, JOINT = 6, RESIDENT = 2;
+constexpr int GROUPS = 1, PHASES = 1, LISTS = 1, TAPS = 9, STEPS = 9;
+constexpr int TILE_D = 1, TILE_H = 4, TILE_W = 1, TILE_N = 64;  // a tile: boxes of 64 places, and channels
+constexpr int TALL = 1, WIDE = 64;                              // a box's places
+constexpr int TURNS = 1;                                        // phases of a row, which one tile makes
+constexpr int UNITS = 8, TOGETHER = 2;                          // units of a place, in all and in a stage
+constexpr int STAGES = 3, W_STAGES = 3, JOINT = 3, RESIDENT = 2;
 constexpr Way WAY = Way::fp16;
 //@end shape
 
@@ -59,11 +62,10 @@ __constant__ int GROUP_D[GROUPS] = {0}, GROUP_H[GROUPS] = {0}, GROUP_W[GROUPS] =
 __constant__ int PHASE_D[PHASES] = {0}, PHASE_H[PHASES] = {0}, PHASE_W[PHASES] = {0};
 __constant__ int LIST[PHASES + 1] = {0, 1}, GROUP[LISTS] = {0};  // the first list of each phase, the group of each list
 __constant__ int FIRST[LISTS + 1] = {0, 9}, TAP[TAPS] = {0, 1, 2, 3, 4, 5, 6, 7, 8};  // the taps of each list
-__constant__ int BEGIN[LISTS + 1] = {0, 18};  // the first step of each list
+__constant__ int BEGIN[LISTS + 1] = {0, 9};  // the first step of each list
 // Of a step, a product over two units: where its first unit begins in a box, and from there to the second, << 16; in 16 bytes.
 __constant__ uint32_t STEP[STEPS] = {
-    0x1440000, 0x1440288, 0x1440001, 0x1440289, 0x1440002, 0x144028A, 0x1440012, 0x144029A, 0x1440013,
-    0x144029B, 0x1440014, 0x144029C, 0x1440024, 0x14402AC, 0x1440025, 0x14402AD, 0x1440026, 0x14402AE};
+    0x18C0000, 0x18C0001, 0x18C0002, 0x18C0042, 0x18C0043, 0x18C0044, 0x18C0084, 0x18C0085, 0x18C0086};
 //@end tables
 
 //@begin tensors
@@ -88,6 +90,8 @@ constexpr int CHUNKS = UNITS / TOGETHER;
 
 constexpr int over(int n, int by) { return (n + by - 1) / by; }
 
+static_assert(TALL * WIDE == 64 && PHASES % TURNS == 0 && (TURNS == 1 || TURNS == APART_W));
+
 // The copy, places of a group: a line has room for whole rows of eight.
 constexpr int LEFT = LINE ? ((-ORIGIN_W) % 8 + 8) % 8 : 0;
 constexpr int COPY_D = over(IN_D, STRIDE_D), COPY_H = over(IN_H, STRIDE_H);
@@ -96,34 +100,30 @@ constexpr int COPY = COPY_D * COPY_H * COPY_W, COPY_PIECES = over(COPY, 256);
 constexpr bool STRAIGHT = STRIDE_D * STRIDE_H * STRIDE_W == 1 && COPY_W == IN_W;
 constexpr int64_t PLANES = IMAGES * GROUPS * UNITS;
 
-constexpr int BOX_D = TILE_D + HALO_D, BOX_H = TILE_H * 8 + (LINE ? over(HALO_W, 8) : HALO_H);
-constexpr int PITCH = LINE ? 8 : TILE_W * 8 + HALO_W, PLANE = BOX_D * BOX_H * PITCH;
+constexpr int BOX_D = TILE_D + HALO_D, BOX_H = TILE_H * TALL + (LINE ? over(HALO_W, 8) : HALO_H);
+constexpr int PITCH = LINE ? 8 : TILE_W * WIDE + HALO_W, PLANE = BOX_D * BOX_H * PITCH;
 constexpr uint32_t BOX_BYTES = TOGETHER * PLANE * 16, BOX = (BOX_BYTES + 127) / 128 * 128;
 constexpr uint32_t W_STEP = TILE_N * 32, W_STAGE = JOINT * W_STEP;
-constexpr uint32_t SHARED = STAGES * BOX + W_STAGES * W_STAGE + 1024;
 
 constexpr int CONSUMERS = 2, THREADS = CONSUMERS * 128 + 32;  // the last warp asks for boxes and weights
-constexpr int EACH = TILE_D * TILE_H * TILE_W / CONSUMERS;    // boxes of 8 x 8 places of a warpgroup
+constexpr int EACH = TILE_D * TILE_H * TILE_W / CONSUMERS;    // boxes of a warpgroup
 constexpr int SUMS = TILE_N / 2;                              // of a thread, of one of these
+constexpr int HELD = TILE_N % 32 == 0 && TURNS == 1 ? 32 : TILE_N % 16 == 0 && TURNS <= 2 ? 16 : 8;  // channels that are stored at once
+constexpr int HELD_PITCH = 64 * TURNS + 4;                                                          // so that banks differ
+constexpr uint32_t SHARED = STAGES * BOX + W_STAGES * W_STAGE + CONSUMERS * HELD * HELD_PITCH * 4 + 1024;
 constexpr int TILES_N = over(OUT, TILE_N), ROWS_W = LINE ? 8 : over(OUT_W, APART_W);
 constexpr int ROWS_H = LINE ? over(over(OUT_W, APART_W), 8) : over(OUT_H, APART_H), ROWS_D = over(OUT_D, APART_D);
-constexpr int TILES_D = over(ROWS_D, TILE_D), TILES_H = over(ROWS_H, TILE_H * 8), TILES_W = over(ROWS_W, TILE_W * 8);
-constexpr int TILES = IMAGES * TILES_D * TILES_H * TILES_W * PHASES * TILES_N;
+constexpr int TILES_D = over(ROWS_D, TILE_D), TILES_H = over(ROWS_H, TILE_H * TALL), TILES_W = over(ROWS_W, TILE_W * WIDE);
+constexpr int TILES = IMAGES * TILES_D * TILES_H * TILES_W * (PHASES / TURNS) * TILES_N;
 constexpr int64_t POINTS = int64_t(OUT_D) * OUT_H * OUT_W, ROWS = int64_t(TILES_N) * STEPS * CHUNKS * 2 * TILE_N;  // of weights
-static_assert(EACH * SUMS <= 128 && UNITS % TOGETHER == 0 && (PAIRED || TOGETHER % 2 == 0));
+static_assert(TURNS * EACH * SUMS <= 128 && UNITS % TOGETHER == 0 && (PAIRED || TOGETHER % 2 == 0));
 
 namespace ptx {
 
 using Boxes = CUtensorMap;
 
-template <class E>
-constexpr CUtensorMapDataType TYPE = std::is_same_v<E, float>    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
-                                     : std::is_same_v<E, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                                 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-
-// Boxes of a dense tensor of five dimensions, the first of neighbours.
-template <class E>
-Boxes boxes_of(const E* data, const uint64_t (&shape)[5], const uint32_t (&box)[5]) {
+// Boxes of a dense tensor of five dimensions, the first of neighbours: of 8 bytes each, as a side of a box has 256 at most.
+inline Boxes boxes_of(const uint64_t* data, const uint64_t (&shape)[5], const uint32_t (&box)[5]) {
   static void* const entry = [] {
     void* address = nullptr;
     cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -134,10 +134,10 @@ Boxes boxes_of(const E* data, const uint64_t (&shape)[5], const uint32_t (&box)[
   Boxes map;
   cuuint64_t sizes[5], stride[4];
   for (int i = 0; i < 5; ++i) sizes[i] = shape[i];
-  for (int i = 0; i < 4; ++i) stride[i] = (i ? stride[i - 1] : sizeof(E)) * sizes[i];
+  for (int i = 0; i < 4; ++i) stride[i] = (i ? stride[i - 1] : sizeof(uint64_t)) * sizes[i];
   const cuuint32_t step[5] = {1, 1, 1, 1, 1};
   const CUresult made = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(
-      &map, TYPE<E>, 5, const_cast<E*>(data), sizes, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      &map, CU_TENSOR_MAP_DATA_TYPE_UINT64, 5, const_cast<uint64_t*>(data), sizes, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
       CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   TVM_FFI_ICHECK(made == CUDA_SUCCESS) << "a tensor map cannot be made: " << static_cast<int>(made);
   return map;
@@ -189,6 +189,12 @@ __device__ __forceinline__ void fence() { asm volatile("wgmma.fence.sync.aligned
 __device__ __forceinline__ void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int LEFT>
 __device__ __forceinline__ void settle() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
+
+// The warps of one of two warpgroups meet. A number in a register would take all 16 barriers of a block.
+__device__ __forceinline__ void meet(int group) {
+  if (group == 0) asm volatile("bar.sync 1, 128;" ::: "memory");
+  else asm volatile("bar.sync 2, 128;" ::: "memory");
+}
 
 // No use of a sum moves before this.
 __device__ __forceinline__ void hold(float& sum) { asm volatile("" : "+f"(sum)::"memory"); }
@@ -289,19 +295,19 @@ __device__ __forceinline__ void finish(const Tensors& t, int64_t n, int c, int64
 //@end tail
 
 struct Tile {
-  int image, phase, channel, d, h, w;  // its first channel and place, the phase's places counted
+  int image, phase, channel, d, h, w;  // its first phase, channel and place, the phase's places counted
 
   __device__ __forceinline__ explicit Tile(int i) {
     channel = i % TILES_N * TILE_N, i /= TILES_N;
-    phase = i % PHASES, i /= PHASES;
-    w = i % TILES_W * (TILE_W * 8), i /= TILES_W;
-    h = i % TILES_H * (TILE_H * 8), i /= TILES_H;
+    phase = i % (PHASES / TURNS) * TURNS, i /= PHASES / TURNS;
+    w = i % TILES_W * (TILE_W * WIDE), i /= TILES_W;
+    h = i % TILES_H * (TILE_H * TALL), i /= TILES_H;
     d = i % TILES_D * TILE_D, image = i / TILES_D;
   }
-  // Where a place of the phase lies in a plane of the output, or -1 where there is none.
-  __device__ __forceinline__ int place(int d, int h, int w) const {
+  // Where a place of a phase, `turn` from the first, lies in a plane of the output, or -1 where there is none.
+  __device__ __forceinline__ int place(int turn, int d, int h, int w) const {
     const int z = d * APART_D + PHASE_D[phase], y = (LINE ? 0 : h) * APART_H + PHASE_H[phase];
-    const int x = (LINE ? h * 8 + w : w) * APART_W + PHASE_W[phase];
+    const int x = (LINE ? h * 8 + w : w) * APART_W + PHASE_W[phase + turn];
     return z < OUT_D && y < OUT_H && x < OUT_W ? (z * OUT_H + y) * OUT_W + x : -1;
   }
 };
@@ -315,21 +321,94 @@ __device__ __forceinline__ void produce(const ptx::Boxes& map, const Unit* weigh
   int box = 0, stage = 0;
   for (int at = blockIdx.x; at < TILES; at += gridDim.x) {
     const Tile tile(at);
-    const int h = LINE ? tile.h + (ORIGIN_W + LEFT) / 8 : tile.h + ORIGIN_H, w = LINE ? 0 : (tile.w + ORIGIN_W) * UNIT;
-    const int first = BEGIN[LIST[tile.phase]] * CHUNKS, steps = BEGIN[LIST[tile.phase + 1]] * CHUNKS - first;
-    const Unit* from = weights + (int64_t(first) * TILES_N + int64_t(tile.channel / TILE_N) * steps) * (2 * TILE_N);
-    for (int list = LIST[tile.phase]; list < LIST[tile.phase + 1]; ++list) {
-      for (int chunk = 0; chunk < CHUNKS; ++chunk, ++box) {
-        const int s = box % STAGES, place[5] = {w, h, tile.d + ORIGIN_D, GROUP[list] * UNITS + chunk * TOGETHER, tile.image};
-        ptx::wait(&bar.empty[s], (box / STAGES & 1) ^ 1);  // parity 1 of a fresh barrier is over: the first round does not wait
-        ptx::expect(&bar.full[s], BOX_BYTES);
-        ptx::load(map, boxes + s * BOX, &bar.full[s], place);
-        for (int step = BEGIN[list]; step < BEGIN[list + 1]; step += JOINT, ++stage, from += JOINT * 2 * TILE_N) {
-          const int s = stage % W_STAGES;
-          ptx::wait(&bar.w_empty[s], (stage / W_STAGES & 1) ^ 1);
-          ptx::expect(&bar.w_full[s], W_STAGE);
-          ptx::load(from, ring + s * W_STAGE, &bar.w_full[s], W_STAGE);
+    const int h = LINE ? tile.h + (ORIGIN_W + LEFT) / 8 : tile.h + ORIGIN_H, w = LINE ? 0 : (tile.w + ORIGIN_W) * 2;
+    for (int phase = tile.phase; phase < tile.phase + TURNS; ++phase) {
+      const int first = BEGIN[LIST[phase]] * CHUNKS, steps = BEGIN[LIST[phase + 1]] * CHUNKS - first;
+      const Unit* from = weights + (int64_t(first) * TILES_N + int64_t(tile.channel / TILE_N) * steps) * (2 * TILE_N);
+      for (int list = LIST[phase]; list < LIST[phase + 1]; ++list) {
+        for (int chunk = 0; chunk < CHUNKS; ++chunk, ++box) {
+          const int s = box % STAGES, place[5] = {w, h, tile.d + ORIGIN_D, GROUP[list] * UNITS + chunk * TOGETHER, tile.image};
+          ptx::wait(&bar.empty[s], (box / STAGES & 1) ^ 1);  // parity 1 of a fresh barrier is over: the first round does not wait
+          ptx::expect(&bar.full[s], BOX_BYTES);
+          ptx::load(map, boxes + s * BOX, &bar.full[s], place);
+          for (int step = BEGIN[list]; step < BEGIN[list + 1]; step += JOINT, ++stage, from += JOINT * 2 * TILE_N) {
+            const int s = stage % W_STAGES;
+            ptx::wait(&bar.w_empty[s], (stage / W_STAGES & 1) ^ 1);
+            ptx::expect(&bar.w_full[s], W_STAGE);
+            ptx::load(from, ring + s * W_STAGE, &bar.w_full[s], W_STAGE);
+          }
         }
+      }
+    }
+  }
+}
+
+// A warpgroup's part of what one phase multiplies, into `d`; box and stage count what was read.
+__device__ __forceinline__ void consume(int phase, const int (&first)[EACH], const uint8_t* boxes, const uint8_t* ring, Barriers& bar, int& box,
+                                        int& stage, float (&d)[EACH][SUMS]) {
+  const int lane = threadIdx.x % 32;
+  int adds = 0;
+  for (int list = LIST[phase]; list < LIST[phase + 1]; ++list) {
+    const int begin = BEGIN[list], end = BEGIN[list + 1];
+    for (int chunk = 0; chunk < CHUNKS; ++chunk, ++box) {
+      const uint64_t a = ptx::descriptor(boxes + box % STAGES * BOX, 0, WIDE == 8 ? PITCH * 16 : 128);
+      ptx::wait(&bar.full[box % STAGES], box / STAGES & 1);
+      for (int step = begin; step < end; step += JOINT, ++stage) {
+        const uint64_t b = ptx::descriptor(ring + stage % W_STAGES * W_STAGE, TILE_N * 16, 128);
+        ptx::wait(&bar.w_full[stage % W_STAGES], stage / W_STAGES & 1);
+        ptx::fence();
+#pragma unroll
+        for (int j = 0; j < JOINT; ++j) {
+#pragma unroll
+          for (int m = 0; m < EACH; ++m) ptx::wgmma<Element>(d[m], a + STEP[step + j] + first[m], b + j * (W_STEP >> 4), adds + j);
+        }
+        ptx::commit();
+        ptx::settle<1>();  // the stage before is done, and the box before where this one is fresh
+        if (lane == 0 && adds) {
+          ptx::arrive(&bar.w_empty[(stage - 1) % W_STAGES]);
+          if (step == begin) ptx::arrive(&bar.empty[(box - 1) % STAGES]);
+        }
+        adds = 1;
+      }
+    }
+  }
+  ptx::settle<0>();
+  if (lane == 0 && adds) ptx::arrive(&bar.w_empty[(stage - 1) % W_STAGES]), ptx::arrive(&bar.empty[(box - 1) % STAGES]);
+#pragma unroll
+  for (int m = 0; m < EACH; ++m) {
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i) ptx::hold(d[m][i]);
+  }
+}
+
+// Finish and store box `m` of a warpgroup, some channels at a time: `held` has a row of 64 TURNS neighbours for each.
+__device__ __forceinline__ void store(const Tensors& t, const Tile& tile, int m, const float (&d)[TURNS][EACH][SUMS], float* held) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = warp / 4, n = group * EACH + m;
+  int place[2 * TURNS];  // of the neighbours that this lane stores
+#pragma unroll
+  for (int k = 0; k < 2 * TURNS; ++k) {
+    const int at = lane + 32 * k, one = at / TURNS;
+    const int h = tile.h + n / TILE_W % TILE_H * TALL + one / WIDE, w = tile.w + n % TILE_W * WIDE + one % WIDE;
+    place[k] = tile.place(at % TURNS, tile.d + n / (TILE_W * TILE_H), h, w);
+  }
+#pragma unroll
+  for (int first = 0; first < TILE_N; first += HELD) {
+    ptx::meet(group);  // what was held before is stored
+#pragma unroll
+    for (int turn = 0; turn < TURNS; ++turn) {
+#pragma unroll
+      for (int i = 0; i < HELD / 2; ++i) {
+        const int c = i / 4 * 8 + lane % 4 * 2 + i % 2, one = warp % 4 * 16 + i / 2 % 2 * 8 + lane / 4;
+        held[c * HELD_PITCH + one * TURNS + turn] = d[turn][m][first / 2 + i];
+      }
+    }
+    ptx::meet(group);
+#pragma unroll 4
+    for (int c = warp % 4; c < HELD; c += 4) {
+      if (OUT % TILE_N != 0 && tile.channel + first + c >= OUT) break;
+#pragma unroll
+      for (int k = 0; k < 2 * TURNS; ++k) {
+        if (place[k] >= 0) finish(t, tile.image, tile.channel + first + c, place[k], held[c * HELD_PITCH + lane + 32 * k]);
       }
     }
   }
@@ -340,6 +419,7 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) convolve(const __grid_const
   __shared__ Barriers bar;
   uint8_t *boxes = ptx::aligned(shared), *ring = boxes + STAGES * BOX;
   const int lane = threadIdx.x % 32, warp = __shfl_sync(0xFFFFFFFFu, static_cast<int>(threadIdx.x / 32), 0);  // one register for all lanes
+  float* held = reinterpret_cast<float*>(ring + W_STAGES * W_STAGE) + warp / 4 * (HELD * HELD_PITCH);
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) ptx::init(&bar.full[s], 1), ptx::init(&bar.empty[s], CONSUMERS * 4);
     for (int s = 0; s < W_STAGES; ++s) ptx::init(&bar.w_full[s], 1), ptx::init(&bar.w_empty[s], CONSUMERS * 4);
@@ -350,61 +430,21 @@ __global__ void __launch_bounds__(THREADS, RESIDENT) convolve(const __grid_const
     if (lane == 0) produce(map, weights, boxes, ring, bar);
     return;
   }
-  int first[EACH];  // of each of its boxes of 8 x 8 places, where the rows begin in a plane of the tile's box
+  int first[EACH];  // of each of its boxes, where the rows begin in a plane of the tile's box
 #pragma unroll
   for (int m = 0; m < EACH; ++m) {
     const int n = warp / 4 * EACH + m;
-    first[m] = (n / (TILE_W * TILE_H) * BOX_H + n / TILE_W % TILE_H * 8) * PITCH + n % TILE_W * 8;
+    first[m] = (n / (TILE_W * TILE_H) * BOX_H + n / TILE_W % TILE_H * TALL) * PITCH + n % TILE_W * WIDE;
   }
-  int box = 0, stage = 0;  // how many were read
+  int box = 0, stage = 0;
   for (int at = blockIdx.x; at < TILES; at += gridDim.x) {
     const Tile tile(at);
-    float d[EACH][SUMS] = {};
+    float d[TURNS][EACH][SUMS] = {};
     __syncwarp();  // stores part the lanes
-    int adds = 0;
-    for (int list = LIST[tile.phase]; list < LIST[tile.phase + 1]; ++list) {
-      const int begin = BEGIN[list], end = BEGIN[list + 1];
-      for (int chunk = 0; chunk < CHUNKS; ++chunk, ++box) {
-        const uint64_t a = ptx::descriptor(boxes + box % STAGES * BOX, 0, PITCH * 16);
-        ptx::wait(&bar.full[box % STAGES], box / STAGES & 1);
-        for (int step = begin; step < end; step += JOINT, ++stage) {
-          const uint64_t b = ptx::descriptor(ring + stage % W_STAGES * W_STAGE, TILE_N * 16, 128);
-          ptx::wait(&bar.w_full[stage % W_STAGES], stage / W_STAGES & 1);
-          ptx::fence();
 #pragma unroll
-          for (int j = 0; j < JOINT; ++j) {
+    for (int turn = 0; turn < TURNS; ++turn) consume(tile.phase + turn, first, boxes, ring, bar, box, stage, d[turn]);
 #pragma unroll
-            for (int m = 0; m < EACH; ++m) ptx::wgmma<Element>(d[m], a + STEP[step + j] + first[m], b + j * (W_STEP >> 4), adds + j);
-          }
-          ptx::commit();
-          ptx::settle<1>();  // the stage before is done, and the box before where this one is fresh
-          if (lane == 0 && adds) {
-            ptx::arrive(&bar.w_empty[(stage - 1) % W_STAGES]);
-            if (step == begin) ptx::arrive(&bar.empty[(box - 1) % STAGES]);
-          }
-          adds = 1;
-        }
-      }
-    }
-    ptx::settle<0>();
-    if (lane == 0 && adds) ptx::arrive(&bar.w_empty[(stage - 1) % W_STAGES]), ptx::arrive(&bar.empty[(box - 1) % STAGES]);
-#pragma unroll
-    for (int m = 0; m < EACH; ++m) {
-      const int n = warp / 4 * EACH + m;
-#pragma unroll
-      for (int i = 0; i < SUMS; ++i) ptx::hold(d[m][i]);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int h = tile.h + n / TILE_W % TILE_H * 8 + warp % 4 * 2 + half, w = tile.w + n % TILE_W * 8 + lane / 4;
-        const int p = tile.place(tile.d + n / (TILE_W * TILE_H), h, w);
-        if (p < 0) continue;
-#pragma unroll
-        for (int i = 0; i < SUMS / 2; ++i) {
-          const int c = tile.channel + i / 2 * 8 + lane % 4 * 2 + i % 2;
-          if (OUT % TILE_N == 0 || c < OUT) finish(t, tile.image, c, p, d[m][i / 2 * 4 + half * 2 + i % 2]);
-        }
-      }
-    }
+    for (int m = 0; m < EACH; ++m) store(t, tile, m, d, held);
   }
 }
 
@@ -415,9 +455,9 @@ void launch(const Tensors& t, float* scratch, DLDevice device) {
   Unit* weights = copy + PLANES * COPY;
   copy_input<<<static_cast<unsigned>(PLANES * COPY_PIECES), 256, 0, stream>>>(t, copy);
   copy_weights<<<static_cast<unsigned>((ROWS + 255) / 256), 256, 0, stream>>>(t, weights);
-  const uint64_t shape[5] = {(LINE ? 8 : COPY_W) * UNIT, LINE ? COPY_W / 8 : COPY_H, COPY_D, GROUPS * UNITS, IMAGES};
-  const uint32_t sides[5] = {PITCH * UNIT, BOX_H, BOX_D, TOGETHER, 1};
-  const ptx::Boxes map = ptx::boxes_of(reinterpret_cast<const Element*>(copy), shape, sides);
+  const uint64_t shape[5] = {(LINE ? 8 : COPY_W) * 2, LINE ? COPY_W / 8 : COPY_H, COPY_D, GROUPS * UNITS, IMAGES};
+  const uint32_t sides[5] = {PITCH * 2, BOX_H, BOX_D, TOGETHER, 1};
+  const ptx::Boxes map = ptx::boxes_of(reinterpret_cast<const uint64_t*>(copy), shape, sides);
   int processors = 1;
   cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device.device_id);
   const int room = processors * RESIDENT, blocks = TILES < room ? TILES : room;

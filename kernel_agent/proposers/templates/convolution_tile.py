@@ -11,14 +11,18 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.convolution import ConvolutionShape
 from kernel_agent.proposers.templates.taps import Places, TapList
 
-BOX = 8  # places of a box each way, of which wgmma multiplies 64 at once
-REACH = 256  # elements of a side of what TMA brings
+BOX = 64  # places of a box, which wgmma multiplies at once
+SQUARE, ROW = 8, BOX  # places of its rows, by its form
+LINE = 8  # places of a row where there is one dimension
+REACH = 256  # elements of a side of what TMA brings, of 8 bytes here
+WORTH = 1.3  # what may be computed in vain for rows, whose results are stored 64 neighbours at a time
 ROOM = {
     1: 225 << 10,
     2: 111 << 10,
     3: 73 << 10,
 }  # bytes of shared memory of a block's ring, by how many share a multiprocessor
-SUMS = {3: 32, 2: 64}  # of a thread at most, by how many blocks share a multiprocessor
+TURNS = 2  # phases of a row at most that a tile makes
+SUMS = {3: 32, 2: 64, 1: 128}  # of a thread at most, by how many blocks share a multiprocessor
 W_ROOM = 16 << 10  # bytes of a stage of weights
 W_STAGES, STAGES = 3, 3
 UNIT = 16  # bytes of a place's channels that lie together
@@ -32,13 +36,25 @@ AT_ONCE = 1 << 16  # blocks that run together, at most
 
 @dataclass(frozen=True)
 class ConvolutionTile:
-    """A tile of `sides` boxes of 8 x 8 places and `channels` channels, of a convolution whose elements have so many
-    bytes. A stage of the ring holds `together` units of each place of a tile's box."""
+    """A tile of `sides` boxes of 64 places (`wide` in a row) and `channels` channels, of a convolution whose elements
+    have so many bytes. A stage of the ring holds `together` units of each place of a tile's box."""
 
     of: ConvolutionShape
     size: int
     sides: Places
     channels: int
+    wide: int = SQUARE
+
+    @property
+    def tall(self) -> int:
+        """Rows of a box."""
+        return BOX // self.wide
+
+    @property
+    def turns(self) -> int:
+        """Phases of a row that a tile makes: all, so that what they interleave is stored at once, or one."""
+        stride = self.of.schedule.windows[2].stride
+        return stride if self.of.schedule.turned and stride <= TURNS else 1
 
     @cached_property
     def line(self) -> bool:
@@ -63,8 +79,8 @@ class ConvolutionTile:
         depth, height, width = self.sides
         below, beside, right = self.of.schedule.halo
         if self.line:
-            return 1, height * BOX + -(-right // BOX), BOX
-        return depth + below, height * BOX + beside, width * BOX + right
+            return 1, height * LINE + -(-right // LINE), LINE
+        return depth + below, height * self.tall + beside, width * self.wide + right
 
     @property
     def stage(self) -> int:
@@ -84,12 +100,12 @@ class ConvolutionTile:
 
     def _stages(self, together: int) -> int:
         weights = W_STAGES * max(W_ROOM, self.channels * 32)
-        return (ROOM[self.resident] - weights) // max(together * prod(self.box) * UNIT, 1)
+        return (ROOM[self.resident] - self.held - weights) // max(together * prod(self.box) * UNIT, 1)
 
     @property
     def stages(self) -> int:
         """Stages of boxes. Raises NotCovered where one doesn't fit."""
-        stages = (ROOM[self.resident] - W_STAGES * self.joint * self.channels * 32) // self.stage
+        stages = (ROOM[self.resident] - self.held - W_STAGES * self.joint * self.channels * 32) // self.stage
         if stages < 1:
             raise NotCovered("shared memory has no room for a box with so large a halo.")
         return min(STAGES, stages)
@@ -97,8 +113,18 @@ class ConvolutionTile:
     @property
     def resident(self) -> int:
         """Blocks of a multiprocessor."""
-        sums = prod(self.sides) // CONSUMERS * self.channels // 2
-        return next((blocks for blocks, most in SUMS.items() if sums <= most), 1)
+        return next((blocks for blocks, most in SUMS.items() if self.sums <= most), 1)
+
+    @property
+    def held(self) -> int:
+        """Bytes of the sums that a block stores at once: those of so many channels, 64 places and some room."""
+        channels = next(n for n in (32, 16, 8) if self.channels % n == 0 and (n * self.turns <= 32 or n == 8))
+        return CONSUMERS * channels * (BOX * self.turns + 4) * 4
+
+    @property
+    def sums(self) -> int:
+        """Of a thread."""
+        return prod(self.sides) // CONSUMERS * self.channels // 2 * self.turns
 
     @cached_property
     def steps(self) -> tuple[tuple[int, ...], ...]:
@@ -129,8 +155,9 @@ class ConvolutionTile:
         """Steps of a stage of weights: as many as leave few to repeat, where the wait for a stage costs one step."""
         most = max(1, W_ROOM // (self.channels * 32))
 
-        def cost(joint: int) -> int:
-            return sum(-(-len(steps) // joint) for steps in self._bare) * (joint + 1)
+        def cost(joint: int) -> tuple[int, int]:
+            stages = sum(-(-len(steps) // joint) for steps in self._bare)
+            return stages * (joint + 1), stages * joint
 
         return min(range(most, 0, -1), key=cost)
 
@@ -140,8 +167,8 @@ class ConvolutionTile:
         sizes, windows = self.of.given[1], self.of.schedule.windows
         strides = [1 if self.of.schedule.turned else window.stride for window in windows]
         depth, height, width = (-(-size // stride) for size, stride in zip(sizes, strides, strict=True))
-        left = -self.of.schedule.origin[2] % BOX
-        return (depth, height, -(-(width + left) // BOX) * BOX) if self.line else (depth, height, width)
+        left = -self.of.schedule.origin[2] % LINE
+        return (depth, height, -(-(width + left) // LINE) * LINE) if self.line else (depth, height, width)
 
     @property
     def planes(self) -> int:
@@ -170,15 +197,15 @@ class ConvolutionTile:
         apart = [window.stride if turned else 1 for window in windows]
         depth, height, width = (-(-size // step) for size, step in zip(self.of.made[1], apart, strict=True))
         if self.line:
-            depth, height, width = 1, -(-width // BOX), BOX
-        sides = self.sides[0], self.sides[1] * BOX, self.sides[2] * BOX
+            depth, height, width = 1, -(-width // LINE), LINE
+        sides = self.sides[0], self.sides[1] * self.tall, self.sides[2] * self.wide
         return prod(-(-size // side) for size, side in zip((depth, height, width), sides, strict=True))
 
     @property
     def multiplied(self) -> float:
         """Operations of whole tiles and steps."""
         steps = sum(map(len, self.steps)) * (self.units // self.together)
-        places = self.of.images * self.boxes * prod(self.sides) * BOX * BOX
+        places = self.of.images * self.boxes * prod(self.sides) * BOX
         return 2.0 * places * self.tiles_n * self.channels * steps * 2 * self.unit
 
     @property
@@ -229,9 +256,9 @@ def ranked(of: ConvolutionShape, arithmetic: str) -> dict[str, ConvolutionTile]:
     return dict(sorted(found.items(), key=lambda item: _cost(item[1])))
 
 
-def _cost(tile: ConvolutionTile) -> tuple[float, bool, int]:
-    """What is multiplied in vain; then whether no other block works while one stores, and what stages bring."""
-    return round(tile.multiplied / tile.of.operations / tile.fed, 1), tile.resident < 2, tile.brought
+def _cost(tile: ConvolutionTile) -> tuple[bool, float, int]:
+    """Whether no other block works while one stores, then what is multiplied in vain, and what stages bring."""
+    return tile.resident < 2, round(tile.multiplied / tile.of.operations / tile.fed, 1), tile.brought
 
 
 def _tile_of(of: ConvolutionShape, size: int, places: int, channels: int) -> ConvolutionTile:
@@ -241,9 +268,9 @@ def _tile_of(of: ConvolutionShape, size: int, places: int, channels: int) -> Con
     """
     parts = -(-of.made[0] // channels)
     width = -(-of.made[0] // (8 * parts)) * 8
-    boxes = places // (BOX * BOX)
+    boxes = places // BOX
     sides = [(d, h, boxes // d // h) for d in (1, 2, 4) for h in (1, 2, 4) if boxes % (d * h) == 0]
-    tiles = [ConvolutionTile(of, size, side, width) for side in sides]
+    tiles = [ConvolutionTile(of, size, side, width, wide) for side in sides for wide in (SQUARE, ROW)]
     fitting = [tile for tile in tiles if _fits(tile)]
     if not fitting:
         raise NotCovered("no template covers a convolution whose taps lie so far apart.")
@@ -253,13 +280,15 @@ def _tile_of(of: ConvolutionShape, size: int, places: int, channels: int) -> Con
 def _fits(tile: ConvolutionTile) -> bool:
     """Whether TMA brings its boxes, and a stage of them has room."""
     depth, height, width = tile.box
-    if tile.line and (tile.sides[0] > 1 or tile.sides[2] > 1):
+    if tile.line and (tile.sides[0] > 1 or tile.sides[2] > 1 or tile.wide != LINE):
         return False
-    small = width * tile.unit <= REACH and height <= REACH and depth <= REACH
-    return small and min(tile.units, 2) * prod(tile.box) * UNIT + W_STAGES * tile.channels * 32 <= ROOM[tile.resident]
+    small = max(width * UNIT // 8, height, depth) <= REACH and tile.sums <= max(SUMS.values())
+    held = min(tile.units, 2) * prod(tile.box) * UNIT + W_STAGES * tile.channels * 32 + tile.held
+    return small and held <= ROOM[tile.resident]
 
 
 def _waste(tile: ConvolutionTile) -> tuple[float, int]:
-    """What is computed, with a sixteenth of what is read beside it."""
-    places = prod(tile.sides) * BOX * BOX
-    return tile.boxes * (places + prod(tile.box) / 16), prod(tile.box)
+    """What is computed, with a sixteenth of what is read beside it; less of rows than of squares."""
+    places = prod(tile.sides) * BOX
+    worth = WORTH if tile.wide == ROW else 1.0
+    return tile.boxes * (places + prod(tile.box) / 16) / worth, prod(tile.box)

@@ -56,6 +56,8 @@ def _shape(of: ConvolutionShape, tile: ConvolutionTile, arithmetic: str) -> list
         f"constexpr int W_OUT = {weights[0]}, W_IN = {weights[1]};",
         "constexpr int GROUPS = {}, PHASES = {}, LISTS = {}, TAPS = {}, STEPS = {};".format(*counts),
         f"constexpr int {_three('TILE', tile.sides)}, TILE_N = {tile.channels};",
+        f"constexpr int TALL = {tile.tall}, WIDE = {tile.wide};",
+        f"constexpr int TURNS = {tile.turns};",
         f"constexpr int UNITS = {tile.units}, TOGETHER = {tile.together};",
         f"constexpr int STAGES = {tile.stages}, W_STAGES = {W_STAGES};",
         f"constexpr int JOINT = {tile.joint}, RESIDENT = {tile.resident};",

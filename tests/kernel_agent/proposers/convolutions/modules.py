@@ -30,6 +30,7 @@ MODULES: dict[str, Module] = {
         {"x": whole((2, 3, 11, 19)), "rest": whole((2, 12, 11, 19))},
     ),
     "many": _one("Conv2d(48, 136, 3, bias=False)", (1, 48, 12, 21)),
+    "wide": _one("Conv2d(16, 24, 3)", (1, 16, 9, 140)),
     "points": _one("Conv2d(72, 20, 1)", (2, 72, 9, 17)),
     "strided": _one("Conv2d(20, 24, (3, 5), stride=(2, 3), padding=(1, 2), dilation=(1, 2))", (2, 20, 33, 41)),
     "stem": _one("Conv2d(3, 16, 7, stride=4, padding=2, bias=False)", (2, 3, 70, 70)),
@@ -39,6 +40,7 @@ MODULES: dict[str, Module] = {
     "line": _one("Conv1d(20, 24, 3, stride=3, dilation=4, padding=5)", (2, 20, 1000), "return F.gelu(self.conv(x))"),
     "line_once": _one("Conv1d(32, 16, 9, bias=False)", (2, 32, 300)),
     "turned": _one("ConvTranspose2d(20, 24, 3, stride=2, padding=1, output_padding=1)", (2, 20, 13, 18)),
+    "turned_wide": _one("ConvTranspose2d(16, 16, 3, stride=2, padding=1, output_padding=1)", (1, 16, 5, 66)),
     "turned_far": _one(
         "ConvTranspose2d(16, 8, (2, 5), stride=(3, 2), padding=(0, 3), dilation=(1, 2))", (2, 16, 9, 21)
     ),
