@@ -17,6 +17,9 @@ SPECIAL = re.compile(
 )
 """Operators that take what an SM has few units for."""
 
+REDUCES = re.compile(r"norm|softmax|sum|mean|var|max|min|prod|logsumexp|attention")
+"""Operators whose rows a cluster may share."""
+
 BY_BYTES = 0.5
 """Share of the limit that moving the bytes takes from which on bytes in flight matter."""
 
@@ -54,6 +57,7 @@ def chip_facts(problem: Problem, known: Description) -> Iterator[str]:
     yield from _flight(known)
     if product:
         yield from _clock(known)
+    if product or any(REDUCES.search(name) for name in operators_of(problem, known)):
         yield from _clusters(known)
 
 

@@ -33,11 +33,12 @@ def test_a_product_is_told_the_clock_and_the_clusters_that_fit() -> None:
 
 
 def test_what_memory_bounds_is_told_the_bytes_in_flight_by_littles_law() -> None:
-    units, _, flight = told(known("softmax", 100.0))
+    units, _, flight, clusters = told(known("softmax", 100.0))
     assert units == "an SM's results a cycle: 128 FMA, 64 integer, 16 ex2, lg2, rcp, rsqrt, sin, tanh"
     assert pytest.approx(13.3, abs=0.05) == 3000e9 * 600e-9 / 132 / 1024
     assert flight.startswith("a read of idle memory takes 600 ns: for a copy's rate an SM needs 13 KiB in flight")
     assert not [row for row in told(known("mm", 10.0)) if "in flight" in row]
+    assert clusters.startswith("clusters that run at once") and len(told(known("exp", 100.0))) == 3
 
 
 def test_what_nothing_hangs_on_or_nobody_knows_is_not_told() -> None:

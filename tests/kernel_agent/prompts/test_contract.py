@@ -33,9 +33,9 @@ def contract(target: str) -> str:
 def test_the_numbers_are_the_judge_s() -> None:
     least, part = BOUND / tolerance.DEEP, f"{tolerance.SMALL:.0%}".replace("%", " %")
     assert (
-        f"Where {part} of an output or a whole row is below {least:.0f} units, what lies below {BOUND:.0f} has "
-        f"a budget of its own: the larger of {BOUND:.0f} times the reference's error there and {tolerance.FINE:,.0f} "
-        "epsilon of its rms."
+        f"Where {part} of an output or a whole row, zeros too, is below {least:.0f} units, all that is "
+        f"below {BOUND:.0f} units may err by {BOUND:.0f} times the reference's largest error there in full float32, or "
+        f"{tolerance.FINE:,.0f} epsilon of its rms if that is more."
     ) in contract("cuda")
     assert tuple(1 / scale for scale in ROW_SCALES) == (1, 2, 4, 16)
     assert "each index of dimension 0 by 1, 1/2, 1/4 or 1/16" in contract("cuda")
@@ -43,8 +43,8 @@ def test_the_numbers_are_the_judge_s() -> None:
 
 def test_of_devices_only_what_runs_on_one_hears() -> None:
     for target in ("cuda", "triton"):
-        assert "torch's `empty` and copies on the device are fine" in contract(target)
-        assert "a second GPU, which its file makes the current one: guard nothing." in contract(target)
+        assert "torch's `empty`, copies on the device and cooperative launches are fine" in contract(target)
+        assert "makes the inputs' GPU the current one: write no device guard." in contract(target)
     assert "GPU" not in contract("cpu") and "(fold nothing of them in the constructor)." in contract("cpu")
 
 
