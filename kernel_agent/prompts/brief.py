@@ -12,7 +12,16 @@ from typing import Any
 from kernel_agent.knowledge.render import experience_text
 from kernel_agent.prompts import line
 from kernel_agent.prompts.chip import chip_facts
-from kernel_agent.prompts.precision import by_operations, decides, exact_at_no_cost, has_product, rates, units, ways
+from kernel_agent.prompts.precision import (
+    by_operations,
+    decides,
+    exact_at_no_cost,
+    has_product,
+    outputs,
+    rates,
+    units,
+    ways,
+)
 from kernel_agent.run.brief import Brief, Outcome
 from kernel_agent.run.types import JSON, Description, Evaluation, Idea, Profile, Timing, baseline_title, baseline_titles
 from kernel_agent.targets import target_of
@@ -70,6 +79,7 @@ def facts(brief: Brief) -> dict[str, object]:
         "has_product": has_product(brief.problem, known),
         "units": list(units(known)) if has_product(brief.problem, known) else [],
         "ways": list(ways(known)),
+        "way_outputs": outputs(known),
         "decides": decides(known),
         "repairs": brief.repairs,
         "sweeps": brief.sweeps,

@@ -68,16 +68,27 @@ def _inputs(which: str) -> str:
 
 
 def ways(known: Description) -> Iterator[str]:
-    """The cells of a table: way, predicted units (with their output, where that differs), whether inside, limit; none
-    where the slowest way that is inside takes no longer than the bytes."""
+    """The cells of a table: way, predicted units (with their output, where that differs), whether inside, limit, and
+    the units of each output where there are several; none where the slowest way that is inside takes no longer than
+    the bytes."""
     if exact_at_no_cost(known):
         return
     differ = len({(way.output, way.inputs) for way in known.ways}) > 1
     for way in known.ways:
-        error = "out of range" if way.error is None else f"{way.error:,.0f}" if way.error >= 10 else f"{way.error:.2g}"
-        limit = f"{way.limit_us:,.0f} us" if way.limit_us else "not known"
+        error, limit = _told(way.error), f"{way.limit_us:,.0f} us" if way.limit_us else "not known"
         error += f" of {held}" if differ and (held := _held(way.output, way.inputs)) else ""
-        yield f"{way.name} | {error} | {FITS.get(way.fits, way.fits)} | {limit}"
+        each = "".join(f" | {_told(way.errors.get(output))}" for output in outputs(known))
+        yield f"{way.name} | {error} | {FITS.get(way.fits, way.fits)} | {limit}{each}"
+
+
+def outputs(known: Description) -> list[str]:
+    """Those whose errors are told one by one: the first of several."""
+    found = list(dict.fromkeys(row.output for row in known.precision))
+    return found[:OUTPUTS] if len(found) > 1 and all(way.errors for way in known.ways) else []
+
+
+def _told(error: float | None) -> str:
+    return "out of range" if error is None else f"{error:,.0f}" if error >= 10 else f"{error:.2g}"
 
 
 def rates(known: Description) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class ErrorUnit:
 class Way:
     """A way to compute a problem's float32 products: the error that is predicted, in units, None out of its range;
     whether it `fits` (inside, near, outside); the time that no kernel by it goes below; the output and the inputs on
-    which it errs most of what is allowed, empty in runs of before."""
+    which it errs most of what is allowed, and its error by output, empty in runs of before."""
 
     name: str
     error: float | None
@@ -30,3 +31,4 @@ class Way:
     limit_us: float | None
     output: str = ""
     inputs: str = ""
+    errors: Mapping[str, float | None] = field(default_factory=dict)

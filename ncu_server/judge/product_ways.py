@@ -61,16 +61,22 @@ def way_of(way: ways.Way, cases: list[Case], limit_us: float | None) -> evaluati
     found = [(ways.predicted(way, case.product, case.precision, case.moved), case) for case in cases]
     if not found:
         return None
-    error, worst = max(found, key=lambda one: one[0] / one[1].precision["allowed"])
+    found.sort(key=lambda one: one[0] / one[1].precision["allowed"])
+    error, worst = found[-1]
     return evaluation.WayResult(
         name=way.name,
         products=dict(way.products),
-        error=error if math.isfinite(error) else None,
+        error=_told(error),
         fits=ways.fits(error, worst.precision["allowed"]),
         limit_us=limit_us,
         output=worst.output,
         inputs=worst.inputs,
+        errors={case.output: _told(error) for error, case in found},
     )
+
+
+def _told(error: float) -> float | None:
+    return error if math.isfinite(error) else None
 
 
 def limit_of(work: Work, peaks: evaluation.Peaks, found: Iterable[evaluation.WayResult]) -> Limit:

@@ -11,7 +11,7 @@ next to 0 where they have one. With u the unit roundoff of a format (half its sp
 - an operand in two parts of a format, x = hi + lo + rest: lo is u / sqrt(6) of x, the rest u^2 / 6; left out are both
   rests and lo lo: u^2 sqrt(3) / 6 in all (three products), and u^3 with three parts (six products);
 - a product in a format with corrections lo hi' and hi lo' in a coarser one of roundoff v, whose two operands are
-  rounded: u v / 3 in all, lo lo' left out;
+  rounded: u v / 3 in all, lo lo' left out; with one of them u v / sqrt(18), and the operand that has none;
 - fixed-point digits, 256 h + l for a row's largest magnitude p (in root mean squares of the row): a step of p /
   32,512 is rounded to a twelfth of its square, and l l', of p 256 / (sqrt(12) 32,512) each, is left out (H. Ootomo,
   K. Ozaki, R. Yokota, "DGEMM on Integer Matrix Multiplication Unit", 2024).
@@ -76,8 +76,11 @@ def _half(product: Product) -> float:
     """Rounded to float16: infinite beyond its range, and coarse for operands that are mostly below its normal ones."""
     if any(one["largest"] > FP16_LARGEST for one in product["operands"]):
         return math.inf
-    steps = (FP16_STEP / math.sqrt(12) / max(one["rms"], 1e-300) for one in product["operands"])
-    return math.hypot(BY_NAME["fp16"].roundoff / math.sqrt(3), *steps)
+    return math.hypot(*map(_in_half, product["operands"]))
+
+
+def _in_half(one: Operand) -> float:
+    return math.hypot(BY_NAME["fp16"].roundoff / math.sqrt(6), FP16_STEP / math.sqrt(12) / max(one["rms"], 1e-300))
 
 
 def _two_parts(name: str) -> Callable[[Product], float]:
@@ -90,6 +93,11 @@ def _corrected(product: Product) -> float:
     return BY_NAME["fp16"].roundoff * BY_NAME["fp8"].roundoff / 3
 
 
+def _corrected_once(product: Product) -> float:
+    """The operand that is rounded more coarsely is corrected."""
+    return math.hypot(_corrected(product) / math.sqrt(2), min(map(_in_half, product["operands"])))
+
+
 def _digits(product: Product) -> float:
     one, other = (operand["peak"] for operand in product["operands"])
     steps = math.hypot(one, other) / STEPS / math.sqrt(12)
@@ -100,6 +108,7 @@ def _digits(product: Product) -> float:
 WAYS = (
     Way("one bfloat16 product", {"bf16": 1}, _rounded("bf16")),
     Way("one float16 product", {"bf16": 1}, _half),
+    Way("a float16 product, one fp8 correction", {"bf16": 1, "fp8": 1}, _corrected_once),
     Way("one TF32 product", {"TF32": 1}, _rounded("tf32")),
     Way("three int8 products of fixed-point digits", {"int8": 3}, _digits),
     Way("a float16 product, two fp8 corrections", {"bf16": 1, "fp8": 2}, _corrected),

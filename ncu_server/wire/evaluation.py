@@ -251,19 +251,16 @@ class PrecisionResult(BaseModel):
 
 
 class WayResult(BaseModel):
-    """A way to compute the problem's float32 products, and what is expected of it."""
+    """A way to compute the problem's float32 products."""
 
     name: str
-    products: dict[str, int] = Field(description="how many products of which format of operands it takes")
-    error: float | None = Field(
-        description="the largest error that is predicted, in units; null where values are out of the format's range"
-    )
-    fits: Literal["inside", "near", "outside"] = Field(
-        description="near: within a factor of two of what is allowed, so that only a judgement can say"
-    )
-    limit_us: float | None = Field(description="what no kernel by it goes below; null where a rate is not known")
+    products: dict[str, int] = Field(description="how many of which format")
+    error: float | None = Field(description="the largest predicted error, in units; null where values are out of range")
+    fits: Literal["inside", "near", "outside"] = Field(description="near: within a factor of two of what is allowed")
+    limit_us: float | None = Field(description="what no kernel by it goes below")
     output: str = Field(default="", description="the output that decides")
     inputs: Inputs = "as drawn"
+    errors: dict[str, float | None] = Field(default={}, description="by output")
 
 
 class DescribeResult(BaseModel):

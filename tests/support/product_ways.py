@@ -33,8 +33,9 @@ def in_two(round_: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Te
     return product
 
 
-def corrected(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """A float16 product, and its corrections in e4m3, the low parts scaled by 2^12 into its range."""
+def corrected(a: torch.Tensor, b: torch.Tensor, first: bool = True) -> torch.Tensor:
+    """A float16 product, and its corrections in e4m3, the low parts scaled by 2^12 into its range; of the second
+    operand alone, or of the `first` too."""
     half, byte = to(torch.float16), to(torch.float8_e4m3fn)
     (ah, al), (bh, bl) = ((h := half(x), x.double() - h) for x in (a, b))
 
@@ -42,7 +43,8 @@ def corrected(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         scale = 2.0 ** torch.floor(torch.log2(200 / x.abs().amax()))
         return byte(x * scale) / scale
 
-    return ah @ bh.T + small(ah) @ small(bl).T + small(al) @ small(bh).T
+    product = ah @ bh.T + small(ah) @ small(bl).T
+    return product + small(al) @ small(bh).T if first else product
 
 
 def digits(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -61,6 +63,7 @@ def digits(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 WAYS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "one bfloat16 product": once(to(torch.bfloat16)),
     "one float16 product": once(to(torch.float16)),
+    "a float16 product, one fp8 correction": lambda a, b: corrected(a, b, first=False),
     "one TF32 product": once(tf32),
     "three int8 products of fixed-point digits": digits,
     "a float16 product, two fp8 corrections": corrected,

@@ -53,6 +53,16 @@ def test_of_a_narrow_reference_operands_as_narrow_are_said_to_pass(arithmetic: s
     assert "fp8" in asked(arithmetic) and "here the budget allows TF32" in asked(arithmetic, "triton")
 
 
+def test_of_several_outputs_the_errors_of_each_are_told() -> None:
+    two = (UNITS[0], replace(UNITS[0], output="buffer mean"))
+    ways = [replace(way, errors={"output 0": way.error, "buffer mean": 0.5}) for way in WAYS]
+    text = asked("float32", ways=ways, precision=two, limit_us=300.0)
+    assert "| limit | units of output 0 | units of buffer mean |\n| --- | --- | --- | --- | --- | --- |\n" in text
+    assert "| three bfloat16 products | 7.2 | yes | 450 us | 7.2 | 0.5 |\n" in text
+    assert "| one float16 product | out of range | no | not known | out of range | 0.5 |\n" in text
+    assert "units of" not in asked("float32", ways=WAYS, precision=two, limit_us=300.0), "a run of before"
+
+
 def test_a_product_s_contract_is_told_in_its_own_numbers() -> None:
     text = asked("float32", ways=WAYS, precision=UNITS, limit_us=300.0)
     for words in (

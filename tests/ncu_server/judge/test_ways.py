@@ -39,6 +39,7 @@ def test_a_way_is_told_by_its_worst_case_and_out_of_range_by_no_number() -> None
     assert found is not None and found.error is not None
     assert (found.fits, found.limit_us, found.products) == ("outside", 300.0, {"TF32": 1})
     assert (found.output, found.inputs) == ("output 0", "hard"), "what allows less of its error decides"
+    assert list(found.errors) == ["output 1", "output 0"] and found.errors["output 0"] == found.error
     assert way_of(BY_NAME["one TF32 product"], [case(PRODUCT, wide)], 300.0).fits == "inside"  # type: ignore[union-attr]
     large: Product = {**PRODUCT, "operands": [{"rms": 1e4, "largest": 1e5, "peak": 3.0}] * 2}
     beyond = way_of(BY_NAME["one float16 product"], [case(large, OUTPUT)], None)
