@@ -170,7 +170,9 @@ class Settings(ProviderKeys):
         "or whichever this machine can do (auto).",
     )
     report: bool = Field(
-        default=True, description="Whether a run ends with report.html, a page of all that was tried, in its directory."
+        default=True,
+        description="Whether a run ends with a profile of its winner, which may take the device as long as the kernels "
+        "did, and with report.html, a page of all that was tried, in its directory.",
     )
     experience: bool = Field(
         default=True,

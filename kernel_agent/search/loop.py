@@ -98,8 +98,9 @@ class Search:
                 self.stop(str(spent), spent=True)
             await all_timed
         winner = await self.confirm()
-        with suppress(BudgetSpent):
-            await self.budget.within(self.profile((winner,)))
+        if self.run.settings.report:
+            with suppress(BudgetSpent):
+                await self.budget.within(self.profile((winner,)))
         return winner
 
     async def rounds(self) -> None:

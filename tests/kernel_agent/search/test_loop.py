@@ -559,6 +559,11 @@ async def test_after_the_last_round_also_an_early_one_the_winner_alone_is_profil
             )
 
 
+async def test_without_a_page_no_winner_is_profiled(journal: Journal) -> None:
+    play = search(journal, ScriptedProposer(), bench := InProcessBench(), num_rounds=1, report=False)
+    assert (await play.play()).idea and not bench.profiled
+
+
 async def test_a_resumed_run_profiles_nothing_twice_and_what_was_missed(journal: Journal) -> None:
     class Dies(InProcessBench):
         async def profile(
