@@ -13,8 +13,9 @@ from ncu_server.machine.device import Device
 from ncu_server.machine.store import write_whole
 from ncu_server.wire.evaluation import Peaks
 
-FORMAT = "5"
-"""1: a copy on the CPU was torch's alone; 2: neither int8, fp8 nor L2; 3: a GPU's copy the driver's; 4: no reading."""
+FORMAT = "6"
+"""1: a copy on the CPU was torch's alone; 2: neither int8, fp8 nor L2; 3: a GPU's copy the driver's; 4: no reading;
+5: int8 as fast as torch multiplies it."""
 
 
 async def measure(prepared: PreparedProblem, anew: bool = False) -> Peaks:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ncu_server.worker.chip import Attribute, Launch, chip, source
-from ncu_server.worker.timing.devices import Cpu
+from ncu_server.worker.timing.devices import Cpu, int8_rate
 
 OFFSETS = """
 #include <cstddef>
@@ -23,6 +23,12 @@ static_assert(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION == 4 && CU_FUNC_ATTRIBUTE_MA
 def test_a_host_has_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert chip(Cpu()) == {"sms": None, "clusters": [], "latency_ns": None, "tensor_mhz": None}
+
+
+def test_int8_is_as_fast_as_fp8_where_one_unit_does_both() -> None:
+    assert int8_rate(949.0, 1454.0, (9, 0)) == 1454.0 and int8_rate(700.0, 660.0, (8, 9)) == 700.0
+    assert int8_rate(949.0, 1454.0, (10, 3)) == 949.0
+    assert int8_rate(600.0, None, (8, 0)) == 600.0 and int8_rate(None, 1454.0, (9, 0)) is None
 
 
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc")
