@@ -46,6 +46,7 @@ class EvaluateAnswer:
     limit_us: float | None = None
     error: float | None = None
     allowed: float | None = None
+    held: str = ""
     arithmetic: str | None = None
     precision: str = ""
     provenance: JSON = field(default_factory=dict)
@@ -77,6 +78,7 @@ class EvaluateAnswer:
                 errors,
                 self.allowed or BOUND,
                 self.arithmetic,
+                self.held,
             )
         except ValueError as fault:
             raise malformed("evaluate_kernel", fault) from None

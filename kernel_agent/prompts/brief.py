@@ -238,7 +238,8 @@ def _measured(evaluation: Evaluation, known: Description) -> str:
         speedup = versus.speedup
         parts.append(f"{speedup.median:.2f}x {versus.baseline} [{speedup.low:.2f}, {speedup.high:.2f}]")
     if evaluation.error is not None:
-        parts.append(f"error {evaluation.error:.3g} of the {evaluation.allowed:.4g} allowed")
+        of = f" ({evaluation.held})" if evaluation.held else ""
+        parts.append(f"error {evaluation.error:.3g} of the {evaluation.allowed:.4g} allowed{of}")
     return ", ".join(parts)
 
 

@@ -122,7 +122,8 @@ class Diagnostic:
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """What the judge says of one source. `error` is in units of the reference's own rounding error in full float32, of
-    which so many are `allowed`; `arithmetic` is the coarsest whose rounding explains the errors."""
+    which so many are `allowed`; `arithmetic` is the coarsest whose rounding explains the errors; `held` says of which
+    output on which inputs the error is, empty in runs of before."""
 
     status: Status
     log: str
@@ -136,6 +137,7 @@ class Evaluation:
     """The errors of compilers, which stand in the log too; none in runs of before."""
     allowed: float = 64.0
     arithmetic: str | None = None
+    held: str = ""
 
     def __post_init__(self) -> None:
         if (self.timing is not None) != (self.status is Status.PASSED):

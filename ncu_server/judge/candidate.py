@@ -224,15 +224,21 @@ async def compare(
     wider = [one["allowed"] / comparison.BOUND if one else 1.0 for one in behind]
     for row, factor in zip(results, wider, strict=True):
         row["error"] *= factor
-    found = joined([_exactness(row["error"], one) for row, one in zip(results, behind, strict=True)])
+    names = input_set.names[: len(tensors)]
+    found = joined(
+        [
+            _exactness(row["error"], one, f"{name} on {input_set.kind}")
+            for row, one, name in zip(results, behind, names, strict=True)
+        ]
+    )
     bounds = [bound * factor for factor in wider]
-    if fault := comparison.value_fault(input_set.names[: len(tensors)], results, bounds):
+    if fault := comparison.value_fault(names, results, bounds):
         raise Objection("wrong", f"{where}: {fault}", found)
     return found
 
 
-def _exactness(error: float, behind: Precision | None) -> Exactness:
+def _exactness(error: float, behind: Precision | None, held: str) -> Exactness:
     """An error in units; what has to be equal is exact, or worthy of nothing."""
     if behind:
-        return Exactness(error, behind["allowed"], worthy(error, behind))
-    return Exactness(error, comparison.BOUND, "exact" if error == 0 else None)
+        return Exactness(error, behind["allowed"], worthy(error, behind), held)
+    return Exactness(error, comparison.BOUND, "exact" if error == 0 else None, held)

@@ -213,6 +213,7 @@ def _exactness(found: Exactness | None) -> dict[str, Any]:
     return {
         "error": found.error,
         "allowed": found.allowed,
+        "held": found.held,
         "arithmetic": found.arithmetic,
         "precision": found.sentence,
     }

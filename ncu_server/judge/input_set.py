@@ -42,6 +42,9 @@ class Recipe:
         return {**spec, "structure": self.structure} if self.structure else spec
 
 
+KINDS: dict[How, str] = {"sharper": "hard inputs", "32 times as large": "far inputs"}
+
+
 @dataclass(slots=True)
 class InputSet:
     """One secret input set and what is expected of it; `units` are its tensors', and `precision` what is behind them
@@ -80,6 +83,11 @@ class InputSet:
         """In words, for the candidate's log: on which inputs, and what the judge has put into them by itself."""
         of = "" if self.variant == "get_inputs" else f" of {self.variant}"
         return PLACES[self.how].format(of=of, change=self.change)
+
+    @property
+    def kind(self) -> str:
+        """In a word or two, for who is told of an error: which inputs."""
+        return KINDS.get(self.how, f"inputs {self.how}")
 
     @property
     def elements(self) -> tuple[int, int]:

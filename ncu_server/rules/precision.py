@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from typing_extensions import TypedDict
@@ -71,11 +71,12 @@ class Precision(TypedDict):
 @dataclass(frozen=True, slots=True)
 class Exactness:
     """The error of a candidate that is nearest to what is allowed, both in units, and the coarsest arithmetic that any
-    of its errors is worthy of; None where it is worthy of none."""
+    of its errors is worthy of; None where it is worthy of none. `held` says of which output on which inputs."""
 
     error: float
     allowed: float
     arithmetic: Name | None
+    held: str = ""
 
     @property
     def share(self) -> float:
@@ -182,4 +183,4 @@ def joined(each: Sequence[Exactness]) -> Exactness | None:
     if not each:
         return None
     worst = max(each, key=lambda one: one.share)
-    return Exactness(worst.error, worst.allowed, coarsest([one.arithmetic for one in each]))
+    return replace(worst, arithmetic=coarsest([one.arithmetic for one in each]))

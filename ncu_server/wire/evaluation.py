@@ -102,17 +102,16 @@ class EvaluateResult(BaseModel):
     )
     allowed: float | None = Field(
         default=None,
-        description="units that pass: 64, or 4 times what the reference errs as it runs (in TF32, say), or what a "
+        description="units that pass: 64, or 4 times what the reference errs as it runs or what a "
         "plain float32 loop over a very long sum errs",
     )
+    held: str = Field(default="", description="the output and inputs of `error`")
     arithmetic: Arithmetic | None = Field(
         default=None, description="the coarsest arithmetic whose rounding explains the errors; null too where none does"
     )
-    precision: str = Field(default="", description="the same in one sentence; empty where no value was compared")
+    precision: str = Field(default="", description="the same in a sentence")
     memory: Memory | None = Field(default=None, description="where it passed; of the input shape that takes most")
-    memory_plan: MemoryMode | None = Field(
-        default=None, description="how much of the device's memory judging took; null where it is not planned"
-    )
+    memory_plan: MemoryMode | None = Field(default=None, description="how much of the device's memory judging took")
     timing: Timing | None = Field(default=None, description="the geometric mean where there are several input shapes")
     versus: list[Versus] = []
     shapes: list[ShapeResult] = Field(default=[], description="each input shape, where there are several")
