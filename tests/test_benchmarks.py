@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import first_ideas, plan_bytes
+from benchmarks import arms, first_ideas, plan_bytes
 from benchmarks.deck import valued
 from benchmarks.kernelbench_script import stand_ins
 from benchmarks.serving import CANNOT
@@ -59,6 +59,7 @@ def test_a_benchmark_has_the_options_that_its_docstring_names(name: str, monkeyp
 
 NEED = {
     "ablation": ("--target", "cuda"),
+    "arms": ("CHECKOUT",),
     "deck": ("DECK",),
     "delivery": (),
     "diseases.__main__": (),
@@ -79,6 +80,24 @@ def test_a_benchmark_without_its_device_says_so(name: str, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", "")
     sentence = "this benchmark needs the target 'cuda', which is not available here: no CUDA device is visible\n"
     assert ran(name, monkeypatch, *NEED[name]) == (CANNOT, "", sentence)
+
+
+def test_the_kernels_of_the_arms_are_modules_each_of_its_place() -> None:
+    rows = arms.rows_of(arms.KERNELS)
+    assert len({arms.place(row) for row in rows}) == len(rows) > 70
+    for row in rows:
+        assert "ModelNew" in {node.name for node in ast.parse(row["source"]).body if isinstance(node, ast.ClassDef)}
+
+
+def test_arms_are_compared_by_the_best_of_each_round() -> None:
+    def row(arm: str, round: int, us: float | None) -> arms.Row:
+        found = {"problem": "2/9", "draw": "A", "arm": arm, "round": round, "title": f"{arm} {us}", "us": us}
+        return found | ({"status": "passed", "speedup": 2.0} if us else {"status": "wrong"})
+
+    told = arms.text_of([row("full", 1, 100.0), row("full", 1, 80.0), row("full", 2, 50.0), row("noprof", 2, 75.0)])
+    assert "Right at the first try: 4 of 4." in told and "| 2/9 | A | 80, 50 | 75 |" in told
+    assert "noprof over full, round 2: 1.50 of 1 pairs" in told and "nopass over" not in told
+    assert "| 2/9 | A | - |" in arms.text_of([row("best", 1, None)])
 
 
 def test_a_decks_formula_is_read_as_sums_and_products_alone() -> None:

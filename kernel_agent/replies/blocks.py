@@ -48,8 +48,10 @@ def _blocks(text: str, above: int, depth: int) -> Iterator[Block]:
             continue
         start, end = token.map
         if token.type == "fence":
-            closed = len(token.content.splitlines()) == end - start - 2
+            code, closed = token.content, len(token.content.splitlines()) == end - start - 2
+            if not closed and code.rstrip().endswith(token.markup):  # a fence behind the last row, as models write it
+                code, closed = code.rstrip().removesuffix(token.markup) + "\n", True
             language = (token.info.split() or [""])[0].lower().strip("{.}")
-            yield Block(language, token.content, above + start + 2, closed)
+            yield Block(language, code, above + start + 2, closed)
         elif token.type == "code_block" and depth < DEEPEST:
             yield from _blocks(token.content, above + start, depth + 1)

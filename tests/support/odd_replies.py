@@ -95,6 +95,7 @@ FENCES = [
     same("words behind it and a block after", "```python\n{K}``` Build with:\n\n```bash\nninja\n```\n"),
     same("words behind the closing fence of C++ before it", f"```cpp\n{CUDA}``` becomes\n```python\n{{K}}```\n"),
     same("a comment after the closing fence", "```python\n{K}```<!-- end -->\n"),
+    Odd("a fence behind its last row", "```python\n" + KERNEL.rstrip("\n") + "```", KERNEL),
     Odd("a fence in its docstring", f"```python\n{FENCED_DOC}```\n", FENCED_DOC),
     Odd("a bare fence in its docstring", f"Sure.\n```\n{BARE_DOC}```\nBye.\n", BARE_DOC),
     Odd("a fence in a string of C++", "```py\n" + (c := edit(KERNEL, "#include", "/*\n```\n*/\n#include")) + "```", c),

@@ -242,9 +242,11 @@ __device__ __forceinline__ Element rounded(float x) {
 // The copy of the input: [image][group][unit][places], a thread a unit. Zeros where channels end, and beside a line.
 __global__ void __launch_bounds__(256) copy_input(const Tensors t, Unit* copy) {
   constexpr int64_t PLACES = int64_t(IN_D) * IN_H * IN_W;
-  const int64_t plane = blockIdx.x / COPY_PIECES;
-  const int place = static_cast<int>(blockIdx.x % COPY_PIECES) * 256 + threadIdx.x;
-  const int unit = static_cast<int>(plane % UNITS), group = static_cast<int>(plane / UNITS % GROUPS);
+  const int piece = static_cast<int>(blockIdx.x / GROUPS % COPY_PIECES), place = piece * 256 + threadIdx.x;
+  const int group = static_cast<int>(blockIdx.x % GROUPS);  // neighbouring blocks read the same lines, each other places of them
+  const int64_t row = blockIdx.x / (GROUPS * COPY_PIECES);  // an image's unit
+  const int unit = static_cast<int>(row % UNITS);
+  const int64_t image = row / UNITS, plane = (image * GROUPS + group) * UNITS + unit;
   if (place >= COPY) return;
   int64_t from = place;
   bool real = true;
@@ -254,10 +256,10 @@ __global__ void __launch_bounds__(256) copy_input(const Tensors t, Unit* copy) {
     from = (int64_t(d) * IN_H + h) * IN_W + w;
     real = d < IN_D && h < IN_H && w >= 0 && w < IN_W;
   }
-  const float* x = input_of(t) + (plane / (UNITS * GROUPS) * IN + unit * UNIT) * PLACES + from;
+  const float* x = input_of(t) + (image * IN + unit * UNIT) * PLACES + from;
   float v[UNIT];
 #pragma unroll
-  for (int c = 0; c < UNIT; ++c) v[c] = real && unit * UNIT + c < IN ? __ldcs(x + c * PLACES) : 0.0f;  // all are asked for first
+  for (int c = 0; c < UNIT; ++c) v[c] = real && unit * UNIT + c < IN ? (GROUPS == 1 ? __ldcs(x + c * PLACES) : x[c * PLACES]) : 0.0f;  // all asked for first
   Unit to;
 #pragma unroll
   for (int c = 0; c < UNIT; ++c) to.of[c] = rounded(v[c]);
