@@ -64,7 +64,7 @@ def row(level: int, path: Path, target: str, kept: Path | None) -> Row:
     if "error" in found:
         return Row(level, name, found["error"], 0, 0.0, ())
     try:
-        work = work_of(found["graph"], DEVICES[target], offers(DEVICES[target], WAYS))
+        work = work_of(found["graph"], DEVICES[target], offers(DEVICES[target], WAYS, True))
     except NotCovered as fault:
         calls = dict.fromkeys(names(node["op"])[0] for node in found["graph"]["nodes"])
         return Row(level, name, "", 0, 0.0, tuple(calls) if len(calls) < 9 else (str(fault)[:80],))

@@ -61,7 +61,7 @@ def _kernel_us(kernel: Kernel, device: Device) -> float:
 
 def _ways(device: Device) -> Offers:
     """The rates of all arithmetics."""
-    found = offers(device, [Way(one.way, 1.0, "inside", None) for one in ARITHMETICS])
+    found = offers(device, [Way(one.way, 1.0, "inside", None) for one in ARITHMETICS], True)
     assert found is not None
     return found
 

@@ -230,7 +230,8 @@ class Regional:
         found, known = convolutions(self.graph), specs(self.graph)
         few = [known[node.args[0].node].shape[1] < WIDE for node in found]
         wide = any(few) and not all(few) and len(self.graph.nodes) < LONG_GRAPH
-        names = ["first", *(["last"] * bool(found)), *(["wide"] * wide)]
+        others = [*(["last"] * bool(found)), *(["wide"] * wide)]
+        names = ["first", *(others if self.offers is None or self.offers.narrow else [])]  # else cuDNN might take TF32
         names = [name for name in names if self.plan({"layout": name}).written]
         if "first" not in names:  # else the module is the library's alone, which kernels of ours may cost too much
             names = [name for name in names if self._moved(name) <= self._moved("first")]

@@ -97,13 +97,15 @@ BY_NAME = {one.name: one for one in ARITHMETICS}
 class Offers:
     """The arithmetics that are exact enough for a problem's products on a device, the most promising first; TFLOP/s of
     each by mma.sync, and by wgmma where the device has it, what the library reaches, and GB/s of a copy. Those that
-    are `near` may turn out to err more than is allowed."""
+    are `near` may turn out to err more than is allowed. `narrow`: the reference shows TF32's error, so the library may
+    take it in another layout too."""
 
     rates: Mapping[str, float]
     library: float
     copy_gbps: float
     wide: Mapping[str, float] = field(default_factory=dict)
     near: frozenset[str] = frozenset()
+    narrow: bool = True
     bold: bool = True  # whether a product is taken too where only those promise to be faster
 
     def build(self, graph: Graph) -> Routine:
@@ -254,4 +256,6 @@ def offers(
         return share > SAFE, -(wide or warps)[name], share
 
     near = frozenset(name for name in warps if place(name)[0])
-    return Offers({name: warps[name] for name in sorted(warps, key=place)}, library, device.copy_gbps, wide, near)
+    return Offers(
+        {name: warps[name] for name in sorted(warps, key=place)}, library, device.copy_gbps, wide, near, narrow
+    )
