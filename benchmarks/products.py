@@ -29,6 +29,7 @@ SHAPES = ("4096x4096x4096", "16384x4096x4096", "1024x8192x8192", "8192x8192x8192
 KINDS = (
     ("bf16x3", "wgmma"),
     ("tf32x3", "wgmma"),
+    ("int8x3", "wgmma"),
     ("fp16", "wgmma"),
     *((name, "wgmma-256") for name in ("fp16", "bf16", "tf32")),
 )
@@ -68,7 +69,7 @@ class Job:
 
     def scratch(self) -> torch.Tensor:
         (m, n, k), (count, size) = self.sizes, cut_parts(self.genes)
-        return torch.empty((m + n) * -(-k // 8) * 8 * count * size // 4, device="cuda")
+        return torch.empty((m + n) * (-(-k // 16) * 16 * count * size // 4 + 1), device="cuda")  # and a row's largest
 
 
 def sizes_of(text: str) -> tuple[int, int, int]:

@@ -40,9 +40,10 @@ def compiled_by_nvcc(source: Path, arch: str = "sm_90") -> str:
     return done.stderr
 
 
-def judged(name: str, problem: str, candidate: str, folder: Path) -> dict[str, str]:
-    """What is wrong with a candidate that runs on the CPU, by its name."""
-    return all_judged([{"name": name, "source": problem, "candidate": candidate}], folder)
+def judged(name: str, problem: str, candidate: str, folder: Path, times: int = 1) -> dict[str, str]:
+    """What is wrong with a candidate that runs on the CPU, by its name, where so many `times` the usual error pass."""
+    case = {"name": name, "source": problem, "candidate": candidate, "times": str(times)}
+    return all_judged([case], folder)
 
 
 def all_judged(cases: list[dict[str, str]], folder: Path) -> dict[str, str]:

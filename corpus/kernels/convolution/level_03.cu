@@ -207,7 +207,7 @@ __device__ __forceinline__ void hold(float& sum) { asm volatile("" : "+f"(sum)::
       "{ .reg .pred p; setp.ne.b32 p, %34, 0;\n"                                                                     \
       "wgmma.mma_async.sync.aligned.m64n64" TYPES                                                                    \
       " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28," \
-      "%29,%30,%31}, %32, %33, p, " SIGNS "; }"                                                                      \
+      "%29,%30,%31}, %32, %33, p" SIGNS "; }"                                                                        \
       : F16(0), F16(16)                                                                                              \
       : "l"(a), "l"(b), "r"(adds))
 //@end instruction
@@ -215,9 +215,9 @@ __device__ __forceinline__ void hold(float& sum) { asm volatile("" : "+f"(sum)::
 // operands of 16 bits alone have.
 template <class E>
 __device__ __forceinline__ void wgmma(float (&d)[SUMS], uint64_t a, uint64_t b, int adds) {
-  if constexpr (std::is_same_v<E, float>) WGMMA("k8.f32.tf32.tf32", "1, 1");
-  else if constexpr (std::is_same_v<E, __half>) WGMMA("k16.f32.f16.f16", "1, 1, 0, 0");
-  else WGMMA("k16.f32.bf16.bf16", "1, 1, 0, 0");
+  if constexpr (std::is_same_v<E, float>) WGMMA("k8.f32.tf32.tf32", ", 1, 1");
+  else if constexpr (std::is_same_v<E, __half>) WGMMA("k16.f32.f16.f16", ", 1, 1, 0, 0");
+  else WGMMA("k16.f32.bf16.bf16", ", 1, 1, 0, 0");
 }
 #undef WGMMA
 #undef F16

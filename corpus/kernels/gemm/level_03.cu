@@ -1,6 +1,6 @@
 /* ---
 id: kernels/gemm/level_03_cuda
-title: Float32 products by wgmma in one or three products of bfloat16, float16 or TF32, the operands cut beforehand
+title: Float32 products by wgmma in one or three products of bfloat16, float16, TF32 or int8 digits, the operands cut beforehand
 archs: [sm_90]
 families: [gemm]
 bottlenecks: [tensor]
@@ -11,6 +11,8 @@ dtypes: [float32]
 // together, whatever the strides were. Then TMA brings tiles of the parts of both operands, zeros where they end, and wgmma multiplies
 // from shared memory: low high, high low, high high, or once. After FOLD tiles the sums, which the tensor cores round toward zero, are
 // added to others. TF32 needs the cut too: wgmma takes its operands along the terms alone, and would drop bits where a cut rounds.
+// Digits: a row's largest magnitude is 127 x 256 steps, and each term two signed bytes of steps, 256 h + l. Sums of bytes are exact, those
+// of h h' apart from those of h l' + l h'; l l' is left out.
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -30,7 +32,7 @@ namespace {
 __device__ __forceinline__ float k_max(float x, float y) { return x > y || x != x ? x : y; }
 //@end math
 
-enum class Way { bf16x3, tf32x3, bf16, fp16, tf32 };
+enum class Way { bf16x3, tf32x3, int8x3, bf16, fp16, tf32 };
 
 //@begin shape
 constexpr int64_t BATCH = 1, M = 2048, N = 4096, K = 8192;
@@ -53,17 +55,22 @@ struct Tensors {
 //@end tensors
 
 constexpr bool LONG = WAY == Way::tf32x3 || WAY == Way::tf32;
-constexpr int PARTS = WAY == Way::bf16x3 || WAY == Way::tf32x3 ? 2 : 1;
-using Element = std::conditional_t<LONG, float, std::conditional_t<WAY == Way::fp16, __half, __nv_bfloat16>>;
+constexpr bool DIGITS = WAY == Way::int8x3;
+constexpr int PARTS = WAY == Way::bf16x3 || WAY == Way::tf32x3 || DIGITS ? 2 : 1;
+using Narrow = std::conditional_t<WAY == Way::fp16, __half, __nv_bfloat16>;
+using Element = std::conditional_t<LONG, float, std::conditional_t<DIGITS, int8_t, Narrow>>;
+using Sum = std::conditional_t<DIGITS, int32_t, float>;
 
 constexpr int TILE_M = 128, TILE_K = 128 / sizeof(Element);  // rows of 128 bytes
 constexpr uint32_t SIDE_A = TILE_M * 128, SIDE_B = TILE_N * 128, STAGE = PARTS * (SIDE_A + SIDE_B), SHARED = STAGES * STAGE + 1024;
 constexpr int SUMS = TILE_N / 2;      // of a thread
-constexpr bool FOLDS = TILE_N < 256;  // a wider tile leaves no registers for sums beside those of the tensor cores
+constexpr bool FOLDS = TILE_N < 256 && !DIGITS;  // a wider tile leaves no registers for sums beside those of the tensor cores
 constexpr int CONSUMERS = 2, THREADS = (1 + CONSUMERS) * 128;
 constexpr int64_t TILES_M = (M + TILE_M - 1) / TILE_M, TILES_N = (N + TILE_N - 1) / TILE_N, TILES = TILES_M * TILES_N;
 constexpr int64_t STEPS = (K + TILE_K - 1) / TILE_K, EACH = (STEPS + SPLITS - 1) / SPLITS;
-constexpr int64_t LONG_K = (K + 7) / 8 * 8;  // rows of parts begin at multiples of 16 bytes
+constexpr int64_t LONG_K = DIGITS ? (K + 15) / 16 * 16 : (K + 7) / 8 * 8;  // rows of parts begin at multiples of 16 bytes
+constexpr int64_t ROWS_A = A_BATCH * M, ROWS_B = B_BATCH * N;
+constexpr float MOST = 127 * 256;  // steps of a row's largest magnitude
 constexpr int64_t PART_A = A_BATCH * M * LONG_K, PART_B = B_BATCH * N * LONG_K;
 constexpr int64_t POINTS = BATCH * M * N;
 constexpr int WIDE = N % 2 == 0 ? 2 : 1;  // outputs that are stored at once
@@ -74,6 +81,7 @@ using Map = CUtensorMap;
 
 template <class E>
 constexpr CUtensorMapDataType TYPE = std::is_same_v<E, float>    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                                     : std::is_same_v<E, int8_t> ? CU_TENSOR_MAP_DATA_TYPE_UINT8
                                      : std::is_same_v<E, __half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                                  : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 
@@ -141,7 +149,8 @@ __device__ __forceinline__ void commit() { asm volatile("wgmma.commit_group.sync
 template <int LEFT>
 __device__ __forceinline__ void settle() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
 
-#define F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define KIND "+f"
+#define F4(i) KIND(d[i]), KIND(d[i + 1]), KIND(d[i + 2]), KIND(d[i + 3])
 #define F16(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12)
 //@begin instruction
 #define WGMMA(TYPES, SIGNS)                                                                                          \
@@ -150,19 +159,26 @@ __device__ __forceinline__ void settle() { asm volatile("wgmma.wait_group.sync.a
       "wgmma.mma_async.sync.aligned.m64n128" TYPES                                                                   \
       " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28," \
       "%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55," \
-      "%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, p, " SIGNS "; }"                                                  \
+      "%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, p" SIGNS "; }"                                                    \
       : F16(0), F16(16), F16(32), F16(48)                                                                            \
       : "l"(a), "l"(b), "r"(adds))
 //@end instruction
 // d = a b + (adds ? d : 0): the predicate spares zeroing d. The immediates are signs of a and b, then their transposes, which
-// operands of 16 bits alone have.
+// operands of 16 bits alone have; integers have neither.
 template <class E>
 __device__ __forceinline__ void wgmma(float (&d)[SUMS], uint64_t a, uint64_t b, int adds) {
-  if constexpr (std::is_same_v<E, float>) WGMMA("k8.f32.tf32.tf32", "1, 1");
-  else if constexpr (std::is_same_v<E, __half>) WGMMA("k16.f32.f16.f16", "1, 1, 0, 0");
-  else WGMMA("k16.f32.bf16.bf16", "1, 1, 0, 0");
+  if constexpr (std::is_same_v<E, float>) WGMMA("k8.f32.tf32.tf32", ", 1, 1");
+  else if constexpr (std::is_same_v<E, __half>) WGMMA("k16.f32.f16.f16", ", 1, 1, 0, 0");
+  else WGMMA("k16.f32.bf16.bf16", ", 1, 1, 0, 0");
+}
+#undef KIND
+#define KIND "+r"
+template <class E>
+__device__ __forceinline__ void wgmma(int32_t (&d)[SUMS], uint64_t a, uint64_t b, int adds) {
+  WGMMA("k32.s32.s8.s8", "");
 }
 #undef WGMMA
+#undef KIND
 #undef F16
 #undef F4
 
@@ -179,14 +195,61 @@ __device__ __forceinline__ const float* matrix_a(const Tensors& t, int64_t batch
 __device__ __forceinline__ const float* matrix_b(const Tensors& t, int64_t batch) { return t.in1; }
 //@end operands
 
-// A term in its type, and what the rounding took away as a second.
-__device__ __forceinline__ void parts_of(float x, float (&to)[2]) {
-  const auto round = [](float v) {
-    if constexpr (LONG) return ptx::to_tf32(v);
-    else return static_cast<float>(static_cast<Element>(v));
-  };
-  to[0] = round(x);
-  if constexpr (PARTS == 2) to[1] = round(x - to[0]);
+// A term in its type, and what the rounding took away as a second; or its digits, of so many steps a unit.
+__device__ __forceinline__ void parts_of(float x, [[maybe_unused]] float steps, float (&to)[2]) {
+  if constexpr (DIGITS) {
+    const float q = rintf(x * steps);
+    to[0] = floorf((q + 128.0f) * (1.0f / 256.0f)), to[1] = q - 256.0f * to[0];
+  } else {
+    const auto round = [](float v) {
+      if constexpr (LONG) return ptx::to_tf32(v);
+      else return static_cast<float>(static_cast<Narrow>(v));
+    };
+    to[0] = round(x);
+    if constexpr (PARTS == 2) to[1] = round(x - to[0]);
+  }
+}
+
+// Steps of a row's unit, given the bits of its largest magnitude: none of zeros, and NaN where there is one.
+__device__ __forceinline__ float steps_of(uint32_t peak) { return peak == 0 ? 0.0f : MOST / __uint_as_float(peak); }
+
+template <bool FIRST>
+__global__ void __launch_bounds__(256) clear(uint32_t* peaks) {
+  const int64_t i = blockIdx.x * int64_t(256) + threadIdx.x;
+  if (i < (FIRST ? ROWS_A : ROWS_B)) peaks[(FIRST ? 0 : ROWS_A) + i] = 0;
+}
+
+// The bits of the largest magnitude of each row of an operand: as integers they are in the order of what they are, NaN above all.
+template <bool FIRST>
+__global__ void __launch_bounds__(256) measure(const Tensors t, uint32_t* peaks) {
+  constexpr int64_t ROWS = FIRST ? M : N, ROW = FIRST ? A_M : B_N, TERM = FIRST ? A_K : B_K;
+  constexpr int64_t ACROSS = (K + 511) / 512, DOWN = (ROWS + 63) / 64;
+  constexpr bool ALONG = TERM == 1 || ROW != 1;
+  const int64_t batch = blockIdx.x / (ACROSS * DOWN), r0 = blockIdx.x / ACROSS % DOWN * 64, k0 = blockIdx.x % ACROSS * 512;
+  const float* from = FIRST ? matrix_a(t, batch) : matrix_b(t, batch);
+  uint32_t most[ALONG ? 16 : 1] = {};
+#pragma unroll 1
+  for (int64_t k1 = k0; k1 < k0 + 512 && k1 < K; k1 += 64) {
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const int i = threadIdx.x + j * 256;
+      const int row = ALONG ? i / 64 : i % 64, k = ALONG ? i % 64 : i / 64;
+      const float x = r0 + row < ROWS && k1 + k < K ? from[(r0 + row) * ROW + (k1 + k) * TERM] : 0.0f;
+      const uint32_t bits = __float_as_uint(fabsf(x));
+      most[ALONG ? j : 0] = most[ALONG ? j : 0] > bits ? most[ALONG ? j : 0] : bits;
+    }
+  }
+  for (int j = 0; j < (ALONG ? 16 : 1); ++j) {
+    const int row = ALONG ? (threadIdx.x + j * 256) / 64 : threadIdx.x % 64;
+    if constexpr (ALONG) {
+#pragma unroll
+      for (int apart = 16; apart > 0; apart /= 2) {
+        const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, most[j], apart);
+        most[j] = most[j] > other ? most[j] : other;
+      }
+    }
+    if ((!ALONG || threadIdx.x % 32 == 0) && r0 + row < ROWS) atomicMax(peaks + (FIRST ? 0 : ROWS_A) + batch * ROWS + r0 + row, most[j]);
+  }
 }
 
 struct alignas(2 * sizeof(Element)) Pair {
@@ -195,7 +258,7 @@ struct alignas(2 * sizeof(Element)) Pair {
 
 // 64 rows and 64 terms of an operand, read along what lies together, written along the terms in each part.
 template <bool FIRST>
-__global__ void __launch_bounds__(256) cut(const Tensors t, Element* parts) {
+__global__ void __launch_bounds__(256) cut(const Tensors t, Element* parts, [[maybe_unused]] const uint32_t* peaks) {
   constexpr int64_t ROWS = FIRST ? M : N, ROW = FIRST ? A_M : B_N, TERM = FIRST ? A_K : B_K;
   constexpr int64_t ACROSS = (LONG_K + 63) / 64, DOWN = (ROWS + 63) / 64;
   constexpr bool ALONG = TERM == 1 || ROW != 1;
@@ -213,8 +276,9 @@ __global__ void __launch_bounds__(256) cut(const Tensors t, Element* parts) {
   for (int i = threadIdx.x; i < 64 * 32; i += 256) {
     const int row = i / 32, k = i % 32 * 2;
     if (r0 + row < ROWS && k0 + k < LONG_K) {
-      float x[2], y[2];
-      parts_of(tile[row][k], x), parts_of(tile[row][k + 1], y);
+      float x[2], y[2], steps = 0.0f;
+      if constexpr (DIGITS) steps = steps_of(peaks[(FIRST ? 0 : ROWS_A) + batch * ROWS + r0 + row]);
+      parts_of(tile[row][k], steps, x), parts_of(tile[row][k + 1], steps, y);
       const int64_t at = (batch * ROWS + r0 + row) * LONG_K + k0 + k;
 #pragma unroll
       for (int part = 0; part < PARTS; ++part) {
@@ -258,7 +322,8 @@ struct Maps {
   ptx::Map a[PARTS], b[PARTS];
 };
 
-__global__ void __launch_bounds__(THREADS, 1) products(const __grid_constant__ Maps maps, const Tensors t, float* scratch) {
+__global__ void __launch_bounds__(THREADS, 1) products(const __grid_constant__ Maps maps, const Tensors t, float* scratch,
+                                                      [[maybe_unused]] const uint32_t* peaks) {
   extern __shared__ uint8_t shared[];
   __shared__ __align__(8) uint64_t full[STAGES], empty[STAGES];
   uint8_t* ring = ptx::aligned(shared);
@@ -293,7 +358,9 @@ __global__ void __launch_bounds__(THREADS, 1) products(const __grid_constant__ M
   }
   ptx::many_registers();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, half = group - 1;
-  float sum[FOLDS ? SUMS : 1] = {}, d[SUMS] = {};
+  float sum[FOLDS ? SUMS : 1] = {};
+  Sum d[SUMS] = {};
+  [[maybe_unused]] Sum cross[SUMS] = {};  // of digits: those of h l' and l h'
   for (int i = 0; i < steps;) {
     const int stop = !FOLDS || steps - i < FOLD ? steps : i + FOLD;
     for (int first = i; i < stop; ++i) {
@@ -302,14 +369,19 @@ __global__ void __launch_bounds__(THREADS, 1) products(const __grid_constant__ M
       const uint64_t a = ptx::descriptor(from + half * (SIDE_A / 2)), b = ptx::descriptor(from + PARTS * SIDE_A);
       constexpr uint64_t LOW_A = SIDE_A >> 4, LOW_B = SIDE_B >> 4;  // from a part to the next, in descriptors
       ptx::fence();
-      if constexpr (PARTS == 2) {  // a fourth of a row is 32 bytes, 2 of a descriptor
+      if constexpr (DIGITS) {  // a fourth of a row is 32 bytes, 2 of a descriptor
+#pragma unroll
+        for (int k = 0; k < 4; ++k) ptx::wgmma<Element>(cross, a + LOW_A + 2 * k, b + 2 * k, i - first + k);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) ptx::wgmma<Element>(cross, a + 2 * k, b + LOW_B + 2 * k, 1);
+      } else if constexpr (PARTS == 2) {
 #pragma unroll
         for (int k = 0; k < 4; ++k) ptx::wgmma<Element>(d, a + LOW_A + 2 * k, b + 2 * k, i - first + k);
 #pragma unroll
         for (int k = 0; k < 4; ++k) ptx::wgmma<Element>(d, a + 2 * k, b + LOW_B + 2 * k, 1);
       }
 #pragma unroll
-      for (int k = 0; k < 4; ++k) ptx::wgmma<Element>(d, a + 2 * k, b + 2 * k, PARTS == 2 ? 1 : i - first + k);
+      for (int k = 0; k < 4; ++k) ptx::wgmma<Element>(d, a + 2 * k, b + 2 * k, PARTS == 2 && !DIGITS ? 1 : i - first + k);
       ptx::commit();
       ptx::settle<1>();  // the tile before is done
       if (i > first && lane == 0) ptx::arrive(&empty[(i - 1) % STAGES]);
@@ -329,8 +401,17 @@ __global__ void __launch_bounds__(THREADS, 1) products(const __grid_constant__ M
     for (int j = 0; j < 2; j += WIDE) {
       float out[WIDE];
 #pragma unroll
-      for (int e = 0; e < WIDE; ++e) out[e] = FOLDS ? sum[FOLDS ? 2 * i + j + e : 0] : d[2 * i + j + e];
+      for (int e = 0; e < WIDE; ++e) out[e] = FOLDS ? sum[FOLDS ? 2 * i + j + e : 0] : static_cast<float>(d[2 * i + j + e]);
       if (r < M && c + j < N) {
+        if constexpr (DIGITS) {
+          const float of_row = __uint_as_float(peaks[(A_BATCH > 1 ? batch * M : 0) + r]) * (1.0f / MOST);
+          const uint32_t* of_columns = peaks + ROWS_A + (B_BATCH > 1 ? batch * N : 0) + c + j;
+#pragma unroll
+          for (int e = 0; e < WIDE; ++e) {
+            const float steps = fmaf(out[e], 65536.0f, 256.0f * static_cast<float>(cross[2 * i + j + e]));
+            out[e] = steps * of_row * (__uint_as_float(of_columns[e]) * (1.0f / MOST));
+          }
+        }
         if constexpr (SPLITS > 1) put(scratch + (part * POINTS + (batch * M + r) * N + c + j), out);
         else finish_band(t, batch * M + r, c + j, out);
       }
@@ -350,6 +431,16 @@ __global__ void __launch_bounds__(256) combine(const Tensors t, const float* scr
   finish_band(t, e / N, e % N, sum);
 }
 
+// A template, so that kernels of digits are there for digits alone.
+template <bool FIRST>
+void measured([[maybe_unused]] const Tensors& t, [[maybe_unused]] uint32_t* peaks, [[maybe_unused]] cudaStream_t stream) {
+  if constexpr (DIGITS) {
+    constexpr int64_t down = FIRST ? (M + 63) / 64 * A_BATCH : (N + 63) / 64 * B_BATCH, blocks = (K + 511) / 512 * down;
+    clear<FIRST><<<static_cast<unsigned>(((FIRST ? ROWS_A : ROWS_B) + 255) / 256), 256, 0, stream>>>(peaks);
+    measure<FIRST><<<static_cast<unsigned>(blocks), 256, 0, stream>>>(t, peaks);
+  }
+}
+
 void launch(const Tensors& t, float* scratch, DLDevice device) {
   cudaSetDevice(device.device_id);
   const auto stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(device.device_type, device.device_id));
@@ -357,16 +448,18 @@ void launch(const Tensors& t, float* scratch, DLDevice device) {
   constexpr int64_t blocks = TILES * SPLITS * BATCH, ends = (POINTS / WIDE + 255) / 256;
   auto* a = reinterpret_cast<Element*>(scratch);
   auto *b = a + PARTS * PART_A, *end = b + PARTS * PART_B;
-  float* sums = reinterpret_cast<float*>(end);
-  cut<true><<<static_cast<unsigned>(of_a), 256, 0, stream>>>(t, a);
-  cut<false><<<static_cast<unsigned>(of_b), 256, 0, stream>>>(t, b);
+  auto* peaks = reinterpret_cast<uint32_t*>(end);
+  float* sums = reinterpret_cast<float*>(end) + (DIGITS ? ROWS_A + ROWS_B : 0);
+  measured<true>(t, peaks, stream), measured<false>(t, peaks, stream);
+  cut<true><<<static_cast<unsigned>(of_a), 256, 0, stream>>>(t, a, peaks);
+  cut<false><<<static_cast<unsigned>(of_b), 256, 0, stream>>>(t, b, peaks);
   Maps maps;
   for (int part = 0; part < PARTS; ++part) {
     maps.a[part] = ptx::map_of(a + part * PART_A, LONG_K, M, A_BATCH, TILE_M);
     maps.b[part] = ptx::map_of(b + part * PART_B, LONG_K, N, B_BATCH, TILE_N);
   }
   cudaFuncSetAttribute(products, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
-  products<<<static_cast<unsigned>(blocks), THREADS, SHARED, stream>>>(maps, t, sums);
+  products<<<static_cast<unsigned>(blocks), THREADS, SHARED, stream>>>(maps, t, sums, peaks);
   if constexpr (SPLITS > 1) combine<<<static_cast<unsigned>(ends), 256, 0, stream>>>(t, sums);
   if (const cudaError_t fault = cudaGetLastError(); fault != cudaSuccess) {
     TVM_FFI_THROW(RuntimeError) << "the kernel was not launched: " << cudaGetErrorString(fault);

@@ -13,7 +13,7 @@ from math import inf, prod
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.convolution import Convolution, convolution_of, is_convolution
 from kernel_agent.proposers.templates.convolution_tile import BYTES, UNIT, ranked
-from kernel_agent.proposers.templates.emit_product import CUT, cut_bytes, scratch
+from kernel_agent.proposers.templates.emit_product import CUT, DIGITS, cut_bytes, scratch
 from kernel_agent.proposers.templates.families import build, covers
 from kernel_agent.proposers.templates.forms import is_product
 from kernel_agent.proposers.templates.graph import Graph
@@ -27,8 +27,8 @@ LAUNCH_US = 3.0  # of any kernel: what is shorter is not worth one of ours
 GAIN = 1.1  # over the library, as predicted, from which a product is taken
 EDGE = 64  # rows and columns of the smallest tile: what is less is computed all the same
 NATIVE = 0.6  # of the measured rate that mma.sync reaches where the library has no other instructions
-WARP_WIDE = {"bf16_tflops": 0.18, "tf32_tflops": 0.35}
-"""The same from sm_90 on: 147 TFLOP/s of either (an H200, benchmarks/results/products-h200.md)."""
+WARP_WIDE = {"bf16_tflops": 0.18, "tf32_tflops": 0.35, "int8_tflops": 1e-9}
+"""The same from sm_90 on: 147 TFLOP/s of either (an H200, benchmarks/results/products-h200.md); digits have none."""
 GROUP_WIDE = {1: 0.6, 3: 0.8}
 """The same by wgmma, in one product and in three, which read the same tiles."""
 CONVOLVED = 0.5  # the same by wgmma from boxes of an input
@@ -90,7 +90,16 @@ ARITHMETICS = (
         "Two TF32 parts of each operand are as exact as float32.",
     ),
 )
-BY_NAME = {one.name: one for one in ARITHMETICS}
+DIGITAL = Arithmetic(
+    DIGITS,
+    "three int8 products of fixed-point digits",
+    "int8_tflops",
+    3,
+    "three int8 products of digits",
+    "Two signed bytes of a row's steps make float32 products at the rate of int8.",
+)
+"""By wgmma alone, whose operands are cut beforehand."""
+BY_NAME = {one.name: one for one in (*ARITHMETICS, DIGITAL)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +197,9 @@ class Offers:
     def _cut_us(self, product: Product, name: str) -> float:
         """The same by wgmma, whose operands are cut before, which reads them and writes their parts."""
         parts = 4 * scratch(product, {"arithmetic": name, "tile": CUT, "split": 1})
-        cut = (parts + 4 * parts / cut_bytes(name)) / self.copy_gbps / 1e3
-        return LAUNCH_US + cut + self._us(product, _padded(product) / self.wide[name])
+        reads = 2 if name == DIGITS else 1  # first for the largest of each row
+        cut = (parts + reads * 4 * parts / cut_bytes(name)) / self.copy_gbps / 1e3
+        return reads * LAUNCH_US + cut + self._us(product, _padded(product) / self.wide[name])
 
 
 def _padded(product: Product) -> float:
@@ -242,18 +252,19 @@ def offers(
     if device.target != "cuda" or major < 80 or not device.copy_gbps:
         return None
     shares = {way.name: _share(way, allowed) for way in ways}
-    rated = [(one, rate(one.name, device)) for one in ARITHMETICS]
+    grouped = major >= 90 and device.build_arch == "9.0a"
+    rated = [(one, rate(one.name, device)) for one in (*ARITHMETICS, *([DIGITAL] if grouped else []))]
     usable = [(one, reached) for one, reached in rated if reached and shares.get(one.way, inf) <= 1]
     library = float(device.peaks.get("tf32_tflops" if narrow else "fp32_tflops") or 0)
     if not usable or not library:
         return None
     warps = {one.name: reached * (WARP_WIDE[one.rate] if major >= 90 else NATIVE) for one, reached in usable}
     groups = {one.name: reached * GROUP_WIDE[one.products] for one, reached in usable}
-    wide = groups if device.build_arch == "9.0a" else {}
+    wide = groups if grouped else {}
 
-    def place(name: str) -> tuple[bool, float, float]:
+    def place(name: str) -> tuple[bool, bool, float, float]:
         share = shares[BY_NAME[name].way]
-        return share > SAFE, -(wide or warps)[name], share
+        return share > SAFE, name == DIGITS, -(wide or warps)[name], share  # no time of digits is known yet
 
     near = frozenset(name for name in warps if place(name)[0])
     return Offers(

@@ -25,6 +25,7 @@ TILES = {  # rows and columns of a block's tile, and of a warp's
     "wgmma-256": (128, 256, 64, 256),
 }
 CUT = "wgmma"  # begins the names of tiles for operands that are cut beforehand, and instructions of sm_90a
+DIGITS = "int8x3"  # has sums of integers, and a step for each row
 UNFOLDED = "wgmma-256"  # has no registers in which sums are folded
 DEPTH = 32  # terms of a tile
 FOLD = 128  # terms that the tensor cores add, of which rounding toward zero takes 24 half units at most
@@ -60,7 +61,7 @@ def is_cut(genes: Mapping[str, object]) -> bool:
 def cut_parts(genes: Mapping[str, object]) -> tuple[int, int]:
     """Into how many parts an operand is cut, and how many bytes a term of each takes."""
     name = str(genes["arithmetic"])
-    return 1 + name.endswith("x3"), 4 if name.startswith("tf32") else 2
+    return 1 + name.endswith("x3"), 4 if name.startswith("tf32") else 1 if name == DIGITS else 2
 
 
 def cut_bytes(arithmetic: str) -> int:
@@ -75,8 +76,9 @@ def scratch(product: Product, genes: Mapping[str, object]) -> int:
     if not is_cut(genes):
         return sums
     (a, b), (parts, size) = matrices(product), cut_parts(genes)
-    terms = (a * product.rows + b * product.columns) * -(-product.depth // 8) * 8
-    return sums + terms * parts * size // 4
+    rows, together = a * product.rows + b * product.columns, 16 if size == 1 else 8
+    terms = rows * -(-product.depth // together) * together
+    return sums + terms * parts * size // 4 + (rows if size == 1 else 0)
 
 
 def matrices(product: Product) -> tuple[int, int]:
@@ -107,6 +109,8 @@ def _shape(product: Product, genes: Mapping[str, object]) -> list[str]:
 
 
 def _tile_shape(product: Product, genes: Mapping[str, object]) -> list[str]:
+    if genes["arithmetic"] == DIGITS:
+        raise NotCovered("digits are cut beforehand, for wgmma alone.")
     tile_m, tile_n, warp_m, warp_n = TILES[str(genes["tile"])]
     return [
         f"constexpr int COPY_A = {together(product.a, product.rows, product.depth)};",
@@ -127,7 +131,7 @@ def cut_shape(matrices: tuple[int, int], genes: Mapping[str, object]) -> list[st
         raise NotCovered("a tile of 256 columns leaves no registers in which the sums of three products are folded.")
     columns = TILES[str(genes["tile"])][1]
     stages = min(int(str(genes["stages"])), CUT_ROOM // (parts * (128 + columns) * 128))
-    fold = (FOLD if parts > 1 else CUT_FOLD) * size // 128
+    fold = (FOLD if parts > 1 else CUT_FOLD) * size // 128  # of digits none
     return [
         f"constexpr int64_t A_BATCH = {a}, B_BATCH = {b};",
         f"constexpr int STAGES = {stages}, FOLD = {fold};",
@@ -147,7 +151,7 @@ def instruction(columns: int) -> str:
         f'      "{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0; "',
         f'      "wgmma.mma_async.sync.aligned.m64n{columns}" TYPES " {{"',
         *(f'      "{row}{"," if row is not rows[-1] else ""}"' for row in rows),
-        f'      "}}, %{count}, %{count + 1}, p, " SIGNS "; }}"',
+        f'      "}}, %{count}, %{count + 1}, p" SIGNS "; }}"',
         f"      : {', '.join([f'F16({first})' for first in range(0, count - 15, 16)] + last)}",
         '      : "l"(a), "l"(b), "r"(adds))',
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_agent.proposers.templates.arithmetic import BY_NAME, DEEP, rate
-from kernel_agent.proposers.templates.emit_product import BLOCKS, CUT, DEPTH, TILES, UNFOLDED, blocks, cut_bytes
+from kernel_agent.proposers.templates.emit_product import BLOCKS, CUT, DEPTH, DIGITS, TILES, UNFOLDED, blocks, cut_bytes
 from kernel_agent.proposers.templates.genes import Genes, Space, starting, strategy
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.run.types import Device
@@ -21,7 +21,7 @@ def product_space(product: Product, device: Device) -> Space:
     """Genes of a product in CUDA C++: arithmetic, tile, stages, parts of a sum, order of blocks."""
     tiles = _tiles(product, device)
     parts = _parts(product, tiles[0])
-    most = max(_stage(tile) for tile in tiles if not _cuts(tile))
+    most = max((_stage(tile) for tile in tiles if not _cuts(tile)), default=1)
     stages = [n for n in (4, 3, 5) if n * most <= _shared(device)] or [2]
     genes = [
         strategy("arithmetic", [(name, BY_NAME[name].phrase, BY_NAME[name].why) for name in product.arithmetics]),
@@ -55,9 +55,11 @@ def product_space(product: Product, device: Device) -> Space:
 
 def _departures(product: Product, device: Device, tiles: list[str], parts: list[int], stages: list[int]) -> list[Genes]:
     """What is tried after the first choices: what is as safe, then the fastest arithmetic, which may not be exact
-    enough, then what is slower as predicted."""
+    enough, then digits, and then what is slower as predicted."""
     first, *others = product.arithmetics
-    bold = [name for name in others if rate(name, device) > rate(first, device)][:1]
+    faster = [name for name in others if rate(name, device) > rate(first, device)]
+    faster.sort(key=lambda name: -rate(name, device))
+    bold = list(dict.fromkeys([*faster[:1], *(name for name in faster if name == DIGITS)]))
     beside = [tile for tile in tiles[1:] if _cuts(tile) == _cuts(tiles[0])]
     few = blocks(product, tiles[0]) < 2 * PROCESSORS
     second: Genes = {"tile": beside[0]} if beside else {"group": 32}
@@ -69,7 +71,9 @@ def _departures(product: Product, device: Device, tiles: list[str], parts: list[
 
 
 def _departure(arithmetic: str, tiles: list[str]) -> Genes:
-    """Another arithmetic, in a tile that leaves it registers."""
+    """Another arithmetic, in a tile that it has, and that leaves it registers."""
+    if arithmetic == DIGITS:
+        return {"arithmetic": arithmetic, "tile": CUT}
     folds = arithmetic.endswith("x3") and tiles[0] == UNFOLDED
     return {"arithmetic": arithmetic, **({"tile": tiles[1]} if folds else {})}
 
@@ -94,7 +98,8 @@ def _tiles(product: Product, device: Device) -> list[str]:
 
     cuts = device.arch == "sm_90" and device.build_arch == "9.0a" and product.depth >= DEEP
     narrow = not first.endswith("x3")
-    possible = [tile for tile in TILES if blocks(product, tile) < BLOCKS and (cuts or not _cuts(tile))]
+    known = [CUT] if first == DIGITS else TILES
+    possible = [tile for tile in known if blocks(product, tile) < BLOCKS and (cuts or not _cuts(tile))]
     ranked = sorted((tile for tile in possible if narrow or tile != UNFOLDED), key=cost)
     others = [tile for tile in ranked if not _cuts(tile)][:3]
     return [tile for tile in ranked if tile in others or _cuts(tile)]

@@ -16,8 +16,8 @@ from kernel_agent.proposers.regions import module
 from kernel_agent.proposers.regions.partition import cut
 from kernel_agent.proposers.regions.plan import Kernel, Plan
 from kernel_agent.proposers.regions.works import Regional, work_of
-from kernel_agent.proposers.templates.arithmetic import ARITHMETICS, Offers, offers
-from kernel_agent.proposers.templates.emit_product import CUT, TILES, UNFOLDED, scratch
+from kernel_agent.proposers.templates.arithmetic import ARITHMETICS, DIGITAL, Offers, offers
+from kernel_agent.proposers.templates.emit_product import CUT, DIGITS, TILES, UNFOLDED, scratch
 from kernel_agent.proposers.templates.graph import parse
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.proposers.templates.product_space import product_space
@@ -86,13 +86,25 @@ def products(name: str) -> list[Product]:
                 ("bands", {"tile": "wgmma", "group": 1}),
                 ("long_sums", {"tile": "wgmma", "split": 3}),
                 ("long_sums", {"tile": "wgmma", "split": 3, "arithmetic": "tf32x3"}),
+                ("tail", {"tile": "wgmma", "arithmetic": "int8x3"}),
+                ("fours", {"tile": "wgmma", "arithmetic": "int8x3"}),
+                ("batches", {"tile": "wgmma", "arithmetic": "int8x3"}),
+                ("long_sums", {"tile": "wgmma", "split": 3, "arithmetic": "int8x3"}),
             ]
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())) or "default",
 )
 def test_products_equal_pytorch_in_emulation(tmp_path: Path, name: str, genes: dict[str, int | str]) -> None:
-    assert judged(name, source(name), on_cpu(written(name, **genes)), tmp_path) == {}
+    times = 8 if genes.get("arithmetic") == DIGITS else 1  # a step is a part of a row's largest magnitude
+    assert judged(name, source(name), on_cpu(written(name, **genes)), tmp_path, times) == {}
+
+
+@pytest.mark.long
+def test_a_wrong_step_or_digit_is_seen_in_emulation(tmp_path: Path) -> None:
+    text = written("tail", tile=CUT, arithmetic=DIGITS)
+    for old, new in (("(FIRST ? 0 : ROWS_A) + batch * ROWS", "batch * ROWS"), ("b + LOW_B + 2 * k", "b + 2 * k")):
+        assert judged("tail", source("tail"), on_cpu(text.replace(old, new)), tmp_path, 8) != {}
 
 
 @pytest.mark.long
@@ -129,7 +141,7 @@ def test_a_wait_too_short_is_seen_in_emulation(tmp_path: Path) -> None:
         ("long_sums", {"tile": "32x128", "split": 3}),
         *(
             ("long_sums", {"tile": tile, "split": 3, "arithmetic": one.name})
-            for one in ARITHMETICS
+            for one in (*ARITHMETICS, DIGITAL)
             for tile in (CUT, UNFOLDED)
             if tile != UNFOLDED or not one.name.endswith("x3")
         ),
@@ -240,6 +252,19 @@ def test_what_is_only_near_enough_is_tried_after_what_is_inside() -> None:
     assert near is not None and list(near.rates) == ["tf32x3", "bf16x3"]
     starts = work_of(LARGE, HOPPER, near).space.starts
     assert [start["product_arithmetic"] for start in starts[:3]] == ["tf32x3", "tf32x3", "bf16x3"]
+
+
+def test_digits_are_tried_by_wgmma_beside_what_is_known_to_be_fast() -> None:
+    whole = replace(HOPPER, peaks={**PEAKS, "int8_tflops": 1454.0})
+    ways = [*SPLIT, Way("three int8 products of fixed-point digits", 6.5, "inside", None)]
+    starts = work_of(LARGE, whole, offers(whole, ways)).space.starts
+    tried = [(start["product_arithmetic"], start["product_tile"]) for start in starts]
+    assert tried[0][0] == "bf16x3" and (DIGITS, CUT) in tried[:5]
+    assert all(tile == CUT for arithmetic, tile in tried if arithmetic == DIGITS)
+    older = replace(whole, build_arch="9.0")
+    assert DIGITS not in offers(older, ways).rates, "wgmma is not built for it"  # type: ignore[union-attr]
+    lone = offers(whole, ways[2:])
+    assert lone is not None and work_of(LARGE, whole, lone).space.starts[0]["product_tile"] == CUT
 
 
 @pytest.mark.parametrize(

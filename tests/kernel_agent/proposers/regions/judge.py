@@ -1,6 +1,7 @@
 """Candidates of modules in training against float64: outputs, and the buffers that a call leaves.
 
-Reads a JSON list of {"name", "source", "candidate"} from standard input and prints a JSON object of faults by name.
+Reads a JSON list of {"name", "source", "candidate"} from standard input, and maybe "times" the usual error that pass;
+prints a JSON object of faults by name.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def verdict(case: dict[str, str], module: ModuleType) -> str | None:
             for model, dtype in ((candidate, torch.float32), (plain, torch.float32), (exact, torch.float64))
         ]
         for n, (got, wanted, precise) in enumerate(zip(*three, strict=True)):
-            if wrong := fault(got, wanted, precise):
+            if wrong := fault(got, wanted, precise, float(case.get("times", 1))):
                 return f"call {number}, tensor {n}: {wrong}"
     return None
 

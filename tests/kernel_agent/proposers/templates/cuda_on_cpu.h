@@ -28,6 +28,11 @@ template <class T> T __ldcs(const T* p) { return *p; }
 template <class T> T __ldg(const T* p) { return *p; }
 template <class T> void __stcs(T* p, T v) { *p = v; }
 inline uint32_t __float_as_uint(float x) { uint32_t i; std::memcpy(&i, &x, 4); return i; }
+inline uint32_t atomicMax(uint32_t* at, uint32_t x) {
+  const uint32_t before = *at;
+  *at = before > x ? before : x;
+  return before;
+}
 inline unsigned long long atomicMax(unsigned long long* at, unsigned long long x) {
   auto old = __atomic_load_n(at, __ATOMIC_RELAXED);
   while (old < x && !__atomic_compare_exchange_n(at, &old, x, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}

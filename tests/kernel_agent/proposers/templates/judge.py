@@ -34,7 +34,7 @@ def spoiled(tensor: torch.Tensor) -> torch.Tensor:
     return copy
 
 
-def fault(got: torch.Tensor, plain: torch.Tensor, exact: torch.Tensor) -> str | None:
+def fault(got: torch.Tensor, plain: torch.Tensor, exact: torch.Tensor, times: float = 1.0) -> str | None:
     """What is wrong with an output, given float32's answer and float64's."""
     if got.shape != plain.shape or got.dtype != plain.dtype:
         return f"{got.dtype} {list(got.shape)} instead of {plain.dtype} {list(plain.shape)}"
@@ -47,7 +47,7 @@ def fault(got: torch.Tensor, plain: torch.Tensor, exact: torch.Tensor) -> str | 
     error = (got - exact)[finite].abs().max().item() if finite.any() else 0.0
     own = (plain - exact)[finite].abs().max().item() if finite.any() else 0.0
     rms = exact[finite].square().mean().sqrt().item() if finite.any() else 0.0
-    budget = BUDGET * max(own, torch.finfo(torch.float32).eps * rms)
+    budget = times * BUDGET * max(own, torch.finfo(torch.float32).eps * rms)
     return f"error {error:.3g} beyond {budget:.3g}" if error > budget else None
 
 

@@ -183,6 +183,13 @@ template <class E, int COUNT> void wgmma(float (&d)[COUNT], uint64_t a, uint64_t
   }
 }
 
+template <class E, int COUNT> void wgmma(int32_t (&d)[COUNT], uint64_t a, uint64_t b, int adds) {
+  float exact[COUNT];
+  for (float& x : exact) x = 0.0f;
+  wgmma<E>(exact, a, b, 0);  // 32 products of two bytes are exact in float
+  for (int i = 0; i < COUNT; ++i) d[i] = (adds ? d[i] : 0) + static_cast<int32_t>(exact[i]);
+}
+
 }  // namespace ptx
 
 #define __grid_constant__
