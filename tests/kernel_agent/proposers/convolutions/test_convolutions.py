@@ -182,7 +182,7 @@ def test_our_convolution_comes_first_where_it_is_predicted_to_be_faster() -> Non
     assert work_of(LARGE["2/54"], slow, offers(slow, WAYS, True)).space.starts[0]["layout"] == "last"
 
 
-def test_a_layout_in_which_the_library_may_take_tf32_is_none_for_a_full_float32_reference() -> None:
+def test_no_layout_lets_the_library_take_tf32_for_a_full_float32_reference() -> None:
     exact = [Way("three bfloat16 products", 1.0, "inside", None)]
     assert work_of(LARGE["1/66"], H200, offers(H200, exact, narrow=True)).plan({}).kernels  # type: ignore[union-attr]
     with pytest.raises(NotCovered):
