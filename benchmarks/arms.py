@@ -48,10 +48,9 @@ def problem_of(checkout: Path, name: str) -> Problem:
 
 async def judged(bench: BenchClient, problem: Problem, row: Row) -> Row:
     """The row with its verdict in place of its source."""
-    source = row["source"] if "class Model(" in row["source"] else f"{problem.source}\n\n{row['source']}"
     found = {name: row[name] for name in row if name != "source"}
     try:
-        verdict = await bench.evaluate(problem, source)
+        verdict = await bench.evaluate(problem, f"{problem.source}\n\n{row['source']}")
     except KernelAgentError as fault:  # of ours: the next sitting tries again
         return found | {"status": "not judged", "log": str(fault)[:600]}
     return found | {

@@ -12,6 +12,7 @@ from ncu_server.rules import precision
 from ncu_server.rules.precision import Precision
 from ncu_server.rules.ways import Product
 from ncu_server.sandbox.shared_memory import ALIGNMENT, Shared, Spec
+from ncu_server.wire.evaluation import Inputs
 from ncu_server.worker.answers import Effects, Expected, How, Memory, Seen, Slices, Units, Work
 from ncu_server.worker.verbs import Draw
 
@@ -42,7 +43,8 @@ class Recipe:
         return {**spec, "structure": self.structure} if self.structure else spec
 
 
-KINDS: dict[How, str] = {"sharper": "hard inputs", "32 times as large": "far inputs"}
+OTHERS: dict[How, Inputs] = {"sharper": "hard", "32 times as large": "far"}
+"""What a client is told of input sets that were changed."""
 
 
 @dataclass(slots=True)
@@ -87,7 +89,7 @@ class InputSet:
     @property
     def kind(self) -> str:
         """In a word or two, for who is told of an error: which inputs."""
-        return KINDS.get(self.how, f"inputs {self.how}")
+        return f"{OTHERS[self.how]} inputs" if self.how in OTHERS else f"inputs {self.how}"
 
     @property
     def elements(self) -> tuple[int, int]:

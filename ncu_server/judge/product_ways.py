@@ -7,15 +7,13 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ncu_server.judge.input_set import InputSet
+from ncu_server.judge.input_set import OTHERS, InputSet
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.roofline import Limit, limit, moving_rate, moving_us, way_us
 from ncu_server.rules import ways
 from ncu_server.rules.precision import Precision
 from ncu_server.wire import evaluation
-from ncu_server.worker.answers import How, Work
-
-OTHERS: dict[How, evaluation.Inputs] = {"sharper": "hard", "32 times as large": "far"}
+from ncu_server.worker.answers import Work
 
 
 def compared(prepared: PreparedProblem, drawn: InputSet) -> list[InputSet]:

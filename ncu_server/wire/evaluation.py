@@ -102,7 +102,7 @@ class EvaluateResult(BaseModel):
     )
     allowed: float | None = Field(
         default=None,
-        description="units that pass: 64, or 4 times what the reference errs as it runs or what a "
+        description="units that pass: 64, or 4 times what the reference errs as it runs, or what a "
         "plain float32 loop over a very long sum errs",
     )
     held: str = Field(default="", description="the output and inputs of `error`")

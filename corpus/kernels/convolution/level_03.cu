@@ -14,8 +14,8 @@ dtypes: [float32, float16, bfloat16]
 // A stride is a matter of the copy: places of each remainder lie apart, and each is a convolution of stride 1 with fewer taps, all added.
 // A transposed convolution is one of stride 1 for each remainder of the output's places. The tables say which taps meet where.
 // A block makes TILE_N channels at boxes of 64 places, 8 x 8 or in one row; blocks stay, so that boxes of the next tile come while results
-// are stored. Sums go through shared memory, so that a warp stores 32 neighbours of one channel: stored from registers, 8 neighbours of
-// four channels at a time, 8.5 GB took 18 ms on an H200. So what phases of a row interleave is made by one block.
+// are stored. Sums go through shared memory, so that a warp stores 32 neighbours of one channel, where registers hold 8 neighbours of
+// four. So what phases of a row interleave is made by one block.
 #include <cmath>
 #include <cstdint>
 #include <type_traits>

@@ -71,6 +71,7 @@ constexpr int64_t STEPS = (K + TILE_K - 1) / TILE_K, EACH = (STEPS + SPLITS - 1)
 constexpr int64_t LONG_K = DIGITS ? (K + 15) / 16 * 16 : (K + 7) / 8 * 8;  // rows of parts begin at multiples of 16 bytes
 constexpr int64_t ROWS_A = A_BATCH * M, ROWS_B = B_BATCH * N;
 constexpr float MOST = 127 * 256;  // steps of a row's largest magnitude
+static_assert(!DIGITS || EACH * TILE_K <= 1 << 16);  // a term adds 2 x 127 x 128 at most, and a sum is below 2^31
 constexpr int64_t PART_A = A_BATCH * M * LONG_K, PART_B = B_BATCH * N * LONG_K;
 constexpr int64_t POINTS = BATCH * M * N;
 constexpr int WIDE = N % 2 == 0 ? 2 : 1;  // outputs that are stored at once

@@ -13,7 +13,7 @@ from math import inf, prod
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.convolution import Convolution, convolution_of, is_convolution
 from kernel_agent.proposers.templates.convolution_tile import BYTES, UNIT, ranked
-from kernel_agent.proposers.templates.emit_product import CUT, DIGITS, cut_bytes, scratch
+from kernel_agent.proposers.templates.emit_product import CUT, DIGIT_TERMS, DIGITS, cut_bytes, scratch
 from kernel_agent.proposers.templates.families import build, covers
 from kernel_agent.proposers.templates.forms import is_product
 from kernel_agent.proposers.templates.graph import Graph
@@ -128,7 +128,8 @@ class Offers:
         theirs = self._us(product, product.operations / self.library)
         ours = {name: self._us(product, _padded(product) / reached) for name, reached in self.rates.items()}
         if product.depth >= DEEP:
-            ours |= {name: min(ours[name], self._cut_us(product, name)) for name in self.wide}
+            held = [name for name in self.wide if name != DIGITS or product.depth <= DIGIT_TERMS]
+            ours |= {name: min(ours[name], self._cut_us(product, name)) for name in held}
         faster = tuple(name for name, us in ours.items() if theirs >= GAIN * us)
         if not faster:
             raise NotCovered("the library's product is predicted to be as fast as one of ours here.")

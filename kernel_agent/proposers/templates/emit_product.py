@@ -26,6 +26,7 @@ TILES = {  # rows and columns of a block's tile, and of a warp's
 }
 CUT = "wgmma"  # begins the names of tiles for operands that are cut beforehand, and instructions of sm_90a
 DIGITS = "int8x3"  # has sums of integers, and a step for each row
+DIGIT_TERMS = 1 << 16  # of a sum at most: each adds up to 2 x 127 x 128, and the sum is of 32 bits
 UNFOLDED = "wgmma-256"  # has no registers in which sums are folded
 DEPTH = 32  # terms of a tile
 FOLD = 128  # terms that the tensor cores add, of which rounding toward zero takes 24 half units at most

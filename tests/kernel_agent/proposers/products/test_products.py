@@ -261,6 +261,8 @@ def test_digits_are_tried_by_wgmma_beside_what_is_known_to_be_fast() -> None:
     tried = [(start["product_arithmetic"], start["product_tile"]) for start in starts]
     assert tried[0][0] == "bf16x3" and (DIGITS, CUT) in tried[:5]
     assert all(tile == CUT for arithmetic, tile in tried if arithmetic == DIGITS)
+    deep = work_of(multiplied(4096, 4096, 1 << 17), whole, offers(whole, ways)).space.starts
+    assert DIGITS not in {start["product_arithmetic"] for start in deep}, "a sum of 32 bits would overflow"
     older = replace(whole, build_arch="9.0")
     assert DIGITS not in offers(older, ways).rates, "wgmma is not built for it"  # type: ignore[union-attr]
     lone = offers(whole, ways[2:])
