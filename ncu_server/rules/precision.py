@@ -21,7 +21,7 @@ from ncu_server.rules.comparison import BOUND
 Name = Literal["exact", "float64", "float32", "tf32", "fp16", "bf16", "fp8"]
 SLACK = 4.0  # times the error of the reference as it runs: between TF32 and bfloat16 lies a factor of 8
 FEW = 4096  # elements, of which the largest error is near its expectation; of fewer it may be small by chance
-TAIL = 2.0**-10  # the chance that an honest loop over the terms errs by more than it is allowed
+TAIL = 2.0**-30  # the chance that an honest loop over the terms errs by more: a verdict compares a hundred times
 
 
 @dataclass(frozen=True, slots=True)
