@@ -41,6 +41,7 @@ OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
 }
 RATES = {
     "fp32": "fp32_tflops",
@@ -95,8 +96,11 @@ def valued(formula: str, sizes: Mapping[str, float]) -> float:
     return of(ast.parse(formula, mode="eval").body)
 
 
-def deck_limit(about: Mapping[str, Any], code: str) -> DeckLimit:
-    """The limit of one variant: its shape stands in assignments at the end of its code."""
+def deck_limit(about: Mapping[str, Any], code: str) -> DeckLimit | None:
+    """The limit of one variant, whose shape stands in assignments at the end of its code; None where the deck has no
+    formulas for it."""
+    if not {"flops_formula", "bytes_formula"} <= about.keys():
+        return None
     tree = ast.parse(code)
     sizes = {
         node.targets[0].id: float(node.value.value)
@@ -121,15 +125,19 @@ class Found:
     known: DescribeResult | None = None
     us: float = 0.0
 
-    def cells(self, name: str, theirs: DeckLimit) -> list[str]:
+    def cells(self, name: str, theirs: DeckLimit | None) -> list[str]:
         """A row of the table."""
         if self.known is None:
             return [name, self.status, *[""] * (len(HEAD) - 3), self.why]
-        known, (us, by) = self.known, theirs.us(self.known.device.peaks)
+        known = self.known
         eager = self.us or known.baselines[0].timing.median_us
         ours = f"{known.limit_us:.1f}", known.limit_rate or ""
-        shares = f"{known.limit_us / us:.2f}", f"{known.limit_us / eager:.0%}"
-        return [name, self.status, f"{eager:,.1f}", *ours, f"{us:.1f}", by, *shares, self.why]
+        limit, by, over = "", "", ""
+        if theirs:
+            us, by = theirs.us(known.device.peaks)
+            limit, over = f"{us:.1f}", f"{known.limit_us / us:.2f}"
+        share = f"{known.limit_us / eager:.0%}"
+        return [name, self.status, f"{eager:,.1f}", *ours, limit, by, over, share, self.why]
 
 
 async def played(workshop: Workshop, code: str, target: str, found: Found) -> None:

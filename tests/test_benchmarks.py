@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import arms, first_ideas, plan_bytes
-from benchmarks.deck import valued
+from benchmarks.deck import deck_limit, valued
 from benchmarks.kernelbench_script import stand_ins
 from benchmarks.serving import CANNOT
 from kernel_agent.proposers.templates.graph import parse
@@ -103,9 +103,11 @@ def test_arms_are_compared_by_the_best_of_each_round() -> None:
 def test_a_decks_formula_is_read_as_sums_and_products_alone() -> None:
     sizes = {"M": 2.0, "K": 6.0}
     assert valued("M*K + (K/2)*M", sizes) == 18
+    assert valued("(K+95)//96", sizes) == 1
     for other in ("M ** K", "print(M)", "M * N"):
         with pytest.raises(ValueError, match="no sum of products of M, K"):
             valued(other, sizes)
+    assert deck_limit({"name": "without formulas"}, "M = 2") is None
 
 
 USES = """
