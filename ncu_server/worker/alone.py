@@ -186,7 +186,11 @@ def _to(used: Used) -> None:
 
 def _compile(used: Used) -> None:
     compiled = torch.compile(used.model(), fullgraph=True)
-    _near(called(compiled, used.inputs(used.device)), called(used.model(), used.inputs(used.device)))
+    try:
+        out = called(compiled, used.inputs(used.device))
+    except Exception as fault:  # noqa: BLE001  torch's own follows from what the module raised
+        raise fault.__cause__ or fault from None
+    _near(out, called(used.model(), used.inputs(used.device)))
 
 
 def _cuda_graph(used: Used) -> None:

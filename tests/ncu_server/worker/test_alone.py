@@ -53,6 +53,15 @@ def test_a_module_that_gives_another_answer_is_told_in_a_sentence(tmp_path: Path
     assert checks["builds"] and checks["agrees"] is False
 
 
+def test_why_a_module_is_not_compiled_is_told_in_its_own_words(tmp_path: Path) -> None:
+    refusal = "if torch.compiler.is_compiling():\n            raise RuntimeError('its reason')\n        return"
+    raises = MODULE.replace("return", refusal)
+    checks, _ = tried(tmp_path, raises.format(more=""))
+    assert checks["agrees"] and checks["compile"] is False
+    rows = [json.loads(row) for row in (tmp_path / handoff.TOLD).read_text().splitlines()]
+    assert "its reason" in next(row["why"] for row in rows if row.get("name") == "compile")
+
+
 def tried(place: Path, module: str) -> tuple[dict[str, bool], int]:
     """What held, of what can be tried here, and how often inputs were drawn."""
     drawn = place / "drawn"
