@@ -20,7 +20,7 @@ tree_leaves = private.take("torch.utils._pytree.tree_leaves")
 REDUCTIONS = ("sum", "mean", "max", "min", "amax", "amin", "softmax", "log_softmax", "layer_norm", "rms_norm", "var")
 
 
-# Operators whose first tensor is read here and there: at least what they give, unless it is there more than once.
+# Operators whose first tensor is read here and there: the rows that they choose, each once, or else what they give.
 LOOKUPS = {
     *("embedding", "_embedding_bag", "_embedding_bag_forward_only", "gather", "index", "index_select", "take"),
     *("masked_select", "searchsorted", "trace", "any", "all", "grid_sampler_2d", "grid_sampler_3d"),
@@ -45,6 +45,7 @@ class Traffic(Watch):
         super().__init__()
         self._sizes = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t.numel()}
         self._read: dict[int, float] = defaultdict(float)
+        self._rows: dict[tuple[object, ...], torch.Tensor] = {}  # by the view that shows them: which are chosen so far
         self.flops = 0.0
 
     def read(self, tensors: list[torch.Tensor]) -> float:
@@ -61,9 +62,32 @@ class Traffic(Watch):
             for place, tensor in enumerate(_tensors([args, kwargs or {}])):
                 storage = tensor.untyped_storage().data_ptr()
                 if storage in self._sizes and place not in SPARED.get(name, ()):
-                    n = min(_extent(tensor), fetched if name in LOOKUPS and not place else math.inf)
+                    n = _extent(tensor)
+                    if name in LOOKUPS and not place:
+                        rows = _chosen(name, args)
+                        n = min(n, fetched) if rows is None else self._of_rows(tensor, rows)
                     self._read[storage] = max(self._read[storage], n)
         return out
+
+    def _of_rows(self, tensor: torch.Tensor, rows: torch.Tensor) -> float:
+        """Bytes of the rows that this and earlier calls choose of what a view shows."""
+        view = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride())
+        if view not in self._rows:
+            self._rows[view] = torch.zeros(len(tensor), dtype=torch.bool, device=tensor.device)
+        self._rows[view][rows.reshape(-1).long()] = True
+        return int(self._rows[view].sum()) * _extent(tensor) / max(len(tensor), 1)
+
+
+def _chosen(name: str, args: Any) -> torch.Tensor | None:
+    """Which of the rows along the first dimension a lookup gives; None where it gives something else."""
+    match name, args:
+        case "index_select", (_, 0, torch.Tensor() as rows):
+            return rows
+        case (("embedding" | "_embedding_bag" | "_embedding_bag_forward_only"), (_, torch.Tensor() as rows, *_)):
+            return rows
+        case "index", (_, [torch.Tensor() as rows, *others]) if not any(other is not None for other in others):
+            return None if rows.dtype in (torch.bool, torch.uint8) else rows
+    return None
 
 
 def _extent(tensor: torch.Tensor) -> float:
