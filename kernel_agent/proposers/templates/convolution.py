@@ -45,6 +45,11 @@ class ConvolutionShape:
         return prod(self.made[1])
 
     @property
+    def image(self) -> int:
+        """Elements of an image of the result."""
+        return self.made[0] * self.points
+
+    @property
     def operations(self) -> float:
         """Multiplications and additions, those with the padding's zeros among them."""
         places = prod(self.given[1]) if self.schedule.turned else self.points

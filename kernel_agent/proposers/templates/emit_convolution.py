@@ -10,7 +10,7 @@ from kernel_agent.proposers.templates.convolution import Convolution, Convolutio
 from kernel_agent.proposers.templates.convolution_tile import W_STAGES, ConvolutionTile, tiled
 from kernel_agent.proposers.templates.emit_product import instruction
 from kernel_agent.proposers.templates.express import fill, helpers, index, operand, summed, text
-from kernel_agent.proposers.templates.program import Read
+from kernel_agent.proposers.templates.program import Output, Read
 from kernel_agent.proposers.templates.tails import tail_lines
 from kernel_agent.proposers.templates.writer import run, tensors, types
 
@@ -101,6 +101,14 @@ def _operands(of: Convolution) -> str:
     return "\n".join(head.format(name, order.index(leaf.node)) for name, leaf in pairs)
 
 
+def _place(of: Convolution, output: Output) -> str:
+    """Where in an output one of the sums goes."""
+    slab = output.slab
+    if slab is None or slab.run != of.shape.image:
+        return "(n * OUT + c) * POINTS + p"
+    return f"n * {slab.pitch} + int64_t(c) * POINTS + p"
+
+
 def _tail(of: Convolution) -> str:
     """The function that finishes one of the sums: terms in order, then the stores."""
     order = [leaf.node for leaf in of.leaves]
@@ -113,7 +121,7 @@ def _tail(of: Convolution) -> str:
 
     body = tail_lines(of.tail, of.value, "sum", element)
     for n, output in enumerate(of.outputs):
-        value, to = operand(of.tail, output.term), f"t.out{n}[(n * OUT + c) * POINTS + p]"
+        value, to = operand(of.tail, output.term), f"t.out{n}[{_place(of, output)}]"
         body.append(f"{to} = {value};" if output.spec.dtype == "float32" else f"k_store({to}, {value});")
     head = "__device__ __forceinline__ void finish(const Tensors& t, int64_t n, int c, int64_t p, float sum) {"
     return "\n".join([head, indent("\n".join(body), "  "), "}"])
