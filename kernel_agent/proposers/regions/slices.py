@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import gcd, prod
+from math import prod
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.concatenations import Concatenations, Part
@@ -18,16 +18,16 @@ from kernel_agent.proposers.regions.plan import COPY, ROOM, Kernel, Plan, Slice,
 from kernel_agent.proposers.regions.reading import reads_apart
 from kernel_agent.proposers.templates.arithmetic import covered
 from kernel_agent.proposers.templates.centred import Centred
+from kernel_agent.proposers.templates.convolution import Convolution
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import mentions
 from kernel_agent.proposers.templates.program import Program
 from kernel_agent.proposers.templates.routine import Routine
-from kernel_agent.proposers.templates.slabs import laid
+from kernel_agent.proposers.templates.slabs import laid, reading
 from kernel_agent.proposers.templates.strides import Slab
 
 TITLE = "parts of a concatenation are written where they lie in it"
 LAUNCH = 1 << 23  # bytes that a large device copies while it launches a kernel
-ALIGNED = 16  # elements: what begins at a multiple of them is aligned for whatever vectors kernels store
 
 
 def sliced(plan: Plan) -> Plan:
@@ -123,9 +123,12 @@ class _Slicer:
 
     def _reading(self, program: Routine, slices: Mapping[str, Slice]) -> Routine:
         """The same kernel, which finds what it reads in slices. Raises NotCovered where it would not read as well."""
+        graph = self._through(program.graph, slices)
+        if isinstance(program, Convolution):
+            return reading(program, graph, {name: self._slab(place) for name, place in slices.items()})
         if not isinstance(program, Program | Centred):
-            raise NotCovered("kernels of products and convolutions read no slices.")
-        found = covered(self._through(program.graph, slices))
+            raise NotCovered("kernels of products read no slices.")
+        found = covered(graph)
         if found.variety != program.variety or found.chains != program.chains or reads_apart(found):
             raise NotCovered("this kernel would not read slices as well.")
         return found
@@ -147,8 +150,7 @@ class _Slicer:
         """Where in memory a slice lies."""
         shape = self.before.specs[place.whole].shape
         inner = prod(shape[place.dim + 1 :])
-        begin = place.start * inner
-        return Slab((place.end - place.start) * inner, shape[place.dim] * inner, gcd(begin, ALIGNED))
+        return Slab((place.end - place.start) * inner, shape[place.dim] * inner, place.start * inner)
 
     def plan(self) -> Plan:
         """The plan with what was taken. Raises NotCovered where a kernel cannot read all its slices together."""

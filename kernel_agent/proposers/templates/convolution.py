@@ -15,7 +15,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import mentions, names
 from kernel_agent.proposers.templates.program import Output, Program, Read, Term, nameless
-from kernel_agent.proposers.templates.strides import split
+from kernel_agent.proposers.templates.strides import Slab, split
 from kernel_agent.proposers.templates.tails import tail_over
 from kernel_agent.proposers.templates.taps import Places, Schedule, Window
 
@@ -60,7 +60,8 @@ class ConvolutionShape:
 class Convolution:
     """A convolution of `x` by `weight`, and a tail: pointwise terms over it, channels first.
 
-    The tail reads the sums as a leaf called `value`. `arithmetics` are the ways to compute them that are admissible,
+    The tail reads the sums as a leaf called `value`; `lies` says where in `x` the input does, if not all of it is the
+    input. `arithmetics` are the ways to compute them that are admissible,
     the most promising first; `spares` is what the time that they save is worth, in bytes of a copy.
     """
 
@@ -72,6 +73,7 @@ class Convolution:
     graph: Graph
     arithmetics: tuple[str, ...] = ()
     spares: int = 0
+    lies: Slab | None = None
 
     variety = "convolution"
 
@@ -101,7 +103,7 @@ class Convolution:
         order = [leaf.node for leaf in self.leaves]
         reads = order.index(self.x.node), order.index(self.weight.node)
         sums = self.tail.graph.leaves[self.value]
-        return self.shape, reads, nameless(self.terms, [*self.leaves, sums]), self.outputs
+        return self.shape, reads, nameless(self.terms, [*self.leaves, sums]), self.outputs, self.lies
 
 
 def is_convolution(node: Node) -> bool:

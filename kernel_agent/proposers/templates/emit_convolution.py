@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain
+from math import prod
 from textwrap import indent
 
 from kernel_agent.proposers.templates.convolution import Convolution, ConvolutionShape, located
@@ -20,7 +21,7 @@ def emit(convolution: Convolution, genes: Mapping[str, object]) -> str:
     tile = tiled(convolution.shape, genes)
     last = "launch(t, static_cast<float*>(scratch.data_ptr()), out0.device());"
     places = {
-        "shape": "\n".join(_shape(convolution.shape, tile, str(genes["arithmetic"]))),
+        "shape": "\n".join(_shape(convolution, tile, str(genes["arithmetic"]))),
         "tables": "\n".join(_tables(convolution.shape, tile)),
         "tensors": tensors(convolution),
         "operands": _operands(convolution),
@@ -38,14 +39,15 @@ def scratch(convolution: Convolution, genes: Mapping[str, object]) -> int:
     return tiled(convolution.shape, genes).scratch
 
 
-def _shape(of: ConvolutionShape, tile: ConvolutionTile, arithmetic: str) -> list[str]:
+def _shape(convolution: Convolution, tile: ConvolutionTile, arithmetic: str) -> list[str]:
+    of, lies = convolution.shape, convolution.lies
     schedule = of.schedule
     strides = [window.stride for window in schedule.windows]
     ones, (given, made) = [1, 1, 1], (of.given[0], of.made[0])
     weights = (of.taps, made * of.taps) if schedule.turned else (given * of.taps, of.taps)
     counts = len(schedule.groups), len(schedule.phases), len(schedule.lists), of.taps, sum(map(len, tile.steps))
     return [
-        f"constexpr int64_t IMAGES = {of.images};",
+        f"constexpr int64_t IMAGES = {of.images}, IMAGE = {lies.pitch if lies else given * prod(of.given[1])};",
         f"constexpr int IN = {given}, {_three('IN', of.given[1])};",
         f"constexpr int OUT = {made}, {_three('OUT', of.made[1])};",
         f"constexpr int {_three('STRIDE', ones if schedule.turned else strides)};",
@@ -96,9 +98,10 @@ def _tables(of: ConvolutionShape, tile: ConvolutionTile) -> list[str]:
 def _operands(of: Convolution) -> str:
     """The functions that say where input and weights begin."""
     order = [leaf.node for leaf in of.leaves]
+    begin = f" + {of.lies.begin}" if of.lies and of.lies.begin else ""
     head = "__device__ __forceinline__ const float* {}(const Tensors& t) {{ return t.in{}; }}"
-    pairs = (("input_of", of.x), ("weights_of", of.weight))
-    return "\n".join(head.format(name, order.index(leaf.node)) for name, leaf in pairs)
+    pairs = (("input_of", of.x, begin), ("weights_of", of.weight, ""))
+    return "\n".join(head.format(name, f"{order.index(leaf.node)}{more}") for name, leaf, more in pairs)
 
 
 def _place(of: Convolution, output: Output) -> str:

@@ -52,7 +52,7 @@ def vector(program: Program, wanted: int) -> int:
         term = program.terms[i]
         if isinstance(term, Read) and contiguous(program, i):
             sizes += [term.offset, *(stride for _, stride in rows)]
-    sizes += [n for o in program.outputs if o.slab for n in (o.slab.run, o.slab.pitch, o.slab.even)]
+    sizes += [n for o in program.outputs if o.slab for n in (o.slab.run, o.slab.pitch, o.slab.begin)]
     while any(size % wanted for size in sizes):
         wanted //= 2
     return wanted

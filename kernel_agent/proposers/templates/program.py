@@ -56,7 +56,10 @@ Where = tuple[Pattern, int]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A returned tensor: the term it holds, whether it has one element a point or one a row, and where it lies."""
+    """A returned tensor: the term it holds, and whether it has one element a point or one a row.
+
+    `slab` says how it lies in a larger tensor. The kernel is given where it begins, of which its alignment is left.
+    """
 
     term: int
     spec: Spec

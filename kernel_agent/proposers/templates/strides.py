@@ -17,14 +17,14 @@ Pattern = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """Where a tensor lies within a larger one, which is aligned: runs of `run` elements, one every `pitch` elements.
+    """Where a tensor lies within a larger one: runs of `run` elements, `pitch` elements from one to the next.
 
-    The first run begins a multiple of `even` elements behind the larger tensor's first.
+    The first begins `begin` elements behind the larger tensor's first.
     """
 
     run: int
     pitch: int
-    even: int
+    begin: int = 0
 
     def pattern(self, elements: int) -> Pattern:
         """Where the elements are found, so many in all."""

@@ -32,6 +32,13 @@ MODULES: dict[str, Module] = {
         f"peaks = []\n{GROWN}",
         {"x": whole((2, 5, 8, 10))},
     ),
+    "grown_by_convolutions": (
+        "self.layers = nn.ModuleList([nn.Conv2d(n, 6, 3, padding=1) for n in (5, 11, 17)])\n"
+        "self.last = nn.Conv2d(6, 7, 1)",
+        "found = [x]\nfor layer in self.layers:\n    found.append(torch.clamp(layer(torch.cat(found, 1)), -2, 2))\n"
+        "return torch.cat(found, 1), self.last(found[1])",
+        {"x": whole((2, 5, 8, 10))},
+    ),
     "with_inputs": (
         "self.a = nn.Conv2d(4, 9, 3)\nself.up = nn.ConvTranspose2d(4, 7, 2, stride=2)",
         "return torch.cat([rest, F.relu(self.a(x)), rest], 1), torch.cat([self.up(x), wide], 1)",

@@ -28,7 +28,7 @@ from tests.support.emitted import all_judged, compiled_by_nvcc, on_cpu
 
 GRAPHS: dict[str, Any] = json.loads((Path(__file__).parent / "graphs.json").read_text())
 GPU = Device("cuda", "a GPU", "sm_90", 0, 2600.0)
-CONVOLUTIONS = ["branches", "grown", "with_inputs", "other_dimensions"]
+CONVOLUTIONS = ["branches", "grown", "grown_by_convolutions", "with_inputs", "other_dimensions"]
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +136,15 @@ def test_concatenations_that_grow_share_one_piece_of_memory() -> None:
     ]
 
 
+def test_convolutions_read_slices_too() -> None:
+    found = plan("grown_by_convolutions")
+    assert calls(found) == _ops(ROOM, COPY) and len(found.kernels) == 4
+    kernel = found.kernels[-1].program
+    assert isinstance(kernel, Convolution) and kernel.lies and kernel.lies.begin == 5 * 80
+    assert kernel.lies.pitch == 23 * 80 and "IMAGE = 1840;" in written("grown_by_convolutions")
+    assert moved(found) < 0.8 * moved(plan("grown_by_convolutions", "none"))
+
+
 def test_a_part_of_two_concatenations_is_written_into_the_first() -> None:
     text = written("twice")
     assert "_k1_exp(x, cat[:, :3])" in text
@@ -161,7 +170,7 @@ def test_vectors_that_are_stored_begin_where_memory_is_aligned() -> None:
             slabs = [output.slab for output in kernel.program.outputs if output.slab]
             if slabs and isinstance(kernel.program, Program):
                 width = vector(kernel.program, 4)
-                assert all(n % width == 0 for slab in slabs for n in (slab.run, slab.pitch, slab.even))
+                assert all(n % width == 0 for slab in slabs for n in (slab.run, slab.pitch, slab.begin))
     assert vector(plan("rows").kernels[0].program, 4) == 1
     assert vector(plan("beside").kernels[0].program, 4) == 4
 
