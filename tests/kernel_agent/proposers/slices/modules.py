@@ -55,6 +55,12 @@ MODULES: dict[str, Module] = {
         "return torch.cat((a, b), 1), F.max_pool2d(a, 3, 2, 1), a.mean((2, 3)), torch.tanh(b - 0.5)",
         {"x": "torch.randn(3, 5, 12, 14)", "y": "torch.randn(3, 2, 12, 14)"},
     ),
+    "pooled": (
+        "self.each = nn.Conv2d(4, 4, 3, padding=1, groups=4)",
+        "a = F.max_pool2d(x, 3, 2, 1) * 2\nb = F.relu(self.each(F.hardtanh(x)))\n"
+        "return torch.cat([F.avg_pool2d(x[:, :2], 2), a], 1), torch.cat([b, x], 1)",
+        {"x": "torch.randn(3, 4, 16, 24)"},
+    ),
     "rows": (
         "self.fc = nn.Linear(7, 7)",
         "a = torch.cat([torch.relu(x) + 1, self.fc(y)], -1)\n"

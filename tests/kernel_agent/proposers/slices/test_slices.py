@@ -77,7 +77,7 @@ def calls(plan: Plan) -> list[str]:
 
 
 def test_slices_of_rows_equal_pytorch_in_emulation(tmp_path: Path) -> None:
-    assert judged(["beside", "rows"], tmp_path) == {}
+    assert judged(["beside", "pooled", "rows"], tmp_path) == {}
 
 
 @pytest.mark.long
@@ -134,6 +134,12 @@ def test_concatenations_that_grow_share_one_piece_of_memory() -> None:
         (0, 13),
         (0, 21),
     ]
+
+
+def test_pooling_and_convolutions_by_channel_write_slices_of_whole_rows() -> None:
+    text = written("pooled")
+    assert "_k1_max_pool2d_mul(x, cat[:, 2:])" in text and "avg_pool2d(x, cat[:, :2])" in text
+    assert re.search(r"_k\d_hardtanh_depthwise2d_add_relu\(.*, cat_1\[:, :4\]\)", text)
 
 
 def test_convolutions_read_slices_too() -> None:
