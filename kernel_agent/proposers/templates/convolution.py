@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref, Spec
+from kernel_agent.proposers.templates.graph import SIZES, Graph, Leaf, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import mentions, names
 from kernel_agent.proposers.templates.program import Output, Program, Read, Term, nameless
 from kernel_agent.proposers.templates.strides import Slab, split
@@ -48,6 +48,11 @@ class ConvolutionShape:
     def image(self) -> int:
         """Elements of an image of the result."""
         return self.made[0] * self.points
+
+    @property
+    def given_bytes(self) -> int:
+        """Bytes of the input."""
+        return self.images * self.given[0] * prod(self.given[1]) * SIZES["float32"]
 
     @property
     def operations(self) -> float:

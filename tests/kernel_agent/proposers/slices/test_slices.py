@@ -148,6 +148,7 @@ def test_convolutions_read_slices_too() -> None:
     kernel = found.kernels[-1].program
     assert isinstance(kernel, Convolution) and kernel.lies and kernel.lies.begin == 5 * 80
     assert kernel.lies.pitch == 23 * 80 and "IMAGE = 1840;" in written("grown_by_convolutions")
+    assert kernel.shape.given_bytes == 4 * 2 * 6 * 80
     assert moved(found) < 0.8 * moved(plan("grown_by_convolutions", "none"))
 
 
