@@ -93,10 +93,10 @@ class _Slicer:
         return Node(name, COPY, args, {}, (self.before.specs[part.said],))
 
     def _inside(self, cat: str, at: int) -> Iterator[tuple[str, int]]:
-        """A concatenation behind those that lie in it, and where in the outermost each begins."""
-        for part in self.cats.parts[cat]:
-            if self.inner.get(part.shows) == cat:
-                yield from self._inside(part.shows, at + part.start)
+        """A concatenation behind those that lie in it, and where in the outermost each begins, at the first place."""
+        lies = {part.shows: part.start for part in reversed(self.cats.parts[cat]) if self.inner.get(part.shows) == cat}
+        for inner, start in reversed(lies.items()):
+            yield from self._inside(inner, at + start)
         yield cat, at
 
     def _written(self, name: str, place: Slice) -> bool:

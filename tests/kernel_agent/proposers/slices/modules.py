@@ -75,7 +75,7 @@ MODULES: dict[str, Module] = {
     "nested": (
         "",
         "a = torch.cat([torch.exp(x), torch.sin(y)], 1)\nb = torch.cat([torch.relu(y), a, y], 1)\n"
-        "return b, a.mean(2), torch.tanh(a)",
+        "return b, a.mean(2), torch.tanh(a), torch.cat([c := torch.cat([y, torch.exp(y)], 1), torch.cos(c), c], 1)",
         {"x": "torch.randn(4, 3, 16)", "y": "torch.randn(4, 5, 16)"},
     ),
     "twice": (
