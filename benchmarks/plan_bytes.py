@@ -8,7 +8,7 @@ from math import prod
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.channels import layout_passes
-from kernel_agent.proposers.regions.plan import Kernel, Plan, specs, traffic
+from kernel_agent.proposers.regions.plan import ROOM, Kernel, Plan, specs, traffic
 from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS
 from kernel_agent.proposers.regions.turner import is_by_channel
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view
@@ -46,7 +46,7 @@ def predicted(plan: Plan, device: Device, narrow: bool) -> Prediction:
 
 
 def _is_free(node: Node) -> bool:
-    return is_view(node) or names(node.op)[0] in CONSTANTS or node.op == "_operator.getitem"
+    return is_view(node) or names(node.op)[0] in CONSTANTS or node.op in ("_operator.getitem", ROOM)
 
 
 def _kernel_us(kernel: Kernel, device: Device) -> float:

@@ -81,8 +81,8 @@ async def test_a_problem_at_fault_is_refused_in_one_sentence(
 async def test_a_source_may_begin_with_a_mark_and_has_to_be_text_of_some_length(server: Server) -> None:
     mark = "\ufeff"
     assert (await server.evaluate(mark + HONEST, problem=mark + SCALE_ADD))["status"] == "passed"
-    long = await server.refusal("evaluate_kernel", candidate="#" * 300_000, problem=SCALE_ADD, target="cpu")
-    assert long.startswith("BAD_ARGUMENT: the argument 'candidate'") and "262144 characters" in long
+    long = await server.refusal("evaluate_kernel", candidate="#" * 2_200_000, problem=SCALE_ADD, target="cpu")
+    assert long.startswith("BAD_ARGUMENT: the argument 'candidate'") and "2097152 characters" in long
 
 
 async def test_unknown_names_are_refused_with_the_known_ones(server: Server) -> None:

@@ -38,7 +38,7 @@ __device__ __forceinline__ float k_max(float x, float y) { return x > y || x != 
 enum class Way { bf16, fp16, tf32 };
 
 //@begin shape
-constexpr int64_t IMAGES = 64;
+constexpr int64_t IMAGES = 64, IMAGE = 4194304;               // and elements from one to the next of the input
 constexpr int IN = 64, IN_D = 1, IN_H = 256, IN_W = 256;      // channels and places of the input
 constexpr int OUT = 64, OUT_D = 1, OUT_H = 254, OUT_W = 254;  // and of the output
 constexpr int STRIDE_D = 1, STRIDE_H = 1, STRIDE_W = 1;       // of the input, from an output's place to the next
@@ -256,7 +256,7 @@ __global__ void __launch_bounds__(256) copy_input(const Tensors t, Unit* copy) {
     from = (int64_t(d) * IN_H + h) * IN_W + w;
     real = d < IN_D && h < IN_H && w >= 0 && w < IN_W;
   }
-  const float* x = input_of(t) + (image * IN + unit * UNIT) * PLACES + from;
+  const float* x = input_of(t) + image * IMAGE + unit * UNIT * PLACES + from;
   float v[UNIT];
 #pragma unroll
   for (int c = 0; c < UNIT; ++c) v[c] = real && unit * UNIT + c < IN ? (GROUPS == 1 ? __ldcs(x + c * PLACES) : x[c * PLACES]) : 0.0f;  // all asked for first

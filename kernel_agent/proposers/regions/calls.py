@@ -217,6 +217,12 @@ def _to(node: Node, text: Writer) -> str | None:
     return f"{text.of(node.args[0])}.to({text.of(found[0])})" if len(found) == 1 else None
 
 
+def _empty(node: Node, text: Writer) -> str | None:
+    how = [f"{key}={text.of(node.kwargs[key])}" for key in ("dtype", "device") if key in node.kwargs]
+    known = len(how) == len(node.kwargs) == 2 and _numbers(node.args[0])
+    return f"torch.empty({', '.join([text.of(node.args[0]), *how])})" if known else None
+
+
 def _values(node: Node, text: Writer) -> str:
     base = names(node.op)[0].removesuffix("_values")
     return f"torch.nn.functional.{base}({', '.join(text.of(a) for a in node.args)})"
@@ -246,6 +252,7 @@ SPECIAL: dict[str, Callable[[Node, Writer], str | None]] = {
     "cumsum": _scan,
     "cumprod": _scan,
     "einsum": _einsum,
+    "empty": _empty,
     "embedding": _embedding,
     "slice": _slice,
     **{

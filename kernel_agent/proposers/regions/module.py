@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernel_agent.proposers.regions import rungs
 from kernel_agent.proposers.regions.calls import spoken, written
-from kernel_agent.proposers.regions.plan import Kernel, Plan
+from kernel_agent.proposers.regions.plan import COPY, Kernel, Plan, Slice
 from kernel_agent.proposers.templates.candidate import argument_names, attribute_path, guards, returned, unused
 from kernel_agent.proposers.templates.graph import Leaf, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import mentions, names
@@ -40,7 +40,8 @@ class Kernels:
             self._names[key] = title
             source = self.emit(kernel.program)
             self.sources[title] = source.text
-            leaves, outputs = ([one.spec for one in some] for some in (kernel.program.leaves, kernel.program.outputs))
+            leaves = [leaf.spec for leaf in kernel.program.leaves]
+            outputs = [None if output.slab else output.spec for output in kernel.program.outputs]
             self.functions[title] = _function(title, leaves, outputs, self.prefix, source.scratch)
         return self._names[key]
 
@@ -156,25 +157,30 @@ def _told(plan: Plan) -> list[str]:
     return [*lines, f"PyTorch computes {', '.join(kept)}." if kept else "No call of PyTorch computes."]
 
 
-def _function(name: str, leaves: Sequence[Spec], outputs: Sequence[Spec], prefix: str, scratch: int = 0) -> str:
+def _function(name: str, leaves: Sequence[Spec], outputs: Sequence[Spec | None], prefix: str, scratch: int = 0) -> str:
     """The Python function of a kernel: it checks its tensors, makes room for its outputs and launches.
 
-    `scratch` is how many floats of memory the kernel works in.
+    An output without a spec is a slice that the caller gives. `scratch` is how many floats of memory the kernel works
+    in.
     """
     ins = [f"in{n}" for n in range(len(leaves))]
     outs = [f"out{n}" for n in range(len(outputs))]
-    lines = [f"def _{name}({', '.join(ins)}):"]
+    given = [out for out, spec in zip(outs, outputs, strict=True) if spec is None]
+    lines = [f"def _{name}({', '.join([*ins, *given])}):"]
     device = next((n for n, leaf in enumerate(leaves) if leaf.shape), 0)
     for n, leaf in enumerate(leaves):
         where = f"in{n}" if leaf.shape or n == device else f"in{n}.to(in{device}.device)"
         lines.append(f'    in{n} = _{prefix}_ready("in{n} of {name}", {where}, {leaf.shape}, torch.{leaf.dtype})')
     for n, output in enumerate(outputs):
+        if output is None:
+            continue
         made = f"torch.empty({output.shape}, dtype=torch.{output.dtype}, device=in{device}.device)"
         lines.append(f"    out{n} = {made}")
     if scratch:
         lines.append(f"    scratch = torch.empty({scratch}, device=in{device}.device)")
     lines.append(f"    _{prefix}.{name}({', '.join([*ins, *outs, *(['scratch'] if scratch else [])])})")
-    lines.append(f"    return {', '.join(outs)}")
+    if made_here := [out for out in outs if out not in given]:
+        lines.append(f"    return {', '.join(made_here)}")
     return "\n".join(lines)
 
 
@@ -196,6 +202,7 @@ class Forward:
                 name += "_"
             used.add(name)
             self._said[node.name] = name
+        self._said |= {name: self._slice(place) for name, place in plan.slices.items()}
 
     def _attribute(self, leaf: Leaf) -> str:
         if leaf.made and leaf.value is not None:
@@ -217,25 +224,43 @@ class Forward:
 
     def _line(self, step: Kernel | Node) -> str:
         if isinstance(step, Kernel):
-            reads = [self._said[name] for name in step.reads]
-            outs = ", ".join(self._said[name] for name in step.writes)
-            return f"{outs} = _{self._kernels.name(step)}({', '.join(reads)})"
+            given = [self._said[name] for name in (*step.reads, *self._given(step))]
+            outs = ", ".join(self._said[name] for name in _gives(step, self._plan.slices))
+            call = f"_{self._kernels.name(step)}({', '.join(given)})"
+            return f"{outs} = {call}" if outs else call
+        if step.op == COPY:
+            whole, dim, start, end, part = step.args
+            return f"{self._slice(Slice(whole.node, dim, start, end))}.copy_({self._said[part.node]})"
         if rungs.is_rung(step):
             reads = [self._said[name] for name in rungs.reads(step)]
             return f"{self._said[step.name]} = _{self._kernels.rung(step)}({', '.join(reads)})"
         expression = written(step, lambda ref: self._mention(ref), self._device)
         return f"{self._said[step.name]} = {expression}"
 
+    def _given(self, kernel: Kernel) -> list[str]:
+        """What a kernel writes that lies in other tensors."""
+        return [name for name in kernel.writes if name in self._plan.slices]
+
+    def _slice(self, place: Slice) -> str:
+        """A slice of a tensor: `cat[:, 8:24]`."""
+        size = self._plan.specs[place.whole].shape[place.dim]
+        start, end = place.start or "", place.end if place.end < size else ""
+        return f"{self._said[place.whole]}[{', '.join([*[':'] * place.dim, f'{start}:{end}'])}]"
+
     def _mention(self, ref: Ref) -> str:
         return self._said[ref.node]
 
+    def _reads(self, step: Kernel | Node) -> list[str]:
+        """What a step reads or writes into, a slice by the name of the tensor that it lies in."""
+        names_ = [*step.reads, *self._given(step)] if isinstance(step, Kernel) else mentions([step.args, step.kwargs])
+        return [self._plan.slices[name].whole if name in self._plan.slices else name for name in names_]
+
     def _last_reads(self) -> dict[int, list[str]]:
         """After which step nobody reads a step's result again, and whose."""
-        made = {name for step in self._plan.steps for name in _gives(step)}
+        made = {name for step in self._plan.steps for name in _gives(step, self._plan.slices)}
         ends: dict[str, int] = {}
         for n, step in enumerate(self._plan.steps):
-            reads = step.reads if isinstance(step, Kernel) else mentions([step.args, step.kwargs])
-            ends.update({name: n for name in (*_gives(step), *reads) if name in made})
+            ends.update({name: n for name in (*_gives(step, self._plan.slices), *self._reads(step)) if name in made})
         found: dict[int, list[str]] = {}
         for name, n in ends.items():
             if name not in self._plan.graph.outputs:
@@ -243,5 +268,8 @@ class Forward:
         return found
 
 
-def _gives(step: Kernel | Node) -> tuple[str, ...]:
-    return step.writes if isinstance(step, Kernel) else (step.name,)
+def _gives(step: Kernel | Node, slices: Mapping[str, Slice]) -> tuple[str, ...]:
+    """The names of new tensors that a step makes."""
+    if isinstance(step, Kernel):
+        return tuple(name for name in step.writes if name not in slices)
+    return () if step.op == COPY else (step.name,)

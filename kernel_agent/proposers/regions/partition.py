@@ -13,6 +13,7 @@ from kernel_agent.proposers.regions.reading import reads_apart, reads_lines, rea
 from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, functional, rewritten
 from kernel_agent.proposers.regions.rising import commuted
 from kernel_agent.proposers.regions.rungs import is_rung
+from kernel_agent.proposers.regions.slices import sliced
 from kernel_agent.proposers.regions.together import together
 from kernel_agent.proposers.regions.turner import NORMS
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
@@ -57,7 +58,8 @@ def cut(
         plan = regions.plan((*rising, *algebra, *after.rules))
         broken = frozenset(_left(plan, after, graph)) - spared
         if not broken:
-            return together(plan)
+            plan = together(plan)
+            return sliced(plan) if "gpu" in kinds else plan
         spared |= broken
 
 

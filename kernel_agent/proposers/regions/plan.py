@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from kernel_agent.proposers.regions.rungs import is_rung
@@ -39,19 +39,35 @@ class Kernel:
 
 
 Step = Kernel | Node
+ROOM = "aten.empty.memory_format"  # makes room for what slices are written into
+COPY = (
+    "aten.copy_into.default"  # of a tensor, along a dimension, from one place to another: a copy of the last argument
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A tensor that lies in another: along dimension `dim`, from `start` to before `end`."""
+
+    whole: str
+    dim: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
 class Plan:
     """The steps of `forward` in order: kernels of ours and calls of PyTorch, over the names of the rewritten graph.
 
-    `reasons` says of each computing call that stayed PyTorch what stood in the way; `rules` names what was rewritten.
+    `reasons` says of each computing call that stayed PyTorch what stood in the way; `rules` names what was rewritten;
+    `slices` says of tensors that lie in others where they do.
     """
 
     graph: Graph
     steps: tuple[Step, ...]
     reasons: Mapping[str, str]
     rules: tuple[str, ...] = ()
+    slices: Mapping[str, Slice] = field(default_factory=dict)
 
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -93,5 +109,7 @@ def specs(graph: Graph) -> dict[str, Spec]:
 
 def traffic(node: Node, known: Mapping[str, Spec]) -> int:
     """Bytes that a call reads and writes by itself."""
+    if node.op in (ROOM, COPY):
+        return 2 * node.spec.bytes if node.op == COPY else 0
     reads = dict.fromkeys(mentions([node.args, node.kwargs]))
     return sum(known[name].bytes for name in reads if name in known) + sum(spec.bytes for spec in node.outputs)

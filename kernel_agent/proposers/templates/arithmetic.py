@@ -161,14 +161,14 @@ class Offers:
         tile = next(iter(ranked(of.shape, arithmetic).values()))
         copied = UNIT * tile.planes * prod(tile.copied)
         rate = self.wide[arithmetic] * CONVOLVED / GROUP_WIDE[1] * tile.fed
-        moves = (copied + moved(of) - of.x.spec.bytes) / self.copy_gbps / 1e3
-        return 3 * LAUNCH_US + self._copy_us(of.x.spec.bytes + copied) + max(tile.multiplied / rate / 1e6, moves)
+        moves = (copied + moved(of) - of.shape.given_bytes) / self.copy_gbps / 1e3
+        return 3 * LAUNCH_US + self._copy_us(of.shape.given_bytes + copied) + max(tile.multiplied / rate / 1e6, moves)
 
     def library_us(self, of: Convolution) -> float:
         """The same of the library's: passes of layout around it, and a kernel behind it where anything follows."""
         made = of.tail.graph.leaves[of.value].spec.bytes
-        both = of.x.spec.bytes + made
-        behind = moved(of) - of.x.spec.bytes - of.weight.spec.bytes + made if len(of.terms) > 1 else 0
+        both = of.shape.given_bytes + made
+        behind = moved(of) - of.shape.given_bytes - of.weight.spec.bytes + made if len(of.terms) > 1 else 0
         return (
             2 * LAUNCH_US
             + max(

@@ -12,10 +12,10 @@ from math import prod
 from typing import Any
 
 from kernel_agent.errors import NotCovered
-from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref, Spec
+from kernel_agent.proposers.templates.graph import SIZES, Graph, Leaf, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import mentions, names
 from kernel_agent.proposers.templates.program import Output, Program, Read, Term, nameless
-from kernel_agent.proposers.templates.strides import split
+from kernel_agent.proposers.templates.strides import Slab, split
 from kernel_agent.proposers.templates.tails import tail_over
 from kernel_agent.proposers.templates.taps import Places, Schedule, Window
 
@@ -45,6 +45,16 @@ class ConvolutionShape:
         return prod(self.made[1])
 
     @property
+    def image(self) -> int:
+        """Elements of an image of the result."""
+        return self.made[0] * self.points
+
+    @property
+    def given_bytes(self) -> int:
+        """Bytes of the input."""
+        return self.images * self.given[0] * prod(self.given[1]) * SIZES["float32"]
+
+    @property
     def operations(self) -> float:
         """Multiplications and additions, those with the padding's zeros among them."""
         places = prod(self.given[1]) if self.schedule.turned else self.points
@@ -55,7 +65,8 @@ class ConvolutionShape:
 class Convolution:
     """A convolution of `x` by `weight`, and a tail: pointwise terms over it, channels first.
 
-    The tail reads the sums as a leaf called `value`. `arithmetics` are the ways to compute them that are admissible,
+    The tail reads the sums as a leaf called `value`; `lies` says where in `x` the input does, if not all of it is the
+    input. `arithmetics` are the ways to compute them that are admissible,
     the most promising first; `spares` is what the time that they save is worth, in bytes of a copy.
     """
 
@@ -67,6 +78,7 @@ class Convolution:
     graph: Graph
     arithmetics: tuple[str, ...] = ()
     spares: int = 0
+    lies: Slab | None = None
 
     variety = "convolution"
 
@@ -96,7 +108,7 @@ class Convolution:
         order = [leaf.node for leaf in self.leaves]
         reads = order.index(self.x.node), order.index(self.weight.node)
         sums = self.tail.graph.leaves[self.value]
-        return self.shape, reads, nameless(self.terms, [*self.leaves, sums]), self.outputs
+        return self.shape, reads, nameless(self.terms, [*self.leaves, sums]), self.outputs, self.lies
 
 
 def is_convolution(node: Node) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain
+from math import prod
 from textwrap import indent
 
 from kernel_agent.proposers.templates.convolution import Convolution, ConvolutionShape, located
 from kernel_agent.proposers.templates.convolution_tile import W_STAGES, ConvolutionTile, tiled
 from kernel_agent.proposers.templates.emit_product import instruction
 from kernel_agent.proposers.templates.express import fill, helpers, index, operand, summed, text
-from kernel_agent.proposers.templates.program import Read
+from kernel_agent.proposers.templates.program import Output, Read
 from kernel_agent.proposers.templates.tails import tail_lines
 from kernel_agent.proposers.templates.writer import run, tensors, types
 
@@ -20,7 +21,7 @@ def emit(convolution: Convolution, genes: Mapping[str, object]) -> str:
     tile = tiled(convolution.shape, genes)
     last = "launch(t, static_cast<float*>(scratch.data_ptr()), out0.device());"
     places = {
-        "shape": "\n".join(_shape(convolution.shape, tile, str(genes["arithmetic"]))),
+        "shape": "\n".join(_shape(convolution, tile, str(genes["arithmetic"]))),
         "tables": "\n".join(_tables(convolution.shape, tile)),
         "tensors": tensors(convolution),
         "operands": _operands(convolution),
@@ -38,14 +39,15 @@ def scratch(convolution: Convolution, genes: Mapping[str, object]) -> int:
     return tiled(convolution.shape, genes).scratch
 
 
-def _shape(of: ConvolutionShape, tile: ConvolutionTile, arithmetic: str) -> list[str]:
+def _shape(convolution: Convolution, tile: ConvolutionTile, arithmetic: str) -> list[str]:
+    of, lies = convolution.shape, convolution.lies
     schedule = of.schedule
     strides = [window.stride for window in schedule.windows]
     ones, (given, made) = [1, 1, 1], (of.given[0], of.made[0])
     weights = (of.taps, made * of.taps) if schedule.turned else (given * of.taps, of.taps)
     counts = len(schedule.groups), len(schedule.phases), len(schedule.lists), of.taps, sum(map(len, tile.steps))
     return [
-        f"constexpr int64_t IMAGES = {of.images};",
+        f"constexpr int64_t IMAGES = {of.images}, IMAGE = {lies.pitch if lies else given * prod(of.given[1])};",
         f"constexpr int IN = {given}, {_three('IN', of.given[1])};",
         f"constexpr int OUT = {made}, {_three('OUT', of.made[1])};",
         f"constexpr int {_three('STRIDE', ones if schedule.turned else strides)};",
@@ -96,9 +98,18 @@ def _tables(of: ConvolutionShape, tile: ConvolutionTile) -> list[str]:
 def _operands(of: Convolution) -> str:
     """The functions that say where input and weights begin."""
     order = [leaf.node for leaf in of.leaves]
+    begin = f" + {of.lies.begin}" if of.lies and of.lies.begin else ""
     head = "__device__ __forceinline__ const float* {}(const Tensors& t) {{ return t.in{}; }}"
-    pairs = (("input_of", of.x), ("weights_of", of.weight))
-    return "\n".join(head.format(name, order.index(leaf.node)) for name, leaf in pairs)
+    pairs = (("input_of", of.x, begin), ("weights_of", of.weight, ""))
+    return "\n".join(head.format(name, f"{order.index(leaf.node)}{more}") for name, leaf, more in pairs)
+
+
+def _place(of: Convolution, output: Output) -> str:
+    """Where in an output one of the sums goes."""
+    slab = output.slab
+    if slab is None or slab.run != of.shape.image:
+        return "(n * OUT + c) * POINTS + p"
+    return f"n * {slab.pitch} + int64_t(c) * POINTS + p"
 
 
 def _tail(of: Convolution) -> str:
@@ -113,7 +124,7 @@ def _tail(of: Convolution) -> str:
 
     body = tail_lines(of.tail, of.value, "sum", element)
     for n, output in enumerate(of.outputs):
-        value, to = operand(of.tail, output.term), f"t.out{n}[(n * OUT + c) * POINTS + p]"
+        value, to = operand(of.tail, output.term), f"t.out{n}[{_place(of, output)}]"
         body.append(f"{to} = {value};" if output.spec.dtype == "float32" else f"k_store({to}, {value});")
     head = "__device__ __forceinline__ void finish(const Tensors& t, int64_t n, int c, int64_t p, float sum) {"
     return "\n".join([head, indent("\n".join(body), "  "), "}"])

@@ -18,8 +18,9 @@ from kernel_agent.proposers.templates.express import (
     summed,
     text,
 )
-from kernel_agent.proposers.templates.program import Program, Read
+from kernel_agent.proposers.templates.program import Output, Program, Read
 from kernel_agent.proposers.templates.schedule import Pass, reads
+from kernel_agent.proposers.templates.strides import split
 from kernel_agent.proposers.templates.writer import START, TYPES, Writer
 
 STAGED = 40 << 10  # bytes of shared memory for rows, beside what they are folded in
@@ -51,6 +52,7 @@ def vector(program: Program, wanted: int) -> int:
         term = program.terms[i]
         if isinstance(term, Read) and contiguous(program, i):
             sizes += [term.offset, *(stride for _, stride in rows)]
+    sizes += [n for o in program.outputs if o.slab for n in (o.slab.run, o.slab.pitch, o.slab.begin)]
     while any(size % wanted for size in sizes):
         wanted //= 2
     return wanted
@@ -73,7 +75,8 @@ class _CudaWriter(Writer):
         if p.folds and self.staged:
             lines.append("constexpr int PITCH = COLUMNS | 1;")
         if not p.folds:
-            most = max([p.rows * p.columns, *(leaf.elements for leaf in p.leaves)])
+            wholes = [p.rows * p.columns // o.slab.run * o.slab.pitch for o in p.outputs if o.slab]
+            most = max([p.rows * p.columns, *(leaf.elements for leaf in p.leaves), *wholes])
             lines.append(f"using index_t = {'uint32_t' if most < 2**31 else 'int64_t'};")
         return "\n".join(lines)
 
@@ -167,13 +170,18 @@ class _CudaWriter(Writer):
             lines.append(f"k_vector<{kind}, VECTOR> o{n};")
             body.append(self._store(output.spec.dtype, f"o{n}.at[j]", operand(p, output.term)))
             once = "true" if self.genes["store"] == "stream" else "false"
-            put = f"k_put<{once}>(t.out{n} + ({self._place()}), o{n});"
+            put = f"k_put<{once}>(t.out{n} + ({self._place(output)}), o{n});"
             after.append(f"if (real) {put}" if p.folds else put)
         lines += ["#pragma unroll", "for (int j = 0; j < VECTOR; ++j) {", indent("\n".join(body), "  "), "}"]
         return [*lines, *after]
 
-    def _place(self) -> str:
+    def _place(self, output: Output) -> str:
         """Where in a full output a vector goes."""
+        p = self.program
+        if output.slab:
+            pattern = output.slab.pattern(p.rows * p.columns)
+            halves = split(pattern, p.columns) if p.folds else None
+            return summed(index(halves[0], "r"), "c") if halves else index(pattern, "static_cast<index_t>(e)")
         if not self.program.folds:
             return "e"
         if not self.program.strided:

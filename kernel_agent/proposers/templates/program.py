@@ -15,7 +15,7 @@ from math import prod
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Spec
 from kernel_agent.proposers.templates.lowering import DTYPES, lower
-from kernel_agent.proposers.templates.strides import Pattern, broadcast, compose_from, normal, split
+from kernel_agent.proposers.templates.strides import Pattern, Slab, broadcast, compose_from, normal, split
 from kernel_agent.proposers.templates.transposed import Transposed, transposed
 from kernel_agent.proposers.templates.values import Apply, Fold, FoldKind, Load, Number, Value, View
 
@@ -56,11 +56,15 @@ Where = tuple[Pattern, int]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A returned tensor: the term it holds, and whether it has one element a point or one a row."""
+    """A returned tensor: the term it holds, and whether it has one element a point or one a row.
+
+    `slab` says how it lies in a larger tensor. The kernel is given where it begins, of which its alignment is left.
+    """
 
     term: int
     spec: Spec
     full: bool
+    slab: Slab | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kernel_agent.proposers.templates.graph import Graph, Leaf
+from kernel_agent.proposers.templates.lowering import mentions, names
 from kernel_agent.proposers.templates.program import Output, Term
 
 
@@ -55,4 +56,12 @@ class Routine(Protocol):
 
 def moved(routine: Routine) -> int:
     """Bytes that a kernel reads and writes, each once."""
-    return sum(leaf.spec.bytes for leaf in routine.leaves) + sum(out.spec.bytes for out in routine.outputs)
+    return sum(_read(leaf, routine.graph) for leaf in routine.leaves) + sum(out.spec.bytes for out in routine.outputs)
+
+
+def _read(leaf: Leaf, graph: Graph) -> int:
+    """Bytes of a tensor that are read: all of it, or what slices of it show where nothing else is read."""
+    users = [node for node in graph.nodes if leaf.node in mentions([node.args, node.kwargs])]
+    if not users or any(names(node.op)[0] != "slice" for node in users):
+        return leaf.spec.bytes
+    return min(leaf.spec.bytes, sum(node.spec.bytes for node in users))

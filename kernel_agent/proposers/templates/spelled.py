@@ -11,7 +11,7 @@ from textwrap import indent
 
 from kernel_agent.proposers.templates.centred import Centred, Piece
 from kernel_agent.proposers.templates.express import expression, fill, helpers, literal, summed, text
-from kernel_agent.proposers.templates.program import Constant, Read
+from kernel_agent.proposers.templates.program import Constant, Output, Read
 from kernel_agent.proposers.templates.strides import Pattern
 from kernel_agent.proposers.templates.writer import run, tensors, types
 
@@ -159,9 +159,18 @@ def _cuda(routine: Centred, name: str, piece: Piece, once: bool, streamed: bool)
             value = _value(piece, output.term)
             plain = output.spec.dtype == "float32"
             body.append(f"o{n}.at[j] = {value};" if plain else f"k_store(o{n}.at[j], {value});")
-            puts.append(f"k_put<{_flag(streamed)}>(t.out{n} + (r * {piece.columns} + c), o{n});")
+            puts.append(f"k_put<{_flag(streamed)}>(t.out{n} + ({_stored(piece, output)}), o{n});")
     loop = ["#pragma unroll", "for (int j = 0; j < N; ++j) {", indent("\n".join(body), "  "), "}"]
     return head + indent("\n".join([*fetches, *loop, *puts]), "  ") + "\n}"
+
+
+def _stored(piece: Piece, output: Output) -> str:
+    """Where in an output a row's element at a column goes."""
+    slab = output.slab
+    if slab is None or slab.run == piece.rows * piece.columns:
+        return f"r * {piece.columns} + c"
+    rows = slab.run // piece.columns
+    return f"r / {rows} * {slab.pitch} + r % {rows} * {piece.columns} + c"
 
 
 def _fetched(routine: Centred, piece: Piece, i: int, once: bool) -> tuple[list[str], str]:

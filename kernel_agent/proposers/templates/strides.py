@@ -8,10 +8,27 @@ merged, so equal maps are equal tuples. The identity over n elements is ((n, 1),
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 Pattern = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """Where a tensor lies within a larger one: runs of `run` elements, `pitch` elements from one to the next.
+
+    The first begins `begin` elements behind the larger tensor's first.
+    """
+
+    run: int
+    pitch: int
+    begin: int = 0
+
+    def pattern(self, elements: int) -> Pattern:
+        """Where the elements are found, so many in all."""
+        return normal([(elements // self.run, self.pitch), (self.run, 1)])
 
 
 def normal(digits: Iterable[tuple[int, int]]) -> Pattern:
