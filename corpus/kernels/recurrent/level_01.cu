@@ -126,8 +126,8 @@ __device__ __forceinline__ void bring_input(const Tensors& t, uint32_t* history,
 #pragma unroll 4
     for (int n = threadIdx.x - COMPUTE; n < BATCH * COLUMNS; n += LOADERS * 32) {
       const int b = n / COLUMNS, k = n % COLUMNS * VECTOR;
-      const float* place = from + b * (BATCH_FIRST ? int64_t(STEPS) * INPUT : INPUT) + k;
-      *reinterpret_cast<Some*>(to + b * X_PITCH + k) = __ldg(reinterpret_cast<const Some*>(place));
+      const int64_t place = b * (BATCH_FIRST ? int64_t(STEPS) * INPUT : INPUT) + k;
+      *reinterpret_cast<Some*>(to + b * X_PITCH + k) = __ldg(reinterpret_cast<const Some*>(from + place));
     }
     return;
   }
@@ -247,6 +247,7 @@ __device__ __forceinline__ void store(const Tensors& t, uint32_t* state, int lay
   if (t.cell && last) t.cell[at] = kept;
 }
 
+// What shared memory holds. Calls that are not inlined find it by its name, so that the compiler knows what memory it is.
 struct Shared {
   float *xs, *hs, *x_sums, *h_sums, *x_bias, *h_bias;
   __device__ __forceinline__ explicit Shared(float* first) : xs{first} {
@@ -256,7 +257,9 @@ struct Shared {
 };
 
 // The warps that bring: the state of a step ago while the input is multiplied, and the next input while that state is.
-__device__ __forceinline__ void bring_layer(const Tensors& t, uint32_t* history, const Shared& s, int layer, int direction) {
+__device__ __noinline__ void bring_layer(const Tensors& t, uint32_t* history, int layer, int direction) {
+  extern __shared__ float shared[];
+  const Shared s(shared);
   const int by = direction ? -1 : 1;
   int step = direction ? STEPS - 1 : 0;
   bring_input(t, history, layer, step, s.xs);
@@ -274,7 +277,9 @@ __device__ __forceinline__ void bring_layer(const Tensors& t, uint32_t* history,
 }
 
 // The warps that compute.
-__device__ __forceinline__ void compute_layer(const Tensors& t, uint32_t* history, const Shared& s, int layer, int direction, int first) {
+__device__ __noinline__ void compute_layer(const Tensors& t, uint32_t* history, int layer, int direction, int first) {
+  extern __shared__ float shared[];
+  const Shared s(shared);
   const int at = layer * DIRECTIONS + direction;
   float w_x[ROWS][X_CHUNKS * 4], w_h[ROWS][H_CHUNKS * 4], kept[HELD], given[HELD];
   if (layer == 0) load<INPUT, X_PITCH, INPUT>(w_x, t.weights[at][0], first);
@@ -307,7 +312,7 @@ __device__ __forceinline__ void compute_layer(const Tensors& t, uint32_t* histor
   }
 }
 
-__global__ void __launch_bounds__(THREADS, 1) recur(const Tensors t, uint32_t* history) {
+__global__ void __launch_bounds__(THREADS, 1) recur(const __grid_constant__ Tensors t, uint32_t* history) {
   extern __shared__ float shared[];
   const Shared s(shared);
   const int direction = blockIdx.x / GROUPS % DIRECTIONS, first = blockIdx.x % GROUPS * UNITS;
@@ -324,8 +329,8 @@ __global__ void __launch_bounds__(THREADS, 1) recur(const Tensors t, uint32_t* h
       s.x_bias[n] = bias && row < GATES * UNITS && unit < HIDDEN ? __ldg(bias + row % GATES * HIDDEN + unit) : 0.0f;
     }
     __syncthreads();
-    if (threadIdx.x < COMPUTE) compute_layer(t, history, s, layer, direction, first);
-    else bring_layer(t, history, s, layer, direction);
+    if (threadIdx.x < COMPUTE) compute_layer(t, history, layer, direction, first);
+    else bring_layer(t, history, layer, direction);
   }
 }
 

@@ -159,7 +159,7 @@ def ranked(of: RecurrentShape, device: Device) -> Mapping[str, RecurrentTile]:
     arch = device.arch.rstrip("af")
     found = _ranked(of, device.chip.sms or SMS.get(arch, SMS_ELSE), SHARED.get(arch, SHARED_ELSE))
     if not found:
-        raise NotCovered("the weights of this recurrent network do not fit into the registers of the device's blocks.")
+        raise NotCovered("the device's registers and shared memory do not hold this network's weights and batch.")
     return found
 
 

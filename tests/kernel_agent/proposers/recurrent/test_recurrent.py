@@ -100,7 +100,7 @@ def test_kernelbenchs_networks_compile_without_spills(tmp_path: Path, name: str)
     assert found
     file.write_text(found[1])
     told = compiled_by_nvcc(file, "sm_90a")
-    assert told.count("0 bytes spill stores") == told.count("spill stores")
+    assert told.count(", 0 bytes spill stores") == told.count("spill stores") > 0
 
 
 @pytest.mark.parametrize("name", FULL)
@@ -173,7 +173,7 @@ def test_a_network_with_other_arguments_stays_pytorchs(place: int, value: Any, w
 
 def test_a_network_that_does_not_fit_or_is_short_stays_pytorchs() -> None:
     shape = recurrent(parse(LARGE["lstm"])).shape
-    with pytest.raises(NotCovered, match="do not fit"):
+    with pytest.raises(NotCovered, match="do not hold"):
         ranked(replace(shape, hidden=2048), H200)
     with pytest.raises(NotCovered, match="memory"):
         ranked(replace(shape, steps=1 << 20), H200)
