@@ -17,6 +17,8 @@ from kernel_agent.proposers.templates.forms import is_product
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Spec
 from kernel_agent.proposers.templates.lowering import mentions, names
 from kernel_agent.proposers.templates.product import Product, product_of
+from kernel_agent.proposers.templates.recurrent import Recurrent
+from kernel_agent.proposers.templates.recurrent_tile import ranked
 from kernel_agent.run.precision import Way
 from kernel_agent.run.types import Device
 
@@ -51,6 +53,8 @@ def _is_free(node: Node) -> bool:
 
 def _kernel_us(kernel: Kernel, device: Device) -> float:
     program = kernel.program
+    if isinstance(program, Recurrent):
+        return next(iter(ranked(program.shape, device).values())).us(device)
     moving = kernel.moved / _copy(device) / 1e3
     if not isinstance(program, Product):
         return LAUNCH_US + moving

@@ -16,6 +16,8 @@ from tests.support.paths import ROOT
 
 RUNTIME = ROOT / "tests" / "kernel_agent" / "proposers" / "templates" / "cuda_on_cpu.h"
 JUDGE = ROOT / "tests" / "kernel_agent" / "proposers" / "regions" / "judge.py"
+COOPERATIVE = "cudaLaunchCooperativeKernel"
+TOGETHER = COOPERATIVE + r"\(reinterpret_cast<void\*>\((\w+)\), (\w+), (\w+), arguments, (\w+), stream\)"
 DYNAMIC = 1 << 18  # elements of shared memory that a launch has at most
 
 
@@ -23,6 +25,10 @@ def on_cpu(candidate: str) -> str:
     """A CUDA candidate as a C++ one: a block's threads are threads, and cuda_on_cpu.h is the runtime."""
     launch = r"(\w+(?:<\w+>)?)<<<([^;]*?), ([^,;]*?), (?:0|SHARED), stream>>>\((.*?)\);"
     candidate = re.sub(r"namespace ptx \{.*?\}  // namespace ptx\n", "", candidate, flags=re.DOTALL)
+    if COOPERATIVE in candidate:  # blocks run side by side, so each has shared memory of its own
+        candidate = re.sub(r"extern __shared__ (\w+) (\w+)\[\]", r"\1* \2 = (\1*)team->shared.data()", candidate)
+        candidate = re.sub(r"void\* arguments\[\] = .*?;", "", candidate)
+        candidate = re.sub(TOGETHER, r"cpu_launch_together(\2, \3, \4, [=] { \1(t, history); })", candidate)
     candidate = re.sub(r"extern __shared__ (.*?)\[\]", rf"__shared__ \1[{DYNAMIC}]", candidate)
     candidate = re.sub(launch, r"cpu_launch(\2, \3, [=] { \1(\4); });", candidate, flags=re.DOTALL)
     stream = "TVMFFIEnvGetStream(device.device_type, device.device_id)"

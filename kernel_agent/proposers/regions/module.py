@@ -57,7 +57,8 @@ class Kernels:
         return self._names[key]
 
     def _title(self, kernel: Kernel) -> str:
-        ops = [names(self.plan.node(name).op)[0].strip("_") for name in kernel.nodes]
+        calls = (self.plan.node(name).op for name in kernel.nodes)
+        ops = [names(op)[0].strip("_") for op in calls if op != "_operator.getitem"]
         return "_".join(list(dict.fromkeys(ops))[:4])
 
 

@@ -24,6 +24,7 @@ from kernel_agent.proposers.templates.forms import is_product
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref
 from kernel_agent.proposers.templates.lowering import mentions, names
 from kernel_agent.proposers.templates.product import TRIANGLES
+from kernel_agent.proposers.templates.recurrent import is_item, is_recurrent
 from kernel_agent.proposers.templates.routine import Routine
 
 WINDOWS = ("windows_max", "windows_avg", "windows_max_last", "windows_avg_last")
@@ -177,9 +178,10 @@ class _Regions:
                 if names(node.op)[0] in NORMS and node.name in self.live:
                     self.reasons[node.name] = "no kernel of ours would read its statistics."
                 continue
-            self.members[number], self.region[node.name] = {node.name}, number
+            self.members[number] = {node.name, *self._items(node)}
+            self.region.update(dict.fromkeys(self.members[number], number))
             try:
-                self.programs[number] = self._program({node.name})
+                self.programs[number] = self._program(self.members[number])
             except NotCovered as fault:
                 self.reasons[node.name] = str(fault)
             if number in self.programs or names(node.op)[0] in TRIANGLES:
@@ -187,7 +189,13 @@ class _Regions:
             if number in self.programs:
                 self.reasons.pop(node.name, None)
             else:
-                del self.members[number], self.region[node.name]
+                for name in self.members.pop(number):
+                    del self.region[name]
+
+    def _items(self, node: Node) -> Iterator[str]:
+        """The calls that name the tensors of a recurrent network, whose kernel writes those that are read."""
+        if is_recurrent(node):
+            yield from (name for name in self.after[node.name] if is_item(self.nodes[name], {node.name: node}))
 
     def _join(self, number: int, node: Node) -> None:
         near = list(dict.fromkeys(self.region[s] for s in self.sources[node.name] if s in self.region))
@@ -234,13 +242,13 @@ class _Regions:
     def _program(self, some: set[str]) -> Routine:
         """The program of a region. Raises NotCovered where no kernel computes it in one go.
 
-        An operand of a product, or of a convolution, that no kernel reads through its views is a tensor of its own, as
-        PyTorch shows it.
+        An operand of a product, a convolution or a recurrent network that no kernel reads through its views is a tensor
+        of its own, as PyTorch shows it.
         """
         try:
             return self._built(some, set())
         except NotCovered:
-            products = [node for name in some if is_product(node := self.nodes[name]) or is_convolution(node)]
+            products = [node for name in some if _reads_as_it_lies(node := self.nodes[name])]
             operands = {name for node in products for name in self.read[node.name]} & self.virtual
             if not operands or any(some & {*self._behind(name), *self.sources[name]} for name in operands):
                 raise
@@ -383,3 +391,7 @@ def _ordered(
 
 def _is_constant(node: Node) -> bool:
     return names(node.op)[0] in CONSTANTS
+
+
+def _reads_as_it_lies(node: Node) -> bool:
+    return is_product(node) or is_convolution(node) or is_recurrent(node)

@@ -18,11 +18,13 @@ from kernel_agent.proposers.regions.rule import FEW, LONG, UNCACHED_ROW
 from kernel_agent.proposers.templates import candidate
 from kernel_agent.proposers.templates.arithmetic import Offers, covered
 from kernel_agent.proposers.templates.convolution import Convolution, is_convolution
+from kernel_agent.proposers.templates.emit_recurrent import build as recurring
 from kernel_agent.proposers.templates.families import build
 from kernel_agent.proposers.templates.genes import Gene, GeneChoice, Genes, Space, starting, strategy
 from kernel_agent.proposers.templates.graph import Graph, parse
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.proposers.templates.program import Program
+from kernel_agent.proposers.templates.recurrent import is_recurrent
 from kernel_agent.proposers.templates.routine import Routine, moved
 from kernel_agent.proposers.templates.targets import TARGETS, Source, TemplateTarget
 from kernel_agent.run.regions import KeptRegion, Regions
@@ -202,7 +204,14 @@ class Regional:
         return self._plans[key]
 
     def _build(self, products: str, convolutions: bool) -> Build:
-        """What makes one kernel of a graph, where products and convolutions may be its work too."""
+        """What makes one kernel of a graph, where products, convolutions and recurrent networks may be its work too."""
+        others = self._denser(products, convolutions)
+        if not self._on_gpu:
+            return others
+        return lambda graph: recurring(graph, self.device) if any(map(is_recurrent, graph.nodes)) else others(graph)
+
+    def _denser(self, products: str, convolutions: bool) -> Build:
+        """The same without recurrent networks."""
         if self.offers is None:
             return covered
         offers = replace(self.offers, bold=products == "bold")

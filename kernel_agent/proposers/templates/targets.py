@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kernel_agent.proposers.templates import emit_convolution, emit_cpu, emit_cuda, emit_product
+from kernel_agent.proposers.templates import emit_convolution, emit_cpu, emit_cuda, emit_product, emit_recurrent
 from kernel_agent.proposers.templates.centred import Centred
 from kernel_agent.proposers.templates.convolution import Convolution
 from kernel_agent.proposers.templates.convolution_space import convolution_space
@@ -14,6 +14,7 @@ from kernel_agent.proposers.templates.genes import Space
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.proposers.templates.product_space import product_space
 from kernel_agent.proposers.templates.program import Program
+from kernel_agent.proposers.templates.recurrent import Recurrent
 from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.spaces import cpu_space, cuda_space
 from kernel_agent.run.types import Device
@@ -49,6 +50,8 @@ class TemplateTarget:
             return product_space(routine, device)
         if isinstance(routine, Convolution):
             return convolution_space(routine)
+        if isinstance(routine, Recurrent):
+            return emit_recurrent.recurrent_space(routine, device)
         if isinstance(routine, Centred):
             return kit(routine, self.name).space(routine, device)
         assert isinstance(routine, Program)
@@ -62,6 +65,8 @@ class TemplateTarget:
         if isinstance(routine, Convolution):
             assert self.products, "only kernels of CUDA compute convolutions"
             return emit_convolution.emit(routine, genes)
+        if isinstance(routine, Recurrent):
+            return emit_recurrent.emit(routine, genes)
         if isinstance(routine, Centred):
             return kit(routine, self.name).emit(routine, genes)
         assert isinstance(routine, Program)
@@ -71,6 +76,8 @@ class TemplateTarget:
         """The same with the memory that it works in."""
         if isinstance(routine, Convolution):
             scratch = emit_convolution.scratch(routine, genes)
+        elif isinstance(routine, Recurrent):
+            scratch = emit_recurrent.scratch(routine)
         else:
             scratch = emit_product.scratch(routine, genes) if isinstance(routine, Product) else 0
         return Source(self.emit(routine, genes), scratch)

@@ -16,6 +16,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __shared__ static
 
@@ -23,6 +24,7 @@ struct dim3_ { unsigned x = 0; };
 inline dim3_ threadIdx, blockIdx, gridDim, blockDim;
 struct alignas(16) uint4 { uint32_t x, y, z, w; };
 struct alignas(8) uint2 { uint32_t x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
 
 template <class T> T __ldcs(const T* p) { return *p; }
 template <class T> T __ldg(const T* p) { return *p; }
@@ -57,6 +59,8 @@ struct __nv_bfloat16 {
 inline float __bfloat162float(__nv_bfloat16 x) { return float(x); }
 inline __nv_bfloat16 __float2bfloat16_rn(float x) { return __nv_bfloat16(x); }
 
+inline size_t idle = 0, patience = 0;  // turns since any thread did more than wait, and how many there may be
+
 // A block: its coroutines, of which one runs until it waits; turns go round.
 struct Team {
   struct One { ucontext_t context; bool done = false; };
@@ -70,14 +74,17 @@ struct Team {
   explicit Team(int n) : all{n}, values(n), ones(n) {
     for (int at = 0; at < n; at += 32) warps.push_back({n - at < 32 ? n - at : 32});
   }
-  void run(const std::function<void()>& kernel);
-  // Lets the others run until `ready` may have changed; a block in which nobody moves any more hangs, and is ended.
+  void begin(const std::function<void()>& kernel, size_t first_stack);
+  bool turn();  // lets each thread run until it waits; whether any is not done
+  // Lets the others run; a launch in which nobody moves any more hangs, and is ended.
+  void pause() {
+    if (++idle > patience) std::fprintf(stderr, "the block hangs\n"), std::abort();
+    const unsigned me = threadIdx.x;
+    swapcontext(&ones[me].context, &main);
+  }
+  // Lets the others run until `ready` may have changed.
   template <class Ready> void wait(Ready ready) {
-    for (idle = 0; !ready(); ++idle) {
-      if (idle > 4 * ones.size()) std::fprintf(stderr, "the block hangs\n"), std::abort();
-      const unsigned me = threadIdx.x;
-      swapcontext(&ones[me].context, &main);
-    }
+    for (idle = 0; !ready();) pause();
     idle = 0;
   }
 
@@ -85,39 +92,41 @@ struct Team {
   std::vector<double> values;
   std::vector<Barrier> warps;
   std::vector<One> ones;
+  std::vector<float4> shared;  // that the launch asks for, where blocks run side by side
   const std::function<void()>* kernel = nullptr;
   ucontext_t main;
-  size_t idle = 0;
 };
 inline Team* team;
 
 inline void Team::Barrier::arrive_and_wait() {
   if (++arrived == all) {
-    arrived = 0, ++phase, team->idle = 0;
+    arrived = 0, ++phase, idle = 0;
     return;
   }
   const unsigned mine = phase;
   team->wait([&] { return phase != mine; });
 }
 
-inline void Team::run(const std::function<void()>& body) {
+inline void Team::begin(const std::function<void()>& body, size_t first_stack) {
   kernel = &body;
-  static std::vector<std::unique_ptr<char[]>> stacks;  // of all blocks, one after the other
-  while (stacks.size() < ones.size()) stacks.emplace_back(new char[STACK]);
+  static std::vector<std::unique_ptr<char[]>> stacks;  // of all launches, one after the other
+  while (stacks.size() < first_stack + ones.size()) stacks.emplace_back(new char[STACK]);
   for (unsigned t = 0; t < ones.size(); ++t) {
     One& one = ones[t];
     getcontext(&one.context);
-    one.context.uc_stack.ss_sp = stacks[t].get(), one.context.uc_stack.ss_size = STACK, one.context.uc_link = &main;
-    makecontext(&one.context, +[] { (*team->kernel)(), team->ones[threadIdx.x].done = true, team->idle = 0; }, 0);
+    one.context.uc_stack.ss_sp = stacks[first_stack + t].get(), one.context.uc_stack.ss_size = STACK, one.context.uc_link = &main;
+    makecontext(&one.context, +[] { (*team->kernel)(), team->ones[threadIdx.x].done = true, idle = 0; }, 0);
   }
-  for (bool left = true; left;) {
-    left = false;
-    for (unsigned t = 0; t < ones.size(); ++t) {
-      if (ones[t].done) continue;
-      left = true, threadIdx.x = t;
-      swapcontext(&main, &ones[t].context);
-    }
+}
+
+inline bool Team::turn() {
+  bool left = false;
+  for (unsigned t = 0; t < ones.size(); ++t) {
+    if (ones[t].done) continue;
+    left = true, threadIdx.x = t;
+    swapcontext(&main, &ones[t].context);
   }
+  return left;
 }
 
 inline void __syncthreads() { team->all.arrive_and_wait(); }
@@ -148,13 +157,34 @@ template <class F> int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* n, F, 
 inline int cudaDeviceGetAttribute(int* n, int, int) { *n = 2; return 0; }
 
 template <class F> void cpu_launch(unsigned blocks, unsigned threads, F kernel) {
-  gridDim.x = blocks;
-  blockDim.x = threads;
+  gridDim.x = blocks, blockDim.x = threads, patience = 4 * threads;
+  const std::function<void()> body = kernel;
   for (unsigned b = 0; b < blocks; ++b) {
     Team now(static_cast<int>(threads));
     team = &now, blockIdx.x = b;
-    now.run(kernel);
+    now.begin(body, 0);
+    while (now.turn()) {}
   }
+}
+
+// The blocks of a cooperative launch, side by side: the last first, so that those who wait look before others have written.
+template <class F> int cpu_launch_together(unsigned blocks, unsigned threads, size_t shared, F kernel) {
+  gridDim.x = blocks, blockDim.x = threads, patience = 4 * threads * blocks;
+  const std::function<void()> body = kernel;
+  std::vector<std::unique_ptr<Team>> teams;
+  for (unsigned b = 0; b < blocks; ++b) {
+    teams.emplace_back(new Team(static_cast<int>(threads)));
+    teams[b]->shared.assign(shared / sizeof(float4) + 1, float4{NAN, NAN, NAN, NAN});
+    teams[b]->begin(body, size_t(b) * threads);
+  }
+  for (bool left = true; left;) {
+    left = false;
+    for (unsigned b = blocks; b-- > 0;) {
+      team = teams[b].get(), blockIdx.x = b;
+      left |= team->turn();
+    }
+  }
+  return cudaSuccess;
 }
 
 #include "tensor_cores_on_cpu.h"

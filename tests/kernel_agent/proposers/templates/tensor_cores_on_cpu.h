@@ -7,7 +7,6 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __constant__
 
-struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(8) float2 { float x, y; };
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
@@ -95,7 +94,7 @@ inline uint8_t* aligned(uint8_t* p) { return ring = p + (1024 - reinterpret_cast
 struct Barrier { int arrivals, missing; int64_t bytes; uint32_t phase; };
 inline std::map<const uint64_t*, Barrier> barriers;
 inline void turn(Barrier& bar) {
-  if (bar.missing == 0 && bar.bytes == 0) bar.missing = bar.arrivals, ++bar.phase, team->idle = 0;
+  if (bar.missing == 0 && bar.bytes == 0) bar.missing = bar.arrivals, ++bar.phase, idle = 0;
 }
 inline void init(uint64_t* bar, int arrivals) { barriers[bar] = {arrivals, arrivals, 0, 0}; }
 inline void fence_init() {}
@@ -152,6 +151,11 @@ inline void meet(int group) {
   static std::map<int, Team::Barrier> groups;
   groups.try_emplace(group, Team::Barrier{128}).first->second.arrive_and_wait();
 }
+// Words that blocks of a cooperative launch write and look at, and the barrier of a whole block.
+inline uint4 look(const uint4* p) { return *p; }
+inline void show(uint32_t* p, uint32_t v) { *p = v, idle = 0; }
+inline void pause(uint32_t) { team->pause(); }
+inline void meet() { team->all.arrive_and_wait(); }
 template <class T> void hold(T&) {}
 inline void few_registers() {}
 inline void many_registers() {}
