@@ -190,6 +190,27 @@ template <class E, int COUNT> void wgmma(int32_t (&d)[COUNT], uint64_t a, uint64
   for (int i = 0; i < COUNT; ++i) d[i] = (adds ? d[i] : 0) + static_cast<int32_t>(exact[i]);
 }
 
+// The same of a first operand that a warp keeps in registers, 16 rows of 16 terms.
+template <class E, int COUNT> void wgmma(float (&d)[COUNT], const uint32_t (&a)[4], uint64_t b, int adds) {
+  const int lane = threadIdx.x % 32, first = threadIdx.x - lane;
+  auto& warp = team->warps[threadIdx.x / 32];
+  std::memcpy(registers[threadIdx.x].a, a, 16);
+  warp.arrive_and_wait();
+  for (int i = 0; i < COUNT; ++i) {
+    const int row = lane / 4, down = i / 2 % 2, col = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    double exact = adds ? d[i] : 0.0f;
+    for (int k = 0; k < 16; ++k) {
+      const uint32_t word = registers[first + row * 4 + k / 2 % 4].a[down + k / 8 * 2];
+      const float x = std::is_same_v<E, __half> ? float16_of(word, k % 2) : __uint_as_float(k % 2 ? word & 0xFFFF0000u : word << 16);
+      exact += double(x) * term_of<E>(b, col, k);
+    }
+    d[i] = float(exact);
+  }
+  warp.arrive_and_wait();
+}
+inline float exp2(float x) { return std::exp2(x); }
+inline void publish() {}
+
 }  // namespace ptx
 
 #define __grid_constant__
