@@ -8,6 +8,7 @@ from functools import cached_property
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.algebra import reassociated
+from kernel_agent.proposers.regions.attended import attended
 from kernel_agent.proposers.regions.plan import Kernel, Plan, Step, specs
 from kernel_agent.proposers.regions.reading import reads_apart, reads_lines, reads_well
 from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, functional, rewritten
@@ -17,6 +18,7 @@ from kernel_agent.proposers.regions.together import together
 from kernel_agent.proposers.regions.turner import NORMS
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
 from kernel_agent.proposers.templates.arithmetic import covered
+from kernel_agent.proposers.templates.attention import is_attention
 from kernel_agent.proposers.templates.convolution import is_convolution
 from kernel_agent.proposers.templates.families import covers
 from kernel_agent.proposers.templates.forms import is_product
@@ -49,12 +51,13 @@ def cut(
     spared = frozenset[str]()
     graph, rising = commuted(functional(graph))
     graph, algebra = reassociated(graph)
+    graph, kept = attended(graph, build)
     while True:
         after = rewritten(graph, bias, long_rows, spared, kinds)
         regions = _Regions(after.graph, build)
         regions.grow()
         regions.choose(lone)
-        plan = regions.plan((*rising, *algebra, *after.rules))
+        plan = regions.plan((*rising, *algebra, *kept, *after.rules))
         broken = frozenset(_left(plan, after, graph)) - spared
         if not broken:
             return together(plan)
@@ -238,7 +241,8 @@ class _Regions:
         try:
             return self._built(some, set())
         except NotCovered:
-            products = [node for name in some if is_product(node := self.nodes[name]) or is_convolution(node)]
+            kinds = is_product, is_convolution, is_attention
+            products = [node for name in some if any(kind(node := self.nodes[name]) for kind in kinds)]
             operands = {name for node in products for name in self.read[node.name]} & self.virtual
             if not operands or any(some & {*self._behind(name), *self.sources[name]} for name in operands):
                 raise

@@ -17,6 +17,7 @@ from kernel_agent.proposers.regions.plan import Plan, specs, traffic
 from kernel_agent.proposers.regions.rule import FEW, LONG, UNCACHED_ROW
 from kernel_agent.proposers.templates import candidate
 from kernel_agent.proposers.templates.arithmetic import Offers, covered
+from kernel_agent.proposers.templates.attention import Attention
 from kernel_agent.proposers.templates.convolution import Convolution, is_convolution
 from kernel_agent.proposers.templates.families import build
 from kernel_agent.proposers.templates.genes import Gene, GeneChoice, Genes, Space, starting, strategy
@@ -354,7 +355,7 @@ class Regional:
 
 
 def _products(plan: Plan) -> int:
-    return sum(isinstance(kernel.program, Product) for kernel in plan.kernels)
+    return sum(isinstance(kernel.program, Product | Attention) for kernel in plan.kernels)
 
 
 def kept(reasons: Mapping[str, str]) -> tuple[KeptRegion, ...]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kernel_agent.proposers.templates import emit_convolution, emit_cpu, emit_cuda, emit_product
+from kernel_agent.proposers.templates import emit_attention, emit_convolution, emit_cpu, emit_cuda, emit_product
+from kernel_agent.proposers.templates.attention import Attention
+from kernel_agent.proposers.templates.attention_space import attention_space
 from kernel_agent.proposers.templates.centred import Centred
 from kernel_agent.proposers.templates.convolution import Convolution
 from kernel_agent.proposers.templates.convolution_space import convolution_space
@@ -49,6 +51,8 @@ class TemplateTarget:
             return product_space(routine, device)
         if isinstance(routine, Convolution):
             return convolution_space(routine)
+        if isinstance(routine, Attention):
+            return attention_space(routine)
         if isinstance(routine, Centred):
             return kit(routine, self.name).space(routine, device)
         assert isinstance(routine, Program)
@@ -62,6 +66,9 @@ class TemplateTarget:
         if isinstance(routine, Convolution):
             assert self.products, "only kernels of CUDA compute convolutions"
             return emit_convolution.emit(routine, genes)
+        if isinstance(routine, Attention):
+            assert self.products, "only kernels of CUDA compute attention"
+            return emit_attention.emit(routine, genes)
         if isinstance(routine, Centred):
             return kit(routine, self.name).emit(routine, genes)
         assert isinstance(routine, Program)
@@ -69,10 +76,13 @@ class TemplateTarget:
 
     def source(self, routine: Routine, genes: Mapping[str, object]) -> Source:
         """The same with the memory that it works in."""
+        scratch = 0
         if isinstance(routine, Convolution):
             scratch = emit_convolution.scratch(routine, genes)
-        else:
-            scratch = emit_product.scratch(routine, genes) if isinstance(routine, Product) else 0
+        elif isinstance(routine, Attention):
+            scratch = emit_attention.scratch(routine, genes)
+        elif isinstance(routine, Product):
+            scratch = emit_product.scratch(routine, genes)
         return Source(self.emit(routine, genes), scratch)
 
 
