@@ -13,6 +13,7 @@ from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS
 from kernel_agent.proposers.regions.turner import is_by_channel
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view
 from kernel_agent.proposers.templates.arithmetic import ARITHMETICS, Offers, offers
+from kernel_agent.proposers.templates.attention import Attention
 from kernel_agent.proposers.templates.forms import is_product
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Spec
 from kernel_agent.proposers.templates.lowering import mentions, names
@@ -52,6 +53,8 @@ def _is_free(node: Node) -> bool:
 def _kernel_us(kernel: Kernel, device: Device) -> float:
     program = kernel.program
     moving = kernel.moved / _copy(device) / 1e3
+    if isinstance(program, Attention):
+        return _ways(device).attention_us(program, program.arithmetics[0])
     if not isinstance(program, Product):
         return LAUNCH_US + moving
     every, name = _ways(device), program.arithmetics[0]
@@ -92,6 +95,9 @@ def _operations(node: Node, known: Mapping[str, Spec]) -> float:
         x, weight = (known[arg.node] for arg in node.args[:2])
         of = x if "transpose" in base else node.spec
         return 2.0 * prod(of.shape) * prod(weight.shape) / weight.shape[0]
+    if base == "scaled_dot_product_attention":
+        terms = known[node.args[0].node].shape[-1] / node.spec.shape[-1]
+        return 2.0 * prod(node.spec.shape) * known[node.args[1].node].shape[-2] * (1 + terms)
     if is_product(node):
         leaves = {name: Leaf(name, known[name], None) for name in mentions([node.args, node.kwargs])}
         try:
