@@ -9,7 +9,7 @@ from kernel_agent.proposers.regions import module
 from kernel_agent.proposers.regions.partition import cut
 from kernel_agent.proposers.regions.plan import Plan
 from kernel_agent.proposers.templates.arithmetic import ARITHMETICS, Offers
-from kernel_agent.proposers.templates.attention import Attention
+from kernel_agent.proposers.templates.attention import HALVES, Attention
 from kernel_agent.proposers.templates.graph import Graph, parse
 from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.targets import TARGETS, Source
@@ -21,7 +21,7 @@ HERE = ROOT / "tests" / "kernel_agent" / "proposers" / "attentions"
 GRAPHS: dict[str, Any] = json.loads((HERE / "graphs.json").read_text())
 LARGE: dict[str, Any] = json.loads((HERE / "full.json").read_text())
 RATES = {one.name: 1e9 for one in ARITHMETICS}
-ALWAYS = Offers(RATES, 1e-6, 1e9, RATES)  # whatever the size
+ALWAYS = Offers(RATES, 1e-6, 1e9, RATES, half=1e9)  # whatever the size
 DEVICE = Device("cuda", "a GPU", "sm_90", 0, 4286.0, build_arch="9.0a")
 GENES = {"arithmetic": "fp16x3", "tile": "128x64", "stages": 3}
 
@@ -40,7 +40,8 @@ def written(name: str, **genes: str | int) -> str:
 
     def emit(program: Routine) -> Source:
         if isinstance(program, Attention):
-            return TARGETS["cuda"].source(program, {**GENES, **genes})
+            way = {"arithmetic": program.arithmetics[0]} if program.result.dtype in HALVES else {}
+            return TARGETS["cuda"].source(program, {**GENES, **way, **genes})
         start = TARGETS["cuda"].space(program, DEVICE).starts[0]
         return TARGETS["cuda"].source(program, start)
 

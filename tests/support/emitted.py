@@ -19,8 +19,9 @@ JUDGE = ROOT / "tests" / "kernel_agent" / "proposers" / "regions" / "judge.py"
 DYNAMIC = 1 << 18  # elements of shared memory that a launch has at most
 
 
-def on_cpu(candidate: str) -> str:
-    """A CUDA candidate as a C++ one: a block's threads are threads, and cuda_on_cpu.h is the runtime."""
+def on_cpu(candidate: str, last_first: bool = False) -> str:
+    """A CUDA candidate as a C++ one: a block's threads are threads, and cuda_on_cpu.h is the runtime. They take turns
+    from the first to the last, or the other way round."""
     launch = r"(\w+(?:<\w+>)?)<<<([^;]*?), ([^,;]*?), (?:0|SHARED), stream>>>\((.*?)\);"
     candidate = re.sub(r"namespace ptx \{.*?\}  // namespace ptx\n", "", candidate, flags=re.DOTALL)
     candidate = re.sub(r"extern __shared__ (.*?)\[\]", rf"__shared__ \1[{DYNAMIC}]", candidate)
@@ -29,7 +30,8 @@ def on_cpu(candidate: str) -> str:
     candidate = edit(candidate, stream, "nullptr", max(1, candidate.count(stream)))
     candidate = re.sub(r"#include <cuda(_\w+)?\.h>", f'#include "{RUNTIME}"', candidate)
     candidate = edit(edit(candidate, "cuda_sources", "cpp_sources"), "extra_cuda_cflags", "extra_cflags")
-    return edit(edit(candidate, '"-lineinfo"', '"-std=c++20", "-fno-strict-aliasing", "-pthread"'), '"-O3"', '"-O1"')
+    flags = ["-std=c++20", "-fno-strict-aliasing", "-pthread", *(["-DLAST_THREADS_FIRST"] if last_first else [])]
+    return edit(edit(candidate, '"-lineinfo"', ", ".join(f'"{flag}"' for flag in flags)), '"-O3"', '"-O1"')
 
 
 def compiled_by_nvcc(source: Path, arch: str = "sm_90") -> str:

@@ -1,11 +1,11 @@
 /* ---
 id: kernels/attention/level_01_cuda
-title: Attention by wgmma with a running softmax, float32 in one or three products of float16 parts, scores never in memory
+title: Attention by wgmma with a running softmax, float32 in three products of float16 parts, scores never in memory
 archs: [sm_90]
 families: [attention, softmax, gemm]
 bottlenecks: [dram-bw, tensor]
 languages: [cuda]
-dtypes: [float32]
+dtypes: [float32, float16, bfloat16]
 --- */
 // One idea: scores stay in registers. A block keeps TILE_M queries and reads keys and values KEYS at a time; each thread has parts of two
 // rows of scores, their running maximum and sum, and sums of values, which it scales down whenever the maximum grows. The accumulators of
@@ -60,12 +60,13 @@ struct Tensors {
 //@end tensors
 
 //@begin operands
-using Hidden = float;
-__device__ __forceinline__ const float* queries_of(const Tensors& t, int64_t h) { return t.in0 + (h / 8 * 1179648 + h % 8 * 96); }
-__device__ __forceinline__ const float* keys_of(const Tensors& t, int64_t h) { return t.in0 + (768 + h / 8 * 1179648 + h % 8 * 96); }
-__device__ __forceinline__ const float* values_of(const Tensors& t, int64_t h) { return t.in0 + (1536 + h / 8 * 1179648 + h % 8 * 96); }
+using Given = float;   // queries, keys, values and results
+using Hidden = float;  // the mask
+__device__ __forceinline__ const Given* queries_of(const Tensors& t, int64_t h) { return t.in0 + (h / 8 * 1179648 + h % 8 * 96); }
+__device__ __forceinline__ const Given* keys_of(const Tensors& t, int64_t h) { return t.in0 + (768 + h / 8 * 1179648 + h % 8 * 96); }
+__device__ __forceinline__ const Given* values_of(const Tensors& t, int64_t h) { return t.in0 + (1536 + h / 8 * 1179648 + h % 8 * 96); }
 __device__ __forceinline__ const Hidden* mask_of(const Tensors&, int64_t) { return nullptr; }
-__device__ __forceinline__ float* results_of(const Tensors& t, int64_t h) { return t.out0 + (h / 8 * 393216 + h % 8 * 96); }
+__device__ __forceinline__ Given* results_of(const Tensors& t, int64_t h) { return t.out0 + (h / 8 * 393216 + h % 8 * 96); }
 //@end operands
 
 using Element = __half;
@@ -213,6 +214,24 @@ __device__ __forceinline__ void wgmma(float (&d)[SUMS], const uint32_t (&a)[4], 
 
 }  // namespace ptx
 
+template <class T>
+__device__ __forceinline__ float as_float(T x) {
+  if constexpr (std::is_same_v<T, float>) return x;
+  else return k_load(x);
+}
+
+template <class T>
+__device__ __forceinline__ void put(T& to, float x) {
+  if constexpr (std::is_same_v<T, float>) to = x;
+  else k_store(to, x);
+}
+
+// Neighbours that are loaded or stored at once.
+template <int COUNT>
+struct alignas(COUNT * sizeof(Given)) Several {
+  Given at[COUNT];
+};
+
 __device__ __forceinline__ bool finite(float x) { return fabsf(x) <= FLT_MAX; }
 
 // A number as an element, and what the rounding took away as a second.
@@ -248,7 +267,7 @@ __device__ __forceinline__ float largest(float peak, float (&peaks)[8]) {
 // Keys or values of a tile, 64 x 64 of them at a time: read along what lies together, once for the largest and once more, and written along
 // the terms in each part. Rows of keys are keys, those of values are their terms. Says whether a number is not finite.
 template <bool OF_VALUES>
-__device__ __forceinline__ bool cut(const float* from, Element* to, float* unit, int64_t head, int64_t j, float (&tile)[64][65], float (&peaks)[8]) {
+__device__ __forceinline__ bool cut(const Given* from, Element* to, float* unit, int64_t head, int64_t j, float (&tile)[64][65], float (&peaks)[8]) {
   constexpr int64_t ROWS = OF_VALUES ? E : N, ROW = OF_VALUES ? V_E : K_N, TERM = OF_VALUES ? V_N : K_D;
   constexpr int64_t TERMS = OF_VALUES ? N : D, LONG = OF_VALUES ? LONG_N : LONG_D, PART = OF_VALUES ? PART_V : PART_K;
   constexpr int DOWN = OF_VALUES ? (E + 63) / 64 : KEYS / 64, ACROSS = OF_VALUES ? KEYS / 64 : CHUNKS;
@@ -257,11 +276,11 @@ __device__ __forceinline__ bool cut(const float* from, Element* to, float* unit,
   const int own = threadIdx.x % 64, other = threadIdx.x / 64;  // along what lies together, and across: 4 apart
   const auto read = [&](int piece, float (&x)[16]) {
     const int64_t row = first_row + piece / ACROSS * 64 + (ALONG ? other : own), k = first_term + piece % ACROSS * 64 + (ALONG ? own : other);
-    const float* begin = from + (row * ROW + k * TERM);
+    const Given* begin = from + (row * ROW + k * TERM);
     const bool inside = ALONG ? k < TERMS : row < ROWS;
     const int left = static_cast<int>(ALONG ? (ROWS - row < 64 ? ROWS - row : 64) : TERMS - k < 64 ? TERMS - k : 64);
 #pragma unroll
-    for (int n = 0; n < 16; ++n) x[n] = inside && 4 * n < left ? begin[n * 4 * (ALONG ? ROW : TERM)] : 0.0f;  // all are on their way at once
+    for (int n = 0; n < 16; ++n) x[n] = inside && 4 * n < left ? as_float(begin[n * 4 * (ALONG ? ROW : TERM)]) : 0.0f;  // all are on their way at once
   };
   float x[16], peak = 0.0f;
   bool odd = false;
@@ -297,8 +316,8 @@ __device__ __forceinline__ bool cut(const float* from, Element* to, float* unit,
 enum Kind : uint8_t { HIDDEN, MIXED, OPEN };  // of a tile: all scores are hidden, some, or none
 
 __device__ __forceinline__ bool hides(Hidden x) {
-  if constexpr (MASK == Mask::add) return static_cast<float>(x) == -INFINITY;
-  else return (x != Hidden(0)) == (MASK == Mask::hide);
+  if constexpr (MASK == Mask::add) return as_float(x) == -INFINITY;
+  else return (as_float(x) != 0.0f) == (MASK == Mask::hide);
 }
 
 // Looks through the mask of a tile.
@@ -311,7 +330,7 @@ __device__ __forceinline__ void look(const Tensors& t, int64_t m0, int64_t n0, u
     const Hidden x = mask_of(t, 0)[m * MASK_M + n * MASK_N];
     if (hides(x)) seen[0] = 1;
     else seen[1] = 1;
-    if (MASK == Mask::add && x != Hidden(0)) seen[0] = 1;
+    if (MASK == Mask::add && as_float(x) != 0.0f) seen[0] = 1;
   }
   __syncthreads();
   if (threadIdx.x == 0) *kind = !seen[1] && FILL == -INFINITY ? HIDDEN : seen[0] ? MIXED : OPEN;
@@ -340,7 +359,7 @@ __global__ void __launch_bounds__(256, 4) prepare(const Tensors t, const Scratch
 }
 
 // The queries of a warpgroup in their parts, where wgmma reads them: rows of 128 bytes, swizzled.
-__device__ __forceinline__ void take(const float* from, int64_t rows, uint8_t* to, float* units) {
+__device__ __forceinline__ void take(const Given* from, int64_t rows, uint8_t* to, float* units) {
   constexpr int UNITS = STEPS_D * 4, LANES = UNITS > 16 ? 32 : UNITS > 8 ? 16 : UNITS > 4 ? 8 : 4;  // of four terms; lanes of a row
   const int k = threadIdx.x % LANES * 4;
 #pragma unroll 4
@@ -349,12 +368,13 @@ __device__ __forceinline__ void take(const float* from, int64_t rows, uint8_t* t
     if (row < rows) {
       if constexpr (TOGETHER == 4) {
         if (k < D) {
-          const float4 four = *reinterpret_cast<const float4*>(from + row * Q_M + k);
-          x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+          const auto four = *reinterpret_cast<const Several<4>*>(from + row * Q_M + k);
+#pragma unroll
+          for (int j = 0; j < 4; ++j) x[j] = as_float(four.at[j]);
         }
       } else {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) x[j] = k + j < D ? from[row * Q_M + (k + j) * Q_D] : 0.0f;
+        for (int j = 0; j < 4; ++j) x[j] = k + j < D ? as_float(from[row * Q_M + (k + j) * Q_D]) : 0.0f;
       }
     }
     float peak = fmaxf(fmaxf(fabsf(x[0]), fabsf(x[1])), fmaxf(fabsf(x[2]), fabsf(x[3])));
@@ -381,8 +401,8 @@ __device__ __forceinline__ float masked(const Hidden* mask, int64_t m, int64_t n
   if constexpr (READS_MASK) {
     const Hidden of = mask[(m < M ? m : M - 1) * MASK_M + (n < N ? n : N - 1) * MASK_N];
     if constexpr (MASK == Mask::add) {
-      const float more = static_cast<float>(of) * unit;
-      return x + (more == -INFINITY && static_cast<float>(of) > -INFINITY ? -FLT_MAX : more);
+      const float more = as_float(of) * unit;
+      return x + (more == -INFINITY && as_float(of) > -INFINITY ? -FLT_MAX : more);
     }
     const float hidden = FILL * unit;
     if (hides(of)) return hidden == -INFINITY && FILL > -INFINITY ? -FLT_MAX : hidden;
@@ -516,7 +536,7 @@ __device__ __forceinline__ void produce(const Maps& maps, uint8_t* ring, Bars& b
 }
 
 // The sums of two rows over those of the weights. Says whether a result is not finite, but of rows of which all is hidden.
-__device__ __forceinline__ bool finish(float* to, const float (&o)[SUMS], const Rows& rows, int64_t m, int lane) {
+__device__ __forceinline__ bool finish(Given* to, const float (&o)[SUMS], const Rows& rows, int64_t m, int lane) {
   bool odd = false;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -529,13 +549,15 @@ __device__ __forceinline__ bool finish(float* to, const float (&o)[SUMS], const 
     for (int i = 0; i < SUMS / 4; ++i) {
       const int e = i * 8 + lane % 4 * 2;
       const float x = o[4 * i + 2 * r] * share, y = o[4 * i + 2 * r + 1] * share;
-      float* at = to + (m + r * 8) * O_M + e;
+      Given* at = to + (m + r * 8) * O_M + e;
       odd |= sum != 0.0f && !(finite(x) && finite(y));
       if constexpr (E % 2 == 0 && O_M % 2 == 0) {
-        if (e < E) *reinterpret_cast<float2*>(at) = make_float2(x, y);
+        Several<2> two;
+        put(two.at[0], x), put(two.at[1], y);
+        if (e < E) *reinterpret_cast<Several<2>*>(at) = two;
       } else {
-        if (e < E) at[0] = x;
-        if (e + 1 < E) at[1] = y;
+        if (e < E) put(at[0], x);
+        if (e + 1 < E) put(at[1], y);
       }
     }
   }
@@ -615,11 +637,11 @@ constexpr int MENDED = 256;  // rows of a block
 // A row of a head that is odd, by a warp: the maximum, then weights and sums of values, all in float32.
 __device__ __forceinline__ void mend_row(const Tensors& t, int64_t head, int64_t m) {
   const int lane = threadIdx.x % 32;
-  const float *q = queries_of(t, head) + m * Q_M, *keys = keys_of(t, head), *values = values_of(t, head);
+  const Given *q = queries_of(t, head) + m * Q_M, *keys = keys_of(t, head), *values = values_of(t, head);
   [[maybe_unused]] const Hidden* mask = mask_of(t, head);
   const auto score = [&](int64_t n) {
     float dot = 0.0f;
-    for (int k = lane; k < D; k += 32) dot = fmaf(q[k * Q_D], keys[n * K_N + k * K_D], dot);
+    for (int k = lane; k < D; k += 32) dot = fmaf(as_float(q[k * Q_D]), as_float(keys[n * K_N + k * K_D]), dot);
 #pragma unroll
     for (int apart = 16; apart > 0; apart /= 2) dot += __shfl_xor_sync(0xFFFFFFFFu, dot, apart);
     return masked(mask, m, n, dot * SCALE, 1.0f);
@@ -634,12 +656,12 @@ __device__ __forceinline__ void mend_row(const Tensors& t, int64_t head, int64_t
     sum += weight;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      if (i * 32 + lane < E) o[i] = fmaf(weight, values[n * V_N + (i * 32 + lane) * V_E], o[i]);
+      if (i * 32 + lane < E) o[i] = fmaf(weight, as_float(values[n * V_N + (i * 32 + lane) * V_E]), o[i]);
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const bool empty = EMPTY_IS_ZERO && top == -INFINITY;
-    if (i * 32 + lane < E) results_of(t, head)[m * O_M + i * 32 + lane] = empty ? 0.0f : o[i] / sum;
+    if (i * 32 + lane < E) put(results_of(t, head)[m * O_M + i * 32 + lane], empty ? 0.0f : o[i] / sum);
   }
 }
 

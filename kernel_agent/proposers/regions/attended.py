@@ -15,6 +15,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.plan import specs, traffic
 from kernel_agent.proposers.regions.rewrite import effects
 from kernel_agent.proposers.regions.views import is_view, users
+from kernel_agent.proposers.templates.attention import FLOATS
 from kernel_agent.proposers.templates.forms import Form, form_of, is_product
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import mentions, names
@@ -112,7 +113,7 @@ class _Finder:
         rank = len(node.spec.shape)
         if any(dtype) or not isinstance(dim, int) or dim % rank != rank - 1 or self.known[x.node] != node.spec:
             return None
-        return self._apart(node) if node.spec.dtype == "float32" else None
+        return self._apart(node) if node.spec.dtype in FLOATS else None
 
     def _direct(self, node: Node) -> _Found | None:
         given: list[Any] = [None, 0.0, False]
@@ -143,7 +144,7 @@ class _Finder:
             return None
         scale, mask, calls = behind
         try:
-            first, second = form_of(calls[0], self.graph), form_of(last, self.graph)
+            first, second = (form_of(node, self.graph, FLOATS) for node in (calls[0], last))
         except NotCovered:
             return None
         letters = _letters(first, second)
@@ -190,7 +191,7 @@ class _Finder:
             return None
         if base == "add" and all(isinstance(one, Ref) for one in args[:2]):
             for scores, by in ((args[0], args[1]), (args[1], args[0])):
-                if self.known[by.node].dtype == "float32" and self._leads(scores.node):
+                if self.known[by.node].dtype in FLOATS and self._leads(scores.node):
                     return scores.node, _Mask("add", by)
         bools = [isinstance(one, Ref) and self.known[one.node].dtype == "bool" for one in args]
         fill = args[-1]
@@ -215,7 +216,7 @@ class _Finder:
             node, before = self.made[some[0]], name
             if is_product(node):
                 try:
-                    return node if form_of(node, self.graph).a == Ref(before) else None
+                    return node if form_of(node, self.graph, FLOATS).a == Ref(before) else None
                 except NotCovered:
                     return None
             if not _shows(node) or node.outputs != softmax.outputs:
@@ -264,7 +265,7 @@ def _factor(node: Node) -> float | None:
     base, args = names(node.op)[0], node.args
     if base not in ("mul", "div") or node.kwargs or len(args) != 2 or not isinstance(args[0], Ref):
         return None
-    if isinstance(args[1], Ref) or node.spec.dtype != "float32" or not args[1]:
+    if isinstance(args[1], Ref) or node.spec.dtype not in FLOATS or not args[1]:
         return None
     return float(args[1]) if base == "mul" else 1 / float(args[1])
 

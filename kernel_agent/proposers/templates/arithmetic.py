@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, prod
+from typing import Any
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates import attention_tile
-from kernel_agent.proposers.templates.attention import Attention, attention_of, is_attention
+from kernel_agent.proposers.templates.attention import HALVES, Attention, attention_of, is_attention
 from kernel_agent.proposers.templates.convolution import Convolution, convolution_of, is_convolution
 from kernel_agent.proposers.templates.convolution_tile import BYTES, UNIT, ranked
 from kernel_agent.proposers.templates.emit_product import CUT, DIGIT_TERMS, DIGITS, cut_bytes, scratch
@@ -131,6 +132,7 @@ class Offers:
     near: frozenset[str] = frozenset()
     narrow: bool = True
     bold: bool = True  # whether a product is taken too where only those promise to be faster
+    half: float = 0.0  # TFLOP/s of one float16 product by wgmma, for attention whose tensors are of 16 bits
 
     def build(self, graph: Graph) -> Routine:
         """One kernel for a graph. Raises NotCovered where none covers it, or the library is predicted to be as fast."""
@@ -161,14 +163,16 @@ class Offers:
             if not is_attention(node):
                 require(node.op)
         attention = attention_of(graph)
-        theirs, held = self.apart_us(attention), [name for name in self.rates if name in self.wide]
+        narrow, theirs = attention.result.dtype in HALVES, self.apart_us(attention)
+        held = [name for name in self.rates if name in self.wide] if not narrow else ["fp16"] if self.half else []
         ours = {ours: self.attention_us(attention, ours) for name in held if (ours := ATTENDING.get(name))}
         faster = tuple(name for name, us in ours.items() if theirs >= GAIN * us)
         if not ours:
             raise NotCovered("no arithmetic of an attention's kernel is exact enough here, or known.")
         if not faster:
             raise NotCovered("the library's attention is predicted to be as fast as one of ours here.")
-        if next(name for name in held if ATTENDING.get(name) == faster[0]) in self.near and not self.bold:
+        near = next(name for name in held if ATTENDING.get(name) == faster[0]) in self.near
+        if near and not narrow and not self.bold:
             raise NotCovered(
                 "only attentions that may err too much are predicted to be faster than the library's here."
             )
@@ -180,17 +184,19 @@ class Offers:
         tile = next(iter(attention_tile.ranked(of.shape, arithmetic).values()))
         padded = tile.queries * tile.blocks / of.shape.heads / of.shape.queries
         seen = of.shape.operations(of.how) / of.shape.operations("none")
-        rate = self.wide["fp16"] if arithmetic == "fp16" else 2 * self.wide["tf32x3"]
+        narrow = of.result.dtype in HALVES
+        rate = self.half if narrow else self.wide["fp16"] if arithmetic == "fp16" else 2 * self.wide["tf32x3"]
         multiplied = padded * of.shape.operations(of.how) / rate / ATTENDED / 1e6
-        weighed = padded * seen * of.shape.scores / WEIGHED / 1e6
+        weighed = padded * seen * of.shape.scores / WEIGHED / 1e3
         busy = max(multiplied, weighed) + min(multiplied, weighed) / 2
-        given = 4 * of.shape.heads * of.shape.keys * (of.shape.terms + of.shape.values)
+        given = (2 if narrow else 4) * of.shape.heads * of.shape.keys * (of.shape.terms + of.shape.values)
         cut = self._copy_us(given + 4 * tile.scratch)
         return ATTENTION_LAUNCHES * LAUNCH_US + cut + max(busy, self._copy_us(moved(of)))
 
     def apart_us(self, of: Attention) -> float:
         """The same of the calls in place of which it stands."""
-        arithmetic = of.shape.operations(of.how if of.calls == 1 else "none") / self.library / 1e6
+        library = self.half if of.result.dtype in HALVES else self.library
+        arithmetic = of.shape.operations(of.how if of.calls == 1 else "none") / library / 1e6
         return of.calls * LAUNCH_US + max(arithmetic, self._copy_us(moved(of))) + self._copy_us(of.saved)
 
     def convolve(self, graph: Graph) -> Routine:
@@ -280,7 +286,23 @@ def require(op: str) -> None:
 def offered(known: Description) -> Offers | None:
     """What the measured rates and the admissible ways of a problem promise; None where products stay the library's."""
     allowed = [unit.allowed for unit in known.precision]
-    return offers(known.device, known.ways, known.arithmetic == "tf32", allowed or [ALLOWED])
+    found = offers(known.device, known.ways, known.arithmetic == "tf32", allowed or [ALLOWED])
+    half = attends_halves(known.graph or {"nodes": ()}) * half_rate(known.device)
+    if found is None and half and known.device.copy_gbps:
+        return Offers({}, half, known.device.copy_gbps, half=half)
+    return found and replace(found, half=half)
+
+
+def attends_halves(graph: Mapping[str, Any]) -> bool:
+    """Whether there is a softmax of 16 bits between calls, which may be attention."""
+    made = ((node["op"], one["dtype"]) for node in graph["nodes"] for one in node["outputs"])
+    return any("softmax" in op and dtype in HALVES for op, dtype in made)
+
+
+def half_rate(device: Device) -> float:
+    """TFLOP/s of one float16 product by wgmma; 0 where a device has none, or its rate is not known."""
+    grouped = device.target == "cuda" and device.build_arch == "9.0a"
+    return grouped * float(device.peaks.get("bf16_tflops") or 0) * GROUP_WIDE[1]
 
 
 def _share(way: Way, allowed: Sequence[float]) -> float:

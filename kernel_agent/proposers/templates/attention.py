@@ -23,13 +23,9 @@ from kernel_agent.proposers.templates.strides import Pattern, normal
 ATTENTION = "attention"
 ROLES = "mnde"  # letters of an equation that are no batch
 WIDEST = 128  # terms of a query or value: registers hold no more sums
-MASKS = {
-    "none": (),
-    "causal": (),
-    "add": ("float32",),
-    "hide": ("bool",),
-    "keep": ("bool",),
-}  # and types of their tensor
+HALVES = ("float16", "bfloat16")  # types that one product of float16 is exact for
+FLOATS = ("float32", *HALVES)
+MASKS = {"none": (), "causal": (), "add": FLOATS, "hide": ("bool",), "keep": ("bool",)}  # types of their tensor
 
 
 @dataclass(frozen=True)
@@ -143,7 +139,7 @@ def attention_of(graph: Graph) -> Attention:
         raise NotCovered("no template covers what follows an attention in one kernel with it.")
     *letters, out = sides(equation)
     known = values_of(graph, tuple(ref.node for ref in tensors))
-    kinds = [*[("float32",)] * 3, *[MASKS[how]] * (len(tensors) - 3)]
+    kinds = [*[(node.spec.dtype,)] * 3, *[MASKS[how]] * (len(tensors) - 3)]
     located = [Located.at(known[ref.node], *of) for ref, *of in zip(tensors, letters, kinds, strict=True)]
     sizes = dict.fromkeys("".join(letters), 1)
     for one in located:
@@ -175,6 +171,8 @@ def attention_of(graph: Graph) -> Attention:
 
 def _check(of: Attention, out: Sequence[str]) -> None:
     """Raises NotCovered where the kernel has no way to do it."""
+    if of.result.dtype not in FLOATS:
+        raise NotCovered(f"no template covers attention of {of.result.dtype}.")
     if max(of.shape.terms, of.shape.values) > WIDEST:
         raise NotCovered(f"the sums of values wider than {WIDEST} terms do not fit into registers.")
     if out[-1] != "e" or "e" in out[:-1]:

@@ -62,17 +62,18 @@ def _operands(of: Attention) -> str:
     """The functions that say where what belongs to a head begins."""
     order = [leaf.node for leaf in of.leaves]
     pairs = zip(("queries", "keys", "values", "mask"), of.operands, strict=False)
-    lines = [f"using Hidden = {TYPES[of.mask.leaf.spec.dtype] if of.mask else 'float'};"]
+    given, hidden = TYPES[of.result.dtype], TYPES[of.mask.leaf.spec.dtype] if of.mask else "float"
+    lines = [f"using Given = {given};", f"using Hidden = {hidden};"]
     lines += [_begins(name, one, order.index(one.leaf.node)) for name, one in pairs]
     if not of.mask:
         lines.append(
             "__device__ __forceinline__ const Hidden* mask_of(const Tensors&, int64_t) { return nullptr; }",
         )
-    head = "__device__ __forceinline__ float* results_of(const Tensors& t, [[maybe_unused]] int64_t h)"
+    head = "__device__ __forceinline__ Given* results_of(const Tensors& t, [[maybe_unused]] int64_t h)"
     return "\n".join([*lines, f"{head} {{ return t.out0 + ({index(of.batch, 'h')}); }}"])
 
 
 def _begins(name: str, one: Operand, number: int) -> str:
-    kind = "Hidden" if name == "mask" else "float"
+    kind = "Hidden" if name == "mask" else "Given"
     head = f"__device__ __forceinline__ const {kind}* {name}_of(const Tensors& t, [[maybe_unused]] int64_t h)"
     return f"{head} {{ return t.in{number} + ({summed(str(one.offset), index(one.batch, 'h'))}); }}"

@@ -39,8 +39,15 @@ def _hidden(fill: str, hidden: str) -> Module:
 def _odd(name: str) -> Module:
     """Numbers that are none among queries, keys or values, and later keys hidden."""
     body = "return F.softmax((q @ k.transpose(-2, -1)).masked_fill(self.bias == 0, float('-inf')), -1) @ v"
-    given = _three((1, 2, 70, 16), 70)
-    return "self.register_buffer('bias', torch.ones(70, 70).tril())", body, {**given, name: f"odd({given[name]})"}
+    given = _three((1, 2, 160, 16), 160)
+    return "self.register_buffer('bias', torch.ones(160, 160).tril())", body, {**given, name: f"odd({given[name]})"}
+
+
+def _short(dtype: str) -> Module:
+    """Attention of 16 bits, with a mask that is added."""
+    body = f"q, k, v, mask = (one.to(torch.{dtype}) for one in (q, k, v, mask))\n"
+    body += "return (torch.softmax(q @ k.transpose(-2, -1) / 4 + mask, -1) @ v).float()"
+    return "", body, {**_three((1, 2, 100, 40), 150), "mask": "torch.randn(100, 150)"}
 
 
 RANDOM = "torch.arange(96).view(-1, 1) * 7919 % 11 > torch.arange(100) * 104729 % 13"
@@ -94,6 +101,16 @@ MODULES: dict[str, Module] = {
     "widest": ("", DIRECT.format(more=""), _three((1, 1, 70, 128), 130)),
     "uneven": ("", DIRECT.format(more=""), _three((1, 1, 30, 17), 33, 23)),
     "large": ("", DIRECT.format(more=", scale=1.0"), _three((1, 1, 64, 64), 300, more=" * 8")),
+    "far_apart": (
+        "",
+        EXPLICIT.format(mask=""),
+        {
+            "q": "torch.randn(1, 2, 70, 1).mul(1e30).expand(1, 2, 70, 16) * torch.eye(16)[0]",
+            "k": "torch.randn(1, 2, 80, 1).mul(1e20).expand(1, 2, 80, 16) * torch.eye(16)[1]",
+            "v": "torch.randn(1, 2, 80, 16)",
+        },
+    ),
+    **{dtype: _short(dtype) for dtype in ("float16", "bfloat16")},
     **{f"odd_{'qkv'.index(name) + 1}": _odd(name) for name in "qkv"},
 }
 
@@ -104,7 +121,7 @@ import torch.nn.functional as F
 
 def odd(x):
     \"\"\"The same with numbers that are none.\"\"\"
-    x[0, 1, 5, 2], x[0, 1, 40, 3], x[0, 1, 60, 7] = (float(what) for what in ("nan", "inf", "-inf"))
+    x[0, 1, 5, 2], x[0, 1, 40, 3], x[0, 1, 150, 7] = (float(what) for what in ("nan", "inf", "-inf"))
     return x
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -14,12 +15,12 @@ from kernel_agent.proposers.regions.attended import TITLE
 from kernel_agent.proposers.regions.calls import written as called
 from kernel_agent.proposers.regions.partition import cut
 from kernel_agent.proposers.regions.works import Regional, work_of
-from kernel_agent.proposers.templates.arithmetic import Offers, offers
-from kernel_agent.proposers.templates.attention import Attention, is_attention
+from kernel_agent.proposers.templates.arithmetic import Offers, offered, offers
+from kernel_agent.proposers.templates.attention import HALVES, Attention, is_attention
 from kernel_agent.proposers.templates.attention_tile import ROOM, ranked
 from kernel_agent.proposers.templates.graph import Node, Spec, parse
 from kernel_agent.run.precision import Way
-from kernel_agent.run.types import Device
+from kernel_agent.run.types import Description, Device
 from tests.kernel_agent.proposers.attentions.modules import FULL, MODULES, source
 from tests.support.attentions import ALWAYS, GRAPHS, LARGE, attention, plan, written
 from tests.support.edits import edit
@@ -42,7 +43,7 @@ def fault(name: str, text: str, folder: Path) -> str | None:
         *(
             pytest.param(name, genes, marks=pytest.mark.long)
             for name, genes in [
-                *((name, {}) for name in MODULES if name != "packed"),
+                *((name, {}) for name in MODULES if name not in ("packed", *HALVES)),
                 ("plain", {"tile": "192x64"}),
                 ("packed", {"tile": "192x128", "stages": 2}),
                 ("causal", {"tile": "128x128"}),
@@ -59,6 +60,21 @@ def test_attention_equals_pytorch_in_emulation(tmp_path: Path, name: str, genes:
     text = written(name, **genes)
     assert f"# Rule: {TITLE}." in text
     assert fault(name, text, tmp_path) is None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", HALVES)
+def test_attention_of_sixteen_bits_equals_pytorch_in_emulation(tmp_path: Path, dtype: str) -> None:
+    times = {"float16": 1 << 11, "bfloat16": 1 << 14}[dtype]  # PyTorch rounds each step to the type
+    text = written(dtype)
+    assert "WAY = Way::fp16;" in text
+    assert judged(dtype, source(dtype), on_cpu(text), tmp_path, times) == {}
+
+
+@pytest.mark.long
+def test_who_of_a_block_runs_first_makes_no_difference(tmp_path: Path) -> None:
+    text = on_cpu(written("large", stages=2), last_first=True)
+    assert judged("large", source("large"), text, tmp_path) == {}
 
 
 @pytest.mark.long
@@ -82,12 +98,11 @@ def test_one_product_of_float16_errs_as_its_operands_do(tmp_path: Path) -> None:
         ("causal", "return n > m ? -INFINITY : x", "return n >= m ? -INFINITY : x"),
         ("causal", "(j + 1) * KEYS - 1 > tile * TILE_M ? MIXED", "j * KEYS > tile * TILE_M ? MIXED"),
         ("causal", "m0 + TILE_M < N ? m0 + TILE_M : N", "m0 + KEYS < N ? m0 + KEYS : N"),
-        ("hidden_far", "FAR ? fmaf(fmaf(s[j], unit[r], -base), POWER, TOP) :", "false ? 0.0f :"),
         ("kept", "EMPTY_IS_ZERO = true", "EMPTY_IS_ZERO = false"),
         ("hidden", "EMPTY_IS_ZERO = false", "EMPTY_IS_ZERO = true"),
         ("widest", "k / 64 * CHUNK_Q", "0"),
         ("odd_3", "made.left[head] = 1", "made.left[head] = 0"),
-        ("odd_1", "made.odd[head] = 1", "made.odd[head] = 0"),
+        ("far_apart", "made.odd[head] = 1", "made.odd[head] = 0"),
     ],
 )
 def test_a_wrong_step_is_seen_in_emulation(tmp_path: Path, name: str, old: str, new: str) -> None:
@@ -106,8 +121,9 @@ def test_a_wrong_step_is_seen_in_emulation(tmp_path: Path, name: str, old: str, 
 )
 def test_a_wait_that_lacks_is_seen_in_emulation(tmp_path: Path, wait: str) -> None:
     head, _, rest = written("large", stages=2).partition(wait)
+    own = "_read" not in wait
     try:
-        wrong = fault("large", head + rest, tmp_path)
+        wrong = judged("large", source("large"), on_cpu(head + rest, last_first=own), tmp_path).get("large")
     except AssertionError as ended:
         wrong = "hangs" if "the block hangs" in str(ended) else None
     assert wrong is not None
@@ -187,6 +203,15 @@ def test_our_attention_comes_first_where_it_is_predicted_to_be_faster() -> None:
         assert found.arithmetics == ("fp16x3", "fp16")
         titles = [work.space.title(start) for start in work.space.starts[:3]]
         assert len(set(titles)) == len(titles) > 1
+
+
+def test_attention_of_sixteen_bits_is_ours_without_ways_to_multiply_float32() -> None:
+    graph = json.loads(json.dumps(LARGE["3/31"]).replace("float32", "bfloat16"))
+    found = offered(Description(H200, graph, None, 1.0, 1.0, None, {}))
+    work = work_of(graph, H200, found)
+    assert isinstance(work, Regional)
+    assert [kernel.program.variety for kernel in work.plan(work.space.starts[0]).kernels] == ["attention"]
+    assert offered(Description(H200, LARGE["3/31"], None, 1.0, 1.0, None, {})) is None
 
 
 @pytest.mark.parametrize(
