@@ -313,18 +313,18 @@ __device__ __forceinline__ bool cut(const Given* from, Element* to, float* unit,
   return odd;
 }
 
-enum Kind : uint8_t { HIDDEN, MIXED, OPEN };  // of a tile: all scores are hidden, some, or none
+enum Kind : uint8_t { HIDDEN, MIXED, OPEN };  // of a warpgroup's tile: all scores are hidden, some, or none
 
 __device__ __forceinline__ bool hides(Hidden x) {
   if constexpr (MASK == Mask::add) return as_float(x) == -INFINITY;
   else return (as_float(x) != 0.0f) == (MASK == Mask::hide);
 }
 
-// Looks through the mask of a tile.
+// Looks through the mask of a warpgroup's queries and a tile of keys.
 __device__ __forceinline__ void look(const Tensors& t, int64_t m0, int64_t n0, uint8_t* kind, int* seen) {
   if (threadIdx.x < 2) seen[threadIdx.x] = 0;
   __syncthreads();
-  for (int i = threadIdx.x; i < TILE_M * KEYS; i += 256) {
+  for (int i = threadIdx.x; i < 64 * KEYS; i += 256) {
     const int64_t m = m0 + i / KEYS, n = n0 + i % KEYS;
     if (m >= M || n >= N) continue;
     const Hidden x = mask_of(t, 0)[m * MASK_M + n * MASK_N];
@@ -350,7 +350,7 @@ __global__ void __launch_bounds__(256, 4) prepare(const Tensors t, const Scratch
   [[maybe_unused]] __shared__ int seen[2];
   const int64_t at = blockIdx.x - HEADS * TILES_N * 2;
   if constexpr (MAPPED) {
-    if (at >= 0) return look(t, at / TILES_N * TILE_M, at % TILES_N * KEYS, made.kinds + at, seen);
+    if (at >= 0) return look(t, at / TILES_N * 64, at % TILES_N * KEYS, made.kinds + at, seen);
   }
   const int64_t head = blockIdx.x / 2 / TILES_N, j = blockIdx.x / 2 % TILES_N;
   const bool odd = blockIdx.x % 2 == 0 ? cut<false>(keys_of(t, head), made.keys, made.of_keys, head, j, tile, peaks)
@@ -410,15 +410,27 @@ __device__ __forceinline__ float masked(const Hidden* mask, int64_t m, int64_t n
   return x;
 }
 
-__device__ __forceinline__ Kind kind_of([[maybe_unused]] const uint8_t* kinds, int64_t tile, int64_t j) {
+// Of the `group`th 64 queries.
+__device__ __forceinline__ Kind kind_of([[maybe_unused]] const uint8_t* kinds, int64_t group, int64_t j) {
   const bool ends = (j + 1) * KEYS > N;
   if constexpr (MAPPED) {
-    const Kind kind = static_cast<Kind>(kinds[tile * TILES_N + j]);
+    const Kind kind = static_cast<Kind>(kinds[group * TILES_N + j]);
     return kind == OPEN && ends ? MIXED : kind;
   }
   if constexpr (READS_MASK) return MIXED;
-  if constexpr (MASK == Mask::causal) return ends || (j + 1) * KEYS - 1 > tile * TILE_M ? MIXED : OPEN;
+  if constexpr (MASK == Mask::causal) {
+    if (j * KEYS > group * 64 + 63) return HIDDEN;
+    return ends || (j + 1) * KEYS - 1 > group * 64 ? MIXED : OPEN;
+  }
   return ends ? MIXED : OPEN;
+}
+
+// Whether keys are hidden from all queries of a tile: nobody asks for them.
+__device__ __forceinline__ bool skips(const uint8_t* kinds, int64_t tile, int64_t j) {
+  bool all = true;
+#pragma unroll
+  for (int g = 0; g < CONSUMERS; ++g) all &= kind_of(kinds, tile * CONSUMERS + g, j) == HIDDEN;
+  return all;
 }
 
 struct Maps {
@@ -513,7 +525,7 @@ struct Bars {
 // One thread asks for keys and values, as far ahead as stages are free.
 __device__ __forceinline__ void produce(const Maps& maps, uint8_t* ring, Bars& bars, const uint8_t* kinds, int head, int64_t tile, int64_t tiles) {
   for (int64_t j = 0, i = 0; j < tiles; ++j) {
-    if (kind_of(kinds, tile, j) == HIDDEN) continue;
+    if (skips(kinds, tile, j)) continue;
     const int s = static_cast<int>(i % STAGES), parity = static_cast<int>(i / STAGES & 1) ^ 1, n0 = static_cast<int>(j * KEYS);
     uint8_t* to = ring + s * STAGE;
     ptx::wait(&bars.keys_read[s], parity);  // parity 1 of a fresh barrier is over: the first round does not wait
@@ -600,13 +612,19 @@ __global__ void __launch_bounds__(THREADS, 1)
   float o[SUMS] = {};
   int64_t i = 0;
   for (int64_t j = 0; j < tiles; ++j) {
-    const Kind kind = kind_of(made.kinds, tile, j);
-    if (kind == HIDDEN) continue;
+    if (skips(made.kinds, tile, j)) continue;
+    const Kind kind = kind_of(made.kinds, tile * CONSUMERS + group - 1, j);
     const int s = static_cast<int>(i % STAGES), parity = static_cast<int>(i / STAGES & 1);
+    ++i;
+    ptx::wait(&bars.keys[s], parity);
+    if (kind == HIDDEN) {  // from this warpgroup alone
+      ptx::wait(&bars.values[s], parity);
+      if (lane == 0) ptx::arrive(&bars.keys_read[s]), ptx::arrive(&bars.values_read[s]);
+      continue;
+    }
     const uint8_t* from = ring + s * STAGE;
     const float of_keys = made.of_keys[head * TILES_N + j], of_values = made.of_values[head * TILES_N + j];
     float scores[SCORES], scale[2], unit[2] = {of_query[0] * of_keys, of_query[1] * of_keys};
-    ptx::wait(&bars.keys[s], parity);
     multiply_keys(scores, own, from);
     if (lane == 0) ptx::arrive(&bars.keys_read[s]);
     if (kind == MIXED) {
@@ -627,7 +645,6 @@ __global__ void __launch_bounds__(THREADS, 1)
     if (lane == 0) ptx::arrive(&bars.values_read[s]);
 #pragma unroll
     for (int e = 0; e < SUMS; ++e) o[e] = fmaf(o[e], scale[e / 2 % 2], d[e] * of_values);
-    ++i;
   }
   if (finish(results_of(t, head), o, rows, m, lane)) made.odd[head] = 1;
 }
@@ -680,7 +697,7 @@ void launch(const Tensors& t, float* scratch, DLDevice device) {
   made.of_keys = reinterpret_cast<float*>(made.values + PARTS * PART_V), made.of_values = made.of_keys + HEADS * TILES_N;
   made.left = reinterpret_cast<int*>(made.of_values + HEADS * TILES_N), made.odd = made.left + HEADS;
   made.kinds = reinterpret_cast<uint8_t*>(made.odd + HEADS);
-  constexpr int64_t before = HEADS * TILES_N * 2 + (MAPPED ? TILES_M * TILES_N : 0), after = HEADS * ((M + MENDED - 1) / MENDED);
+  constexpr int64_t before = HEADS * TILES_N * 2 + (MAPPED ? TILES_M * CONSUMERS * TILES_N : 0), after = HEADS * ((M + MENDED - 1) / MENDED);
   static_assert(before < 2147483648 && HEADS * TILES_M < 2147483648, "a grid has at most 2^31 - 1 blocks");
   cudaMemsetAsync(made.left, 0, 2 * HEADS * sizeof(int), stream);
   prepare<<<static_cast<unsigned>(before), 256, 0, stream>>>(t, made);

@@ -107,7 +107,7 @@ class _Finder:
         """The attention that a call is, or whose softmax it is."""
         if _is_direct(node):
             return self._direct(node)
-        if names(node.op)[0] not in ("softmax", "_softmax") or node.kwargs.get("dtype"):
+        if names(node.op)[0] not in ("softmax", "_softmax") or node.kwargs or len(node.args) < 2:
             return None
         x, dim, *dtype = node.args
         rank = len(node.spec.shape)

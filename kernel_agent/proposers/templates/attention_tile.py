@@ -9,7 +9,7 @@ from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.attention import Attention, AttentionShape
 
 TILES = ("128x64", "128x128", "192x64", "192x128")  # queries, and keys
-ROOM = 226 << 10  # bytes of shared memory of a block
+ROOM = 224 << 10  # bytes of shared memory of a block, some left for barriers and units
 REGISTERS = {2: 232, 3: 160}  # of a thread, by warpgroups of 64 queries
 BESIDE = 34  # of these for all but scores, weights and sums
 STAGES = 3  # at most
@@ -83,7 +83,7 @@ class AttentionTile:
         terms, keys = -(-self.of.terms // 8) * 8, -(-self.of.keys // 8) * 8
         halves = self.parts * self.of.heads * (self.of.keys * terms + self.of.values * keys)
         tiles = -(-self.of.keys // self.keys)
-        kinds = -(-self.of.queries // self.queries) * tiles
+        kinds = -(-self.of.queries // self.queries) * self.groups * tiles
         return halves // 2 + 2 * self.of.heads * (tiles + 1) + -(-kinds // 4)
 
 
