@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from kernel_agent.errors import NotCovered
@@ -12,7 +12,7 @@ from kernel_agent.proposers.regions.plan import Kernel, Plan, specs, traffic
 from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS
 from kernel_agent.proposers.regions.turner import is_by_channel
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view
-from kernel_agent.proposers.templates.arithmetic import ARITHMETICS, Offers, offers
+from kernel_agent.proposers.templates.arithmetic import ARITHMETICS, Offers, half_rate, offers
 from kernel_agent.proposers.templates.attention import Attention
 from kernel_agent.proposers.templates.forms import is_product
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Spec
@@ -66,7 +66,7 @@ def _ways(device: Device) -> Offers:
     """The rates of all arithmetics."""
     found = offers(device, [Way(one.way, 1.0, "inside", None) for one in ARITHMETICS], True)
     assert found is not None
-    return found
+    return replace(found, half=half_rate(device))
 
 
 def copied_us(moved: int, device: Device) -> float:

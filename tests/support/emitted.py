@@ -19,9 +19,9 @@ JUDGE = ROOT / "tests" / "kernel_agent" / "proposers" / "regions" / "judge.py"
 DYNAMIC = 1 << 18  # elements of shared memory that a launch has at most
 
 
-def on_cpu(candidate: str, last_first: bool = False) -> str:
-    """A CUDA candidate as a C++ one: a block's threads are threads, and cuda_on_cpu.h is the runtime. They take turns
-    from the first to the last, or the other way round."""
+def on_cpu(candidate: str, late: bool = False) -> str:
+    """A CUDA candidate as a C++ one: a block's threads are threads, and cuda_on_cpu.h is the runtime. Boxes of rows
+    arrive at once, or `late`: when somebody waits for them."""
     launch = r"(\w+(?:<\w+>)?)<<<([^;]*?), ([^,;]*?), (?:0|SHARED), stream>>>\((.*?)\);"
     candidate = re.sub(r"namespace ptx \{.*?\}  // namespace ptx\n", "", candidate, flags=re.DOTALL)
     candidate = re.sub(r"extern __shared__ (.*?)\[\]", rf"__shared__ \1[{DYNAMIC}]", candidate)
@@ -30,7 +30,7 @@ def on_cpu(candidate: str, last_first: bool = False) -> str:
     candidate = edit(candidate, stream, "nullptr", max(1, candidate.count(stream)))
     candidate = re.sub(r"#include <cuda(_\w+)?\.h>", f'#include "{RUNTIME}"', candidate)
     candidate = edit(edit(candidate, "cuda_sources", "cpp_sources"), "extra_cuda_cflags", "extra_cflags")
-    flags = ["-std=c++20", "-fno-strict-aliasing", "-pthread", *(["-DLAST_THREADS_FIRST"] if last_first else [])]
+    flags = ["-std=c++20", "-fno-strict-aliasing", "-pthread", *(["-DBOXES_ARRIVE_LATE"] if late else [])]
     return edit(edit(candidate, '"-lineinfo"', ", ".join(f'"{flag}"' for flag in flags)), '"-O3"', '"-O1"')
 
 

@@ -101,6 +101,11 @@ MODULES: dict[str, Module] = {
     "widest": ("", DIRECT.format(more=""), _three((1, 1, 70, 128), 130)),
     "uneven": ("", DIRECT.format(more=""), _three((1, 1, 30, 17), 33, 23)),
     "large": ("", DIRECT.format(more=", scale=1.0"), _three((1, 1, 64, 64), 300, more=" * 8")),
+    "padding": (
+        "self.register_buffer('padding', torch.arange(160).expand(70, 160) > 120)",
+        "return F.softmax((q @ k.transpose(-2, -1)).masked_fill(self.padding, float('-inf')), -1) @ v",
+        {**_three((1, 2, 70, 16), 160), "v": "odd(torch.randn(1, 2, 160, 16), 130, 140)"},
+    ),
     "far_apart": (
         "",
         EXPLICIT.format(mask=""),
@@ -119,9 +124,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 
-def odd(x):
+def odd(x, first=5, second=40):
     \"\"\"The same with numbers that are none.\"\"\"
-    x[0, 1, 5, 2], x[0, 1, 40, 3], x[0, 1, 150, 7] = (float(what) for what in ("nan", "inf", "-inf"))
+    x[0, 1, first, 2], x[0, 1, second, 3], x[0, 1, 150, 7] = (float(what) for what in ("nan", "inf", "-inf"))
     return x
 
 

@@ -72,8 +72,8 @@ def test_attention_of_sixteen_bits_equals_pytorch_in_emulation(tmp_path: Path, d
 
 
 @pytest.mark.long
-def test_who_of_a_block_runs_first_makes_no_difference(tmp_path: Path) -> None:
-    text = on_cpu(written("large", stages=2), last_first=True)
+def test_boxes_that_arrive_late_make_no_difference(tmp_path: Path) -> None:
+    text = on_cpu(written("large", stages=2), late=True)
     assert judged("large", source("large"), text, tmp_path) == {}
 
 
@@ -102,7 +102,7 @@ def test_one_product_of_float16_errs_as_its_operands_do(tmp_path: Path) -> None:
         ("kept", "EMPTY_IS_ZERO = true", "EMPTY_IS_ZERO = false"),
         ("hidden", "EMPTY_IS_ZERO = false", "EMPTY_IS_ZERO = true"),
         ("widest", "k / 64 * CHUNK_Q", "0"),
-        ("odd_3", "made.left[head] = 1", "made.left[head] = 0"),
+        ("padding", "made.left[head] = 1", "made.left[head] = 0"),
         ("far_apart", "made.odd[head] = 1", "made.odd[head] = 0"),
     ],
 )
@@ -122,9 +122,9 @@ def test_a_wrong_step_is_seen_in_emulation(tmp_path: Path, name: str, old: str, 
 )
 def test_a_wait_that_lacks_is_seen_in_emulation(tmp_path: Path, wait: str) -> None:
     head, _, rest = written("large", stages=2).rpartition(wait)
-    own = "_read" not in wait
+    late = "_read" not in wait
     try:
-        wrong = judged("large", source("large"), on_cpu(head + rest, last_first=own), tmp_path).get("large")
+        wrong = judged("large", source("large"), on_cpu(head + rest, late=late), tmp_path).get("large")
     except AssertionError as ended:
         wrong = "hangs" if "the block hangs" in str(ended) else None
     assert wrong is not None

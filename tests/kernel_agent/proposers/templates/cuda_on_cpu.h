@@ -112,12 +112,7 @@ inline void Team::run(const std::function<void()>& body) {
   }
   for (bool left = true; left;) {
     left = false;
-    for (unsigned turn = 0; turn < ones.size(); ++turn) {
-#ifdef LAST_THREADS_FIRST
-      const unsigned t = static_cast<unsigned>(ones.size()) - 1 - turn;
-#else
-      const unsigned t = turn;
-#endif
+    for (unsigned t = 0; t < ones.size(); ++t) {
       if (ones[t].done) continue;
       left = true, threadIdx.x = t;
       swapcontext(&main, &ones[t].context);

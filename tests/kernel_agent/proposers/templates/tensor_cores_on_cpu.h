@@ -3,6 +3,7 @@
 #pragma once
 #include <deque>
 #include <map>
+#include <utility>
 
 #define __align__(n) __attribute__((aligned(n)))
 #define __constant__
@@ -101,10 +102,14 @@ inline void init(uint64_t* bar, int arrivals) { barriers[bar] = {arrivals, arriv
 inline void fence_init() {}
 inline void arrive(uint64_t* bar) { --barriers[bar].missing, turn(barriers[bar]); }
 inline void expect(uint64_t* bar, uint32_t bytes) { barriers[bar].bytes += bytes, arrive(bar); }
+inline std::map<const uint64_t*, std::vector<std::function<void()>>> late;  // copies that arrive when somebody waits for them
 inline void wait(uint64_t* bar, uint32_t parity) {
-  team->wait([=] { return (barriers[bar].phase & 1) != parity; });
+  team->wait([=] {
+    for (const auto& copy : std::exchange(late[bar], {})) copy();
+    return (barriers[bar].phase & 1) != parity;
+  });
 }
-inline void load(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int batch) {
+inline void load_now(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int batch) {
   for (int r = 0; r < map.tall; ++r) {
     for (int i = 0; i < 128 / map.size; ++i) {
       const bool real = row + r < map.rows && k + i < map.depth;
@@ -114,6 +119,13 @@ inline void load(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int
     }
   }
   barriers[bar].bytes -= map.tall * 128, turn(barriers[bar]);
+}
+inline void load(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int batch) {
+#ifdef BOXES_ARRIVE_LATE
+  late[bar].push_back([=] { load_now(map, to, bar, k, row, batch); });
+#else
+  load_now(map, to, bar, k, row, batch);
+#endif
 }
 // A dense tensor of five dimensions, and boxes of it without a swizzle, as cuTensorMapEncodeTiled takes them.
 struct Boxes { const uint8_t* data; uint64_t size, shape[5]; uint32_t box[5]; };
