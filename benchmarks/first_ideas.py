@@ -69,7 +69,9 @@ def described(name: str, graph: Mapping[str, Any], recorded: Mapping[str, Any]) 
 
 
 def _is(kind: str, node: Node) -> bool:
-    return names(node.op)[0] in CONVOLUTIONS if kind == "convolution" else is_product(node)
+    if kind == "convolution":
+        return names(node.op)[0] in CONVOLUTIONS
+    return is_product(node) or names(node.op)[0] == "scaled_dot_product_attention"
 
 
 def _bare(source: str) -> str:

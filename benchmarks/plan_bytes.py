@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from kernel_agent.errors import NotCovered
@@ -12,7 +12,8 @@ from kernel_agent.proposers.regions.plan import ROOM, Kernel, Plan, specs, traff
 from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS
 from kernel_agent.proposers.regions.turner import is_by_channel
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view
-from kernel_agent.proposers.templates.arithmetic import ARITHMETICS, Offers, offers
+from kernel_agent.proposers.templates.arithmetic import ARITHMETICS, Offers, half_rate, offers
+from kernel_agent.proposers.templates.attention import Attention
 from kernel_agent.proposers.templates.forms import is_product
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Spec
 from kernel_agent.proposers.templates.lowering import mentions, names
@@ -56,6 +57,8 @@ def _kernel_us(kernel: Kernel, device: Device) -> float:
     if isinstance(program, Recurrent):
         return next(iter(ranked(program.shape, device).values())).us(device)
     moving = kernel.moved / _copy(device) / 1e3
+    if isinstance(program, Attention):
+        return _ways(device).attention_us(program, program.arithmetics[0])
     if not isinstance(program, Product):
         return LAUNCH_US + moving
     every, name = _ways(device), program.arithmetics[0]
@@ -67,7 +70,7 @@ def _ways(device: Device) -> Offers:
     """The rates of all arithmetics."""
     found = offers(device, [Way(one.way, 1.0, "inside", None) for one in ARITHMETICS], True)
     assert found is not None
-    return found
+    return replace(found, half=half_rate(device))
 
 
 def copied_us(moved: int, device: Device) -> float:
@@ -96,6 +99,9 @@ def _operations(node: Node, known: Mapping[str, Spec]) -> float:
         x, weight = (known[arg.node] for arg in node.args[:2])
         of = x if "transpose" in base else node.spec
         return 2.0 * prod(of.shape) * prod(weight.shape) / weight.shape[0]
+    if base == "scaled_dot_product_attention":
+        terms = known[node.args[0].node].shape[-1] / node.spec.shape[-1]
+        return 2.0 * prod(node.spec.shape) * known[node.args[1].node].shape[-2] * (1 + terms)
     if is_product(node):
         leaves = {name: Leaf(name, known[name], None) for name in mentions([node.args, node.kwargs])}
         try:

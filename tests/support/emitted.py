@@ -21,8 +21,9 @@ TOGETHER = COOPERATIVE + r"\(reinterpret_cast<void\*>\((\w+)\), (\w+), (\w+), ar
 DYNAMIC = 1 << 18  # elements of shared memory that a launch has at most
 
 
-def on_cpu(candidate: str) -> str:
-    """A CUDA candidate as a C++ one: a block's threads are threads, and cuda_on_cpu.h is the runtime."""
+def on_cpu(candidate: str, late: bool = False) -> str:
+    """A CUDA candidate as a C++ one: a block's threads are threads, and cuda_on_cpu.h is the runtime. Boxes of rows
+    arrive at once, or `late`: when somebody waits for them."""
     launch = r"(\w+(?:<\w+>)?)<<<([^;]*?), ([^,;]*?), (?:0|SHARED), stream>>>\((.*?)\);"
     candidate = re.sub(r"namespace ptx \{.*?\}  // namespace ptx\n", "", candidate, flags=re.DOTALL)
     if COOPERATIVE in candidate:  # blocks run side by side, so each has shared memory of its own
@@ -35,7 +36,8 @@ def on_cpu(candidate: str) -> str:
     candidate = edit(candidate, stream, "nullptr", max(1, candidate.count(stream)))
     candidate = re.sub(r"#include <cuda(_\w+)?\.h>", f'#include "{RUNTIME}"', candidate)
     candidate = edit(edit(candidate, "cuda_sources", "cpp_sources"), "extra_cuda_cflags", "extra_cflags")
-    return edit(edit(candidate, '"-lineinfo"', '"-std=c++20", "-fno-strict-aliasing", "-pthread"'), '"-O3"', '"-O1"')
+    flags = ["-std=c++20", "-fno-strict-aliasing", "-pthread", *(["-DBOXES_ARRIVE_LATE"] if late else [])]
+    return edit(edit(candidate, '"-lineinfo"', ", ".join(f'"{flag}"' for flag in flags)), '"-O3"', '"-O1"')
 
 
 def compiled_by_nvcc(source: Path, arch: str = "sm_90") -> str:

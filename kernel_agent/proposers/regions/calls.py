@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernel_agent.errors import NotCovered
+from kernel_agent.proposers.templates.attention import ATTENTION, ROLES, sides
 from kernel_agent.proposers.templates.graph import Node, Ref
 from kernel_agent.proposers.templates.lowering import names
 
@@ -244,10 +245,30 @@ def _scan(node: Node, text: Writer) -> str | None:
     return f"torch.flip({said}, ({dim},))" if "reverse" in overload else said
 
 
+def _attention(node: Node, text: Writer) -> str:
+    """Attention that no kernel computes: PyTorch's own, its dimensions in order."""
+    equation, tensors, how, scale, fill, _ = node.args
+    *letters, out = sides(equation)
+    batch = "".join(letter for letter in out if letter not in ROLES)
+    if any(set(side) != {*batch, *pair} for side, pair in zip(letters, ("md", "nd", "ne"), strict=False)) or (
+        how == "hide" and fill != float("-inf")
+    ):
+        raise NotCovered("no source says how this attention is called.")
+    pairs = zip(letters, ("md", "nd", "ne"), tensors, strict=False)
+    given = [f'torch.einsum("{side}->{batch}{pair}", {text.of(ref)})' for side, pair, ref in pairs]
+    if how == "causal":
+        given.append("is_causal=True")
+    elif how != "none":
+        given.append(f"attn_mask={'~' if how == 'hide' else ''}{text.of(tensors[3])}")
+    called = f"torch.nn.functional.scaled_dot_product_attention({', '.join(given)}, scale={scale!r})"
+    return f'torch.einsum("{batch}me->{out}", {called})'
+
+
 SPECIAL: dict[str, Callable[[Node, Writer], str | None]] = {
     **dict.fromkeys(RESHAPED, _reshape),
     **dict.fromkeys(FEWER, _norm),
     **{f"adaptive_max_pool{d}d_values": _values for d in (1, 2, 3)},
+    ATTENTION: _attention,
     "batch_norm": _batch_norm,
     "cumsum": _scan,
     "cumprod": _scan,

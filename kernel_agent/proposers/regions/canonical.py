@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from kernel_agent.proposers.regions.rule import UNCACHED_ROW, Writer, biased, pieces, viewed
+from kernel_agent.proposers.templates.attention import WIDEST
 from kernel_agent.proposers.templates.depthwise import TAPS
 from kernel_agent.proposers.templates.graph import Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import DTYPES, names
@@ -99,6 +100,25 @@ def depthwise(node: Node, known: dict[str, Spec]) -> list[Node] | None:
 def _filled(node: Node, *defaults: Any) -> list[Any]:
     """A call's arguments, and what PyTorch takes for those that it leaves out."""
     return [*node.args, *defaults[len(node.args) :]]
+
+
+def wide_attention(node: Node, known: dict[str, Spec]) -> list[Node] | None:
+    """Attention of more terms than a kernel of ours keeps sums of is two products and the softmax of their scores."""
+    if names(node.op)[0] != "scaled_dot_product_attention" or len(node.args) > 3 or set(node.kwargs) - {"scale"}:
+        return None
+    q, k, v = node.args
+    values = node.spec.shape[-1]
+    shape, keys = known[q.node].shape, known[k.node].shape
+    terms, given = shape[-1], node.kwargs.get("scale")
+    if max(terms, values) <= WIDEST or node.spec.dtype != "float32" or shape[:-2] != keys[:-2]:
+        return None
+    w, scores = Writer(node, known), (*shape[:-1], keys[-2])
+    turned = w.call("transpose.int", k, -2, -1, shape=(*keys[:-2], terms, keys[-2]))
+    made = w.call("matmul.default", q, turned, shape=scores)
+    made = w.call("mul.Tensor", made, terms**-0.5 if given is None else given, shape=scores)
+    weights = w.call("softmax.int", made, -1, shape=scores)
+    w.call("matmul.default", weights, v, shape=node.spec.shape, name=node.name)
+    return w.calls
 
 
 def cross_entropy(node: Node, known: dict[str, Spec]) -> list[Node] | None:

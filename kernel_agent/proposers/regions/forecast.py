@@ -9,6 +9,7 @@ from kernel_agent.proposers.regions.channels import layout_passes
 from kernel_agent.proposers.regions.plan import Kernel, Plan, traffic
 from kernel_agent.proposers.regions.views import is_view
 from kernel_agent.proposers.templates.arithmetic import Offers
+from kernel_agent.proposers.templates.attention import Attention
 from kernel_agent.proposers.templates.convolution import CONVOLUTIONS, Convolution
 from kernel_agent.proposers.templates.graph import Node, Spec
 from kernel_agent.proposers.templates.lowering import names
@@ -27,6 +28,8 @@ def worth(plan: Plan, offers: Offers | None) -> int:
 
 def _of_kernel(kernel: Kernel, offers: Offers | None) -> int:
     program = kernel.program
+    if offers is not None and isinstance(program, Attention):
+        return offers.bytes_in(offers.attention_us(program, program.arithmetics[0]))
     if offers is None or not isinstance(program, Convolution):
         return kernel.moved
     return offers.bytes_in(offers.convolution_us(program, program.arithmetics[0]))

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.algebra import reassociated
+from kernel_agent.proposers.regions.attended import attended
 from kernel_agent.proposers.regions.plan import Kernel, Plan, Step, specs
 from kernel_agent.proposers.regions.reading import reads_apart, reads_lines, reads_well
 from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, functional, rewritten
@@ -18,6 +19,7 @@ from kernel_agent.proposers.regions.together import together
 from kernel_agent.proposers.regions.turner import NORMS
 from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
 from kernel_agent.proposers.templates.arithmetic import covered
+from kernel_agent.proposers.templates.attention import is_attention
 from kernel_agent.proposers.templates.convolution import is_convolution
 from kernel_agent.proposers.templates.families import covers
 from kernel_agent.proposers.templates.forms import is_product
@@ -51,12 +53,13 @@ def cut(
     spared = frozenset[str]()
     graph, rising = commuted(functional(graph))
     graph, algebra = reassociated(graph)
+    graph, kept = attended(graph, build)
     while True:
         after = rewritten(graph, bias, long_rows, spared, kinds)
         regions = _Regions(after.graph, build)
         regions.grow()
         regions.choose(lone)
-        plan = regions.plan((*rising, *algebra, *after.rules))
+        plan = regions.plan((*rising, *algebra, *kept, *after.rules))
         broken = frozenset(_left(plan, after, graph)) - spared
         if not broken:
             plan = together(plan)
@@ -394,4 +397,4 @@ def _is_constant(node: Node) -> bool:
 
 
 def _reads_as_it_lies(node: Node) -> bool:
-    return is_product(node) or is_convolution(node) or is_recurrent(node)
+    return is_product(node) or is_convolution(node) or is_attention(node) or is_recurrent(node)

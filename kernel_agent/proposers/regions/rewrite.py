@@ -13,6 +13,7 @@ from kernel_agent.proposers.regions.canonical import (
     long_softmax,
     triplet,
     whole_pool,
+    wide_attention,
 )
 from kernel_agent.proposers.regions.channels import TITLE as CHANNELS_LAST
 from kernel_agent.proposers.regions.channels import WIDE, channels_last, convolutions
@@ -286,6 +287,7 @@ RULES: tuple[tuple[str, Rule, str], ...] = (
     ("a cross entropy is a logsumexp less a lookup, and a mean", cross_entropy, ""),
     ("a triplet loss is two distances and a mean", triplet, ""),
     ("a pooling with one window is a mean or a maximum", whole_pool, ""),
+    ("attention of many terms is two products and a softmax", wide_attention, "gpu"),
     ("a product with a vector is a fold", _vector, ""),
     ("a convolution by channel is a kernel of its own", depthwise, "gpu"),
     ("the maximum of a tensor is that over its dimensions", _max_by_name, ""),

@@ -17,6 +17,7 @@ from kernel_agent.proposers.regions.plan import Plan, specs, traffic
 from kernel_agent.proposers.regions.rule import FEW, LONG, UNCACHED_ROW
 from kernel_agent.proposers.templates import candidate
 from kernel_agent.proposers.templates.arithmetic import Offers, covered
+from kernel_agent.proposers.templates.attention import Attention
 from kernel_agent.proposers.templates.convolution import Convolution, is_convolution
 from kernel_agent.proposers.templates.emit_recurrent import build as recurring
 from kernel_agent.proposers.templates.families import build
@@ -83,7 +84,7 @@ def _regional(
     unknown = next((leaf.node for leaf in graph.leaves.values() if leaf.made and leaf.value is None), None)
     if unknown is not None:
         raise NotCovered(f"the trace does not say what is in {unknown}, which forward makes of Python numbers.")
-    work = Regional(graph, target, device, offers if target.products else None)
+    work = Regional(graph, target, device, offers if target.rungs else None)
     if not work.plan(work.space.starts[0]).written:
         raise _nothing(work.plan(work.space.starts[0]), None if offers else fault)
     return work
@@ -363,7 +364,7 @@ class Regional:
 
 
 def _products(plan: Plan) -> int:
-    return sum(isinstance(kernel.program, Product) for kernel in plan.kernels)
+    return sum(isinstance(kernel.program, Product | Attention) for kernel in plan.kernels)
 
 
 def kept(reasons: Mapping[str, str]) -> tuple[KeptRegion, ...]:

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, prod
+from typing import Any
 
 from kernel_agent.errors import NotCovered
+from kernel_agent.proposers.templates import attention_tile
+from kernel_agent.proposers.templates.attention import HALVES, Attention, attention_of, is_attention
 from kernel_agent.proposers.templates.convolution import Convolution, convolution_of, is_convolution
 from kernel_agent.proposers.templates.convolution_tile import BYTES, UNIT, ranked
 from kernel_agent.proposers.templates.emit_product import CUT, DIGIT_TERMS, DIGITS, cut_bytes, scratch
@@ -31,6 +34,10 @@ WARP_WIDE = {"bf16_tflops": 0.18, "tf32_tflops": 0.35, "int8_tflops": 1e-9}
 """The same from sm_90 on: 147 TFLOP/s of either (an H200, benchmarks/results/products-h200.md); digits have none."""
 GROUP_WIDE = {1: 0.6, 3: 0.8}
 """The same by wgmma, in one product and in three, which read the same tiles."""
+ATTENDING = {"tf32x3": "fp16x3", "fp16": "fp16"}  # how attention computes where a product may be computed so
+ATTENDED = 0.6  # of what three products reach, by the two of attention; not measured
+WEIGHED = 3e3  # scores a nanosecond that become weights in parts: ten cycles of a warp, not measured
+ATTENTION_LAUNCHES = 4  # marks, parts, attention, and what is computed again
 CONVOLVED = 0.5  # the same by wgmma from boxes of an input
 LIBRARY = 0.6  # of the measured rate that cuDNN's convolutions reach
 LIBRARY_MADE, LIBRARY_GIVEN = 64, 8  # channels that they compute at least: times of an H200, convolutions-h200.md
@@ -99,7 +106,16 @@ DIGITAL = Arithmetic(
     "Two signed bytes of a row's steps make float32 products at the rate of int8.",
 )
 """By wgmma alone, whose operands are cut beforehand."""
-BY_NAME = {one.name: one for one in (*ARITHMETICS, DIGITAL)}
+ATTENTIVE = Arithmetic(
+    "fp16x3",
+    "three TF32 products",
+    "bf16_tflops",
+    3,
+    "three float16 products",
+    "Two float16 parts of scaled operands are as exact as two of TF32, at twice the rate.",
+)
+"""By wgmma, in attention alone, which scales its operands tile by tile."""
+BY_NAME = {one.name: one for one in (*ARITHMETICS, DIGITAL, ATTENTIVE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +132,12 @@ class Offers:
     near: frozenset[str] = frozenset()
     narrow: bool = True
     bold: bool = True  # whether a product is taken too where only those promise to be faster
+    half: float = 0.0  # TFLOP/s of one float16 product by wgmma, for attention whose tensors are of 16 bits
 
     def build(self, graph: Graph) -> Routine:
         """One kernel for a graph. Raises NotCovered where none covers it, or the library is predicted to be as fast."""
+        if any(map(is_attention, graph.nodes)):
+            return self.attend(graph)
         if not any(is_product(node) for node in graph.nodes):
             return covered(graph)
         for node in graph.nodes:
@@ -137,6 +156,48 @@ class Offers:
             raise NotCovered("only products that may err too much are predicted to be faster than the library's here.")
         spares = int((theirs - ours[faster[0]]) * self.copy_gbps * 1e3)
         return replace(product, arithmetics=faster, spares=spares)
+
+    def attend(self, graph: Graph) -> Routine:
+        """The same of an attention. Raises NotCovered where the library is predicted to be as fast."""
+        for node in graph.nodes:
+            if not is_attention(node):
+                require(node.op)
+        attention = attention_of(graph)
+        narrow, theirs = attention.result.dtype in HALVES, self.apart_us(attention)
+        held = [name for name in self.rates if name in self.wide] if not narrow else ["fp16"] if self.half else []
+        ours = {ours: self.attention_us(attention, ours) for name in held if (ours := ATTENDING.get(name))}
+        faster = tuple(name for name, us in ours.items() if theirs >= GAIN * us)
+        if not ours:
+            raise NotCovered("no arithmetic of an attention's kernel is exact enough here, or known.")
+        if not faster:
+            raise NotCovered("the library's attention is predicted to be as fast as one of ours here.")
+        near = next(name for name in held if ATTENDING.get(name) == faster[0]) in self.near
+        if near and not narrow and not self.bold:
+            raise NotCovered(
+                "only attentions that may err too much are predicted to be faster than the library's here."
+            )
+        return replace(attention, arithmetics=faster, spares=self.bytes_in(theirs - ours[faster[0]]))
+
+    def attention_us(self, of: Attention, arithmetic: str) -> float:
+        """Microseconds of an attention of ours: keys and values in parts, then the longer of arithmetic and softmax,
+        which overlap by half, or the traffic."""
+        tile = next(iter(attention_tile.ranked(of.shape, arithmetic).values()))
+        padded = tile.queries * tile.blocks / of.shape.heads / of.shape.queries
+        seen = of.shape.operations(of.how) / of.shape.operations("none")
+        narrow = of.result.dtype in HALVES
+        rate = self.half if narrow else self.wide["fp16"] if arithmetic == "fp16" else 2 * self.wide["tf32x3"]
+        multiplied = padded * of.shape.operations(of.how) / rate / ATTENDED / 1e6
+        weighed = padded * seen * of.shape.scores / WEIGHED / 1e3
+        busy = max(multiplied, weighed) + min(multiplied, weighed) / 2
+        given = (2 if narrow else 4) * of.shape.heads * of.shape.keys * (of.shape.terms + of.shape.values)
+        cut = self._copy_us(given + 4 * tile.scratch)
+        return ATTENTION_LAUNCHES * LAUNCH_US + cut + max(busy, self._copy_us(moved(of)))
+
+    def apart_us(self, of: Attention) -> float:
+        """The same of the calls in place of which it stands."""
+        library = self.half if of.result.dtype in HALVES else self.library
+        arithmetic = of.shape.operations(of.how if of.calls == 1 else "none") / library / 1e6
+        return of.calls * LAUNCH_US + max(arithmetic, self._copy_us(moved(of))) + self._copy_us(of.saved)
 
     def convolve(self, graph: Graph) -> Routine:
         """The same where a kernel may compute a convolution too. Raises NotCovered where no arithmetic is exact enough
@@ -225,7 +286,23 @@ def require(op: str) -> None:
 def offered(known: Description) -> Offers | None:
     """What the measured rates and the admissible ways of a problem promise; None where products stay the library's."""
     allowed = [unit.allowed for unit in known.precision]
-    return offers(known.device, known.ways, known.arithmetic == "tf32", allowed or [ALLOWED])
+    found = offers(known.device, known.ways, known.arithmetic == "tf32", allowed or [ALLOWED])
+    half = attends_halves(known.graph or {"nodes": ()}) * half_rate(known.device)
+    if found is None and half and known.device.copy_gbps:
+        return Offers({}, half, known.device.copy_gbps, half=half)
+    return found and replace(found, half=half)
+
+
+def attends_halves(graph: Mapping[str, Any]) -> bool:
+    """Whether there is a softmax of 16 bits between calls, which may be attention."""
+    made = ((node["op"], one["dtype"]) for node in graph["nodes"] for one in node["outputs"])
+    return any("softmax" in op and dtype in HALVES for op, dtype in made)
+
+
+def half_rate(device: Device) -> float:
+    """TFLOP/s of one float16 product by wgmma; 0 where a device has none, or its rate is not known."""
+    grouped = device.target == "cuda" and device.build_arch == "9.0a"
+    return grouped * float(device.peaks.get("bf16_tflops") or 0) * GROUP_WIDE[1]
 
 
 def _share(way: Way, allowed: Sequence[float]) -> float:

@@ -6,9 +6,10 @@ from kernel_agent.proposers.templates.arithmetic import BY_NAME
 from kernel_agent.proposers.templates.convolution import Convolution
 from kernel_agent.proposers.templates.convolution_tile import ranked
 from kernel_agent.proposers.templates.genes import Genes, Space, starting, strategy
+from kernel_agent.run.types import Device
 
 
-def convolution_space(convolution: Convolution) -> Space:
+def convolution_space(convolution: Convolution, _: Device) -> Space:
     """Genes of a convolution in CUDA C++: arithmetic and tile."""
     names = convolution.arithmetics
     tiles = list(ranked(convolution.shape, names[0]))

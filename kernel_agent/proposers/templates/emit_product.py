@@ -141,20 +141,25 @@ def cut_shape(matrices: tuple[int, int], genes: Mapping[str, object]) -> list[st
     ]
 
 
-def instruction(columns: int) -> str:
-    """The macro that multiplies 64 rows by so many columns, a multiple of 8: a thread holds half as many sums."""
+def instruction(columns: int, kept: bool = False) -> str:
+    """The macro that multiplies 64 rows by so many columns, a multiple of 8: a thread holds half as many sums. The rows
+    are in shared memory, or `kept` in registers."""
     count = columns // 2
     rows = [",".join(f"%{n}" for n in range(first, min(first + 32, count))) for first in range(0, count, 32)]
     last = [f"F4({first})" for first in range(count // 16 * 16, count, 4)]
+    words = [f"%{count + n}" for n in range(4 if kept else 1)]
+    a = f"{{{', '.join(words)}}}" if kept else words[0]
+    b = count + len(words)
+    held = ", ".join(f'"r"(a[{n}])' for n in range(4)) if kept else '"l"(a)'
     lines = [
-        "#define WGMMA(TYPES, SIGNS)",
+        f"#define WGMMA{'_KEPT' if kept else ''}(TYPES, SIGNS)",
         "  asm volatile(",
-        f'      "{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0; "',
+        f'      "{{ .reg .pred p; setp.ne.b32 p, %{b + 1}, 0; "',
         f'      "wgmma.mma_async.sync.aligned.m64n{columns}" TYPES " {{"',
         *(f'      "{row}{"," if row is not rows[-1] else ""}"' for row in rows),
-        f'      "}}, %{count}, %{count + 1}, p" SIGNS "; }}"',
+        f'      "}}, {a}, %{b}, p" SIGNS "; }}"',
         f"      : {', '.join([f'F16({first})' for first in range(0, count - 15, 16)] + last)}",
-        '      : "l"(a), "l"(b), "r"(adds))',
+        f'      : {held}, "l"(b), "r"(adds))',
     ]
     return " \\\n".join(lines)
 

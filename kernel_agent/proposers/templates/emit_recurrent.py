@@ -45,7 +45,7 @@ def _why(tile: RecurrentTile) -> str:
     return f"Weights stay in the registers of {tile.blocks} blocks over all steps, and states go through the L2 cache."
 
 
-def scratch(recurrent: Recurrent) -> int:
+def scratch(recurrent: Recurrent, _: Mapping[str, object]) -> int:
     """Floats in which the states of all steps stand."""
     return recurrent.shape.history
 

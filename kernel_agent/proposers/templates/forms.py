@@ -30,11 +30,11 @@ def is_product(node: Node) -> bool:
     return names(node.op)[0] in FORMS
 
 
-def form_of(node: Node, graph: Graph) -> Form:
+def form_of(node: Node, graph: Graph, dtypes: Sequence[str] = ("float32",)) -> Form:
     """How a call multiplies. Raises NotCovered where it doesn't, or no template covers its arguments."""
     specs = {name: leaf.spec for name, leaf in graph.leaves.items()}
     form = FORMS[names(node.op)[0]](node, specs | {n.name: n.outputs[0] for n in graph.nodes if n.outputs})
-    if form is None or node.spec.dtype != "float32":
+    if form is None or node.spec.dtype not in dtypes:
         raise NotCovered(f"no template covers {node.op} with these arguments.")
     return form
 

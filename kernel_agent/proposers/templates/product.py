@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import Any
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.forms import Form, form_of, is_product
@@ -105,10 +106,9 @@ def product_of(graph: Graph) -> Product:
     if len(found) != 1:
         raise NotCovered(f"one kernel computes one product, and here are {len(found)}.")
     node, form = found[0], form_of(found[0], graph)
-    behind = _behind(graph, (form.a.node, form.b.node))
     operands = (form.a.node, form.b.node)
-    known = lowered(replace(graph, nodes=tuple(n for n in graph.nodes if n.name in behind), outputs=operands))
-    a, b = (_Located.at(known[name], labels) for name, labels in zip(operands, form.labels[:2], strict=True))
+    known = values_of(graph, operands)
+    a, b = (Located.at(known[name], labels) for name, labels in zip(operands, form.labels[:2], strict=True))
     sizes = {**a.sizes, **{label: n for label, n in b.sizes.items() if n != 1 or label not in a.sizes}}
     batch, rows, columns, depth = _grouped(a, b, form.labels, sizes)
     value, band, tail = _tail(graph, node, form)
@@ -131,6 +131,12 @@ def product_of(graph: Graph) -> Product:
     return product
 
 
+def values_of(graph: Graph, operands: tuple[str, ...]) -> Mapping[str, Any]:
+    """What these nodes are as values over the leaves."""
+    behind = _behind(graph, operands)
+    return lowered(replace(graph, nodes=tuple(n for n in graph.nodes if n.name in behind), outputs=operands))
+
+
 def _behind(graph: Graph, roots: Sequence[str]) -> set[str]:
     """The calls and leaves that these rest on, themselves among them."""
     by_name, found, stack = {node.name: node for node in graph.nodes}, set[str](), list(roots)
@@ -143,7 +149,7 @@ def _behind(graph: Graph, roots: Sequence[str]) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Located:
+class Located:
     """An operand in its leaf: where it begins, and the map of each dimension by its label."""
 
     leaf: Leaf
@@ -152,7 +158,8 @@ class _Located:
     sizes: Mapping[str, int]
 
     @staticmethod
-    def at(value: Value, labels: Sequence[str]) -> _Located:
+    def at(value: Value, labels: Sequence[str], dtypes: Sequence[str] = ("float32",)) -> Located:
+        """Where the elements of a value lie. Raises NotCovered where they are computed, or lie as no steps say."""
         pattern, offset, shape = normal([(prod(value.shape), 1)]), 0, value.shape
         while isinstance(value, View):
             found = compose_from(pattern, offset, value.pattern)
@@ -161,7 +168,7 @@ class _Located:
             pattern, offset, value = found[0], found[1] + value.offset, value.base
         if not isinstance(value, Load):
             raise NotCovered("templates multiply tensors as they lie in memory, and here one is computed first.")
-        if value.leaf.spec.dtype != "float32" or value.leaf.made:
+        if value.leaf.spec.dtype not in dtypes or value.leaf.made:
             raise NotCovered(f"templates multiply float32, and {value.leaf.node} is {value.leaf.spec.dtype}.")
         digits = dict[str, Pattern]()
         for label, size in reversed(list(zip(labels, shape, strict=True))):
@@ -169,7 +176,7 @@ class _Located:
             if halves is None:
                 raise NotCovered(f"no template covers how {value.leaf.node} is rearranged here.")
             pattern, digits[label] = halves
-        return _Located(value.leaf, offset + value.offset, digits, dict(zip(labels, shape, strict=True)))
+        return Located(value.leaf, offset + value.offset, digits, dict(zip(labels, shape, strict=True)))
 
     def pattern(self, labels: Sequence[str], sizes: Mapping[str, int]) -> Pattern:
         """The map of some dimensions together; one that it lacks, or has once for all, takes no step."""
@@ -191,7 +198,7 @@ class _Located:
 
 
 def _grouped(
-    a: _Located, b: _Located, labels: tuple[Sequence[str], Sequence[str], Sequence[str]], sizes: Mapping[str, int]
+    a: Located, b: Located, labels: tuple[Sequence[str], Sequence[str], Sequence[str]], sizes: Mapping[str, int]
 ) -> tuple[list[str], list[str], list[str], list[str]]:
     """Batch, rows, columns and depth. Rows that lie apart by several steps are batches but for the last of them.
 

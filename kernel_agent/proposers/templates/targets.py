@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from kernel_agent.proposers.templates import emit_convolution, emit_cpu, emit_cuda, emit_product, emit_recurrent
+from kernel_agent.proposers.templates import (
+    emit_attention,
+    emit_convolution,
+    emit_cpu,
+    emit_cuda,
+    emit_product,
+    emit_recurrent,
+)
+from kernel_agent.proposers.templates.attention import Attention
+from kernel_agent.proposers.templates.attention_space import attention_space
 from kernel_agent.proposers.templates.centred import Centred
 from kernel_agent.proposers.templates.convolution import Convolution
 from kernel_agent.proposers.templates.convolution_space import convolution_space
@@ -29,10 +39,21 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Rung:
+    """What one kernel of the corpus has for its kind of routine: what can be varied, its source for one choice, and the
+    floats of memory that it works in then."""
+
+    space: Callable[[Any, Device], Space]
+    emit: Callable[[Any, Mapping[str, object]], str]
+    scratch: Callable[[Any, Mapping[str, object]], int]
+
+
+@dataclass(frozen=True, slots=True)
 class TemplateTarget:
     """How row programs are varied and written for a target, and how all kernels are compiled for it.
 
-    `sources` and `cflags` are load_inline's arguments for source and flags, `more` is one beside them.
+    `sources` and `cflags` are load_inline's arguments for source and flags, `more` is one beside them. `rungs` are the
+    kernels of the corpus that it has, by the kind of routine that each computes.
     """
 
     name: str
@@ -42,52 +63,43 @@ class TemplateTarget:
     sources: str
     cflags: str
     more: str | None = None
-    products: bool = False
+    rungs: Mapping[type[Routine], Rung] = field(default_factory=dict)
 
     def space(self, routine: Routine, device: Device) -> Space:
         """What can be varied in a kernel."""
-        if isinstance(routine, Product):
-            return product_space(routine, device)
-        if isinstance(routine, Convolution):
-            return convolution_space(routine)
-        if isinstance(routine, Recurrent):
-            return emit_recurrent.recurrent_space(routine, device)
+        if rung := self.rungs.get(type(routine)):
+            return rung.space(routine, device)
         if isinstance(routine, Centred):
             return kit(routine, self.name).space(routine, device)
-        assert isinstance(routine, Program)
+        assert isinstance(routine, Program), f"no kernel for {self.name} computes this"
         return self.rows_space(routine, device)
 
     def emit(self, routine: Routine, genes: Mapping[str, object]) -> str:
         """The kernel's source for one choice of it."""
-        if isinstance(routine, Product):
-            assert self.products, "only kernels of CUDA compute products"
-            return emit_product.emit(routine, genes)
-        if isinstance(routine, Convolution):
-            assert self.products, "only kernels of CUDA compute convolutions"
-            return emit_convolution.emit(routine, genes)
-        if isinstance(routine, Recurrent):
-            return emit_recurrent.emit(routine, genes)
+        if rung := self.rungs.get(type(routine)):
+            return rung.emit(routine, genes)
         if isinstance(routine, Centred):
             return kit(routine, self.name).emit(routine, genes)
-        assert isinstance(routine, Program)
+        assert isinstance(routine, Program), f"no kernel for {self.name} computes this"
         return self.rows_emit(routine, genes)
 
     def source(self, routine: Routine, genes: Mapping[str, object]) -> Source:
         """The same with the memory that it works in."""
-        if isinstance(routine, Convolution):
-            scratch = emit_convolution.scratch(routine, genes)
-        elif isinstance(routine, Recurrent):
-            scratch = emit_recurrent.scratch(routine)
-        else:
-            scratch = emit_product.scratch(routine, genes) if isinstance(routine, Product) else 0
-        return Source(self.emit(routine, genes), scratch)
+        rung = self.rungs.get(type(routine))
+        return Source(self.emit(routine, genes), rung.scratch(routine, genes) if rung else 0)
 
 
+RUNGS: Mapping[type[Routine], Rung] = {
+    Product: Rung(product_space, emit_product.emit, emit_product.scratch),
+    Convolution: Rung(convolution_space, emit_convolution.emit, emit_convolution.scratch),
+    Attention: Rung(attention_space, emit_attention.emit, emit_attention.scratch),
+    Recurrent: Rung(emit_recurrent.recurrent_space, emit_recurrent.emit, emit_recurrent.scratch),
+}
 TARGETS = {
     "cpu": TemplateTarget(
         "cpu", cpu_space, emit_cpu.emit, emit_cpu.flags, "cpp_sources", "extra_cflags", 'extra_ldflags=["-fopenmp"]'
     ),
     "cuda": TemplateTarget(
-        "cuda", cuda_space, emit_cuda.emit, emit_cuda.flags, "cuda_sources", "extra_cuda_cflags", products=True
+        "cuda", cuda_space, emit_cuda.emit, emit_cuda.flags, "cuda_sources", "extra_cuda_cflags", rungs=RUNGS
     ),
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include <deque>
 #include <map>
+#include <utility>
 
 #define __align__(n) __attribute__((aligned(n)))
 #define __constant__
@@ -100,10 +101,14 @@ inline void init(uint64_t* bar, int arrivals) { barriers[bar] = {arrivals, arriv
 inline void fence_init() {}
 inline void arrive(uint64_t* bar) { --barriers[bar].missing, turn(barriers[bar]); }
 inline void expect(uint64_t* bar, uint32_t bytes) { barriers[bar].bytes += bytes, arrive(bar); }
+inline std::map<const uint64_t*, std::vector<std::function<void()>>> late;  // copies that arrive when somebody waits for them
 inline void wait(uint64_t* bar, uint32_t parity) {
-  team->wait([=] { return (barriers[bar].phase & 1) != parity; });
+  team->wait([=] {
+    for (const auto& copy : std::exchange(late[bar], {})) copy();
+    return (barriers[bar].phase & 1) != parity;
+  });
 }
-inline void load(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int batch) {
+inline void load_now(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int batch) {
   for (int r = 0; r < map.tall; ++r) {
     for (int i = 0; i < 128 / map.size; ++i) {
       const bool real = row + r < map.rows && k + i < map.depth;
@@ -113,6 +118,13 @@ inline void load(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int
     }
   }
   barriers[bar].bytes -= map.tall * 128, turn(barriers[bar]);
+}
+inline void load(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int batch) {
+#ifdef BOXES_ARRIVE_LATE
+  late[bar].push_back([=] { load_now(map, to, bar, k, row, batch); });
+#else
+  load_now(map, to, bar, k, row, batch);
+#endif
 }
 // A dense tensor of five dimensions, and boxes of it without a swizzle, as cuTensorMapEncodeTiled takes them.
 struct Boxes { const uint8_t* data; uint64_t size, shape[5]; uint32_t box[5]; };
@@ -193,6 +205,27 @@ template <class E, int COUNT> void wgmma(int32_t (&d)[COUNT], uint64_t a, uint64
   wgmma<E>(exact, a, b, 0);  // 32 products of two bytes are exact in float
   for (int i = 0; i < COUNT; ++i) d[i] = (adds ? d[i] : 0) + static_cast<int32_t>(exact[i]);
 }
+
+// The same of a first operand that a warp keeps in registers, 16 rows of 16 terms.
+template <class E, int COUNT> void wgmma(float (&d)[COUNT], const uint32_t (&a)[4], uint64_t b, int adds) {
+  const int lane = threadIdx.x % 32, first = threadIdx.x - lane;
+  auto& warp = team->warps[threadIdx.x / 32];
+  std::memcpy(registers[threadIdx.x].a, a, 16);
+  warp.arrive_and_wait();
+  for (int i = 0; i < COUNT; ++i) {
+    const int row = lane / 4, down = i / 2 % 2, col = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    double exact = adds ? d[i] : 0.0f;
+    for (int k = 0; k < 16; ++k) {
+      const uint32_t word = registers[first + row * 4 + k / 2 % 4].a[down + k / 8 * 2];
+      const float x = std::is_same_v<E, __half> ? float16_of(word, k % 2) : __uint_as_float(k % 2 ? word & 0xFFFF0000u : word << 16);
+      exact += double(x) * term_of<E>(b, col, k);
+    }
+    d[i] = float(exact);
+  }
+  warp.arrive_and_wait();
+}
+inline float exp2(float x) { return std::exp2(x); }
+inline void publish() {}
 
 }  // namespace ptx
 
