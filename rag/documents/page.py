@@ -16,7 +16,7 @@ from rag.errors import LibraryError
 from rag.retrieval.passage import Kind
 
 _BOTTLENECKS = "dram-bw l2-bw smem latency occupancy compute tensor sync launch tail numerics build none"
-_FAMILIES = "pointwise reduction softmax norm scan sort gemm conv pooling attention loss gather layout"
+_FAMILIES = "pointwise reduction softmax norm scan sort gemm conv pooling attention recurrent loss gather layout"
 _LANGUAGES = "cuda cpp triton hip python"
 _DTYPES = "float64 float32 float16 bfloat16 float8 int64 int32 int16 int8 uint8 bool complex64"
 BOTTLENECKS, FAMILIES, LANGUAGES, DTYPES = (

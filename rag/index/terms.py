@@ -62,6 +62,7 @@ NAMES = (
     "norm; layer norm; layer_norm; layernorm; batch norm; batch_norm; batchnorm; group norm; group_norm; groupnorm; "
     "instance_norm; instancenorm; rms norm; rms_norm; rmsnorm",
     "scan; prefix sum; cumsum; cumprod; cumulative sum",
+    "recurrent; lstm; gru; rnn; lstmcell; grucell",
     "sort; argsort; topk; top-k; kthvalue",
     "argmax; argmin; arg max",
     "convolution; conv; conv1d; conv2d; conv3d",

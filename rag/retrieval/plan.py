@@ -11,6 +11,7 @@ from rag.retrieval.passage import Kind, Query
 
 FAMILY_OF = (
     ("attention", r"scaled_dot_product|attention"),
+    ("recurrent", r"lstm|gru\b|gru_|rnn"),
     ("loss", r"loss|cross_entropy|kl_div"),
     ("softmax", r"softmax"),
     ("norm", r"norm"),
@@ -70,6 +71,7 @@ CORE = {
     DEPTHWISE: ("depthwise and grouped convolution", "rows of a window in registers"),
     "pooling": ("pooling windows", "index arithmetic"),
     "attention": ("tiled fused attention", "online softmax", "tensor core instructions"),
+    "recurrent": ("persistent recurrent kernel with weights in registers", "blocks that wait for one another"),
     "loss": ("fused loss", "online softmax"),
     "gather": ("indexed reads and writes, embedding", "atomics"),
     "layout": ("transpose through shared memory", "bank conflicts"),

@@ -2,7 +2,7 @@
 id: kernels/recurrent/level_01_cuda
 title: A whole LSTM or GRU in one cooperative launch, weights in registers, layers as a wave, states that say by themselves that they are there
 archs: [sm_80+]
-families: [scan, gemm]
+families: [recurrent, gemm]
 bottlenecks: [latency]
 languages: [cuda]
 dtypes: [float32]

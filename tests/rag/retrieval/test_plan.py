@@ -187,6 +187,8 @@ def test_whoever_has_ideas_gets_the_prose_of_whole_pages(shipped: Library) -> No
         (("add", "layer_norm"), "welford-norm"),
         (("sum",), "axis-reduction"),
         (("cumsum",), "scan-prefix"),
+        (("lstm",), "recurrent-persistent"),
+        (("gru", "linear"), "recurrent-persistent"),
         (("topk",), "argmax-topk-sort"),
         (("embedding",), "gather-scatter-embedding"),
         (("transpose",), "transpose-layout"),
