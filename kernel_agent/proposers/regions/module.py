@@ -178,7 +178,8 @@ def _function(name: str, leaves: Sequence[Spec], outputs: Sequence[Spec | None],
         made = f"torch.empty({output.shape}, dtype=torch.{output.dtype}, device=in{device}.device)"
         lines.append(f"    out{n} = {made}")
     if scratch:
-        lines.append(f"    scratch = torch.empty({scratch}, device=in{device}.device)")
+        where = f"dtype=torch.float32, device=in{device}.device"  # whatever dtype tensors have by default
+        lines.append(f"    scratch = torch.empty({scratch}, {where})")
     lines.append(f"    _{prefix}.{name}({', '.join([*ins, *outs, *(['scratch'] if scratch else [])])})")
     if made_here := [out for out in outs if out not in given]:
         lines.append(f"    return {', '.join(made_here)}")

@@ -11,13 +11,13 @@ from kernel_agent.proposers.regions.algebra import reassociated
 from kernel_agent.proposers.regions.attended import attended
 from kernel_agent.proposers.regions.plan import Kernel, Plan, Step, specs
 from kernel_agent.proposers.regions.reading import reads_apart, reads_lines, reads_well
-from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, effects, functional, rewritten
+from kernel_agent.proposers.regions.rewrite import CONVOLUTIONS, Rewritten, constants, effects, functional, rewritten
 from kernel_agent.proposers.regions.rising import commuted
 from kernel_agent.proposers.regions.rungs import is_rung
 from kernel_agent.proposers.regions.slices import sliced
 from kernel_agent.proposers.regions.together import together
 from kernel_agent.proposers.regions.turner import NORMS
-from kernel_agent.proposers.regions.views import CONSTANTS, is_view, shown, storages
+from kernel_agent.proposers.regions.views import is_view, shown, storages
 from kernel_agent.proposers.templates.arithmetic import covered
 from kernel_agent.proposers.templates.attention import is_attention
 from kernel_agent.proposers.templates.convolution import is_convolution
@@ -100,7 +100,8 @@ class _Regions:
         self.position = {node.name: i for i, node in enumerate(graph.nodes)}
         self.specs = specs(graph)
         self.shown = shown(graph)
-        self.virtual = {n.name for n in graph.nodes if self.shown[n.name] != n.name or _is_constant(n) or is_view(n)}
+        self.constants = constants(graph)
+        self.virtual = self.constants | {n.name for n in graph.nodes if self.shown[n.name] != n.name or is_view(n)}
         self.read = {node.name: mentions([node.args, node.kwargs]) for node in graph.nodes}
         self.reasons: dict[str, str] = {}
         self.region: dict[str, int] = {}
@@ -124,7 +125,7 @@ class _Regions:
         """What a mention reads; a view may read more than what it shows, such as the shape of another tensor."""
         if name not in self.virtual:
             return [name]
-        return [] if _is_constant(self.nodes[name]) else [self.shown[name]]
+        return [] if name in self.constants else [self.shown[name]]
 
     @cached_property
     def after(self) -> dict[str, list[str]]:
@@ -390,10 +391,6 @@ def _ordered(
                 heapq.heappush(heap, places[other])
     assert len(order) == len(items), "the regions wait for one another"
     return order
-
-
-def _is_constant(node: Node) -> bool:
-    return names(node.op)[0] in CONSTANTS
 
 
 def _reads_as_it_lies(node: Node) -> bool:

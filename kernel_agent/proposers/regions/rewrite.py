@@ -22,7 +22,7 @@ from kernel_agent.proposers.regions.on_cpu import pooling, transposed_2d, transp
 from kernel_agent.proposers.regions.plan import specs
 from kernel_agent.proposers.regions.rule import FEW, LONG, Rule, Writer, biased, pieces, viewed
 from kernel_agent.proposers.regions.scans import long_scan, spelled
-from kernel_agent.proposers.regions.views import is_in_place, renamed, storages, users
+from kernel_agent.proposers.regions.views import CONSTANTS, is_in_place, renamed, storages, users
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import DTYPES, IN_PLACE, mentions, names
 
@@ -311,3 +311,9 @@ def effects(graph: Graph) -> Iterator[tuple[Node, str]]:
             yield from ((node, memory[name]) for name in mentions(node.args)[:1])
         elif names(node.op)[0] in ("batch_norm", "instance_norm") and node.args[5]:
             yield from ((node, memory[a.node]) for a in node.args[3:5] if isinstance(a, Ref))
+
+
+def constants(graph: Graph) -> set[str]:
+    """The tensors of one value that forward makes, and that nothing changes."""
+    changed = {where for _, where in effects(graph)}
+    return {node.name for node in graph.nodes if names(node.op)[0] in CONSTANTS} - changed

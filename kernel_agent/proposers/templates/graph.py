@@ -10,6 +10,7 @@ from typing import Any
 from kernel_agent.errors import NotCovered
 
 Shape = tuple[int, ...]
+OF_GRAPHS = "higher_order."  # what an operator is called that takes a graph, such as that of a block under autocast
 SIZES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "complex64": 8}
 
 
@@ -99,9 +100,14 @@ class Graph:
 
 
 def parse(graph: Mapping[str, Any]) -> Graph:
-    """Read the server's JSON. Raises NotCovered where what goes in is no plain list of tensors and values."""
+    """Read the server's JSON.
+
+    Raises NotCovered where what goes in is no plain list of tensors and values, or a part is a graph of its own.
+    """
     if graph.get("input_structure") == "mixed":
         raise NotCovered("templates take tensors and plain values, and this module takes containers of them.")
+    if apart := next((entry["op"] for entry in graph["nodes"] if OF_GRAPHS in entry["op"]), None):
+        raise NotCovered(f"a part of this module runs in a mode of its own, such as autocast: {apart.split('.')[-1]}.")
     arguments = tuple(_argument(entry) for entry in graph["inputs"])
     leaves = {argument.leaf.node: argument.leaf for argument in arguments if argument.leaf}
     for entry in graph["parameters"]:

@@ -19,6 +19,8 @@ RESHAPES = ["view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueez
 EXPANDS = ["expand", "expand_as", "broadcast_to"]
 FILLS = {"ones": 1.0, "ones_like": 1.0, "zeros": 0.0, "zeros_like": 0.0}
 SHOWING = [*SAME, *RESHAPES, *EXPANDS, "slice", "select", "transpose", "permute"]  # of integers too
+PIECES = ["chunk", "split", "split_with_sizes"]
+SHAPED = ["glu", "prelu", "batch_norm", "windows_max", "windows_avg", "windows_max_last", "windows_avg_last"]
 COMPARING = ["eq", "ne"]  # what is computed with integers, beside numbers that a float holds
 IN_PLACE = {f"{name}_": name for name in POINTWISE}
 
@@ -59,7 +61,7 @@ def names(op: str) -> tuple[str, str]:
 
 def _reachable(graph: Graph) -> set[str]:
     nodes = {node.name: node for node in graph.nodes}
-    stack = [*graph.outputs, *(node.name for node in graph.nodes if names(node.op)[0] in IN_PLACE)]
+    stack = [*graph.outputs, *(node.name for node in graph.nodes if _changes(names(node.op)[0]))]
     wanted = set[str]()
     while stack:
         name = stack.pop()
@@ -69,6 +71,11 @@ def _reachable(graph: Graph) -> set[str]:
         if name in nodes:
             stack.extend(mentions([nodes[name].args, nodes[name].kwargs]))
     return wanted
+
+
+def _changes(base: str) -> bool:
+    """Whether an operator of this name changes what it is given, as far as names say that."""
+    return base.endswith("_") and not base.endswith("__") and base not in SAME
 
 
 def mentions(argument: Any) -> list[str]:
@@ -91,6 +98,8 @@ def _node(node: Node, known: dict[str, Any]) -> Any:
     rule = _rule(base, overload)
     if rule is None:
         raise NotCovered(f"no template covers {node.op}.")
+    if args and isinstance(args[0], Number) and overload != "other" and base in (*ROWWISE, *RULES):
+        return _of_number(node, args[0], lambda: rule(node, args, kwargs))
     value = rule(node, args, kwargs)
     if not isinstance(value, Value):
         return value
@@ -99,6 +108,16 @@ def _node(node: Node, known: dict[str, Any]) -> Any:
     if node.spec.dtype not in DTYPES and not (node.spec.dtype == "int64" and base in SHOWING):
         raise NotCovered(f"templates compute in {', '.join(DTYPES)}, and {node.op} gives {node.spec.dtype}.")
     return fit(value, node.spec.shape)
+
+
+def _of_number(node: Node, number: Number, found: Callable[[], Any]) -> Any:
+    """What comes of a tensor of one number, which is not told its shape: each part of it is that number."""
+    base = names(node.op)[0]
+    if base in ROWWISE or base in SHAPED:
+        raise NotCovered(f"no template covers {node.op} of a constant.")
+    if base in PIECES:
+        return (number,) * len(node.outputs)
+    return number if base in SHOWING or base in ("t", "numpy_T", "channels_last", "channels_first") else found()
 
 
 def _exact(number: Any) -> bool:
@@ -136,8 +155,8 @@ def _in_place(node: Node, args: list[Any], kwargs: dict[str, Any], known: dict[s
     """Every name of the value gets the new one; what shares its memory under another view is refused."""
     old, base = args[0], IN_PLACE[names(node.op)[0]]
     views = any(isinstance(v, View) and v.base is old for v in known.values())
-    if not isinstance(old, Value) or isinstance(old, Load | View) or views:
-        raise NotCovered(f"no template covers {node.op} on an input or a view.")
+    if not isinstance(old, Value) or isinstance(old, Load | View | Number) or views:
+        raise NotCovered(f"no template covers {node.op} on an input, a constant or a view.")
     new = fit(POINTWISE[base](*args, **kwargs), node.spec.shape)
     for name in [name for name, value in known.items() if value is old]:
         known[name] = new
@@ -266,9 +285,7 @@ def channels(weight: Value, x: Value) -> Value:
 
 RULES: dict[str, LoweringRule] = {
     "dropout": _dropout,
-    "chunk": _pieces,
-    "split": _pieces,
-    "split_with_sizes": _pieces,
+    **dict.fromkeys(PIECES, _pieces),
     "slice": _slice,
     "select": _select,
     "glu": _glu,

@@ -134,9 +134,14 @@ def _byte_format(dtype: torch.dtype) -> str | None:
 
 
 def graph(model: torch.nn.Module, arguments: Call) -> Traced:
-    """torch.export's graph before decomposition, which keeps `softmax`, `layer_norm` and `linear` whole."""
+    """torch.export's graph before decomposition, which keeps `softmax`, `layer_norm` and `linear` whole.
+
+    Without gradients, as a model is called: else a block under `torch.no_grad()` is a graph of its own.
+    """
     args, kwargs = arguments
-    encoded = _encode(torch.export.export(model, tuple(args), kwargs, strict=False)) | {"keywords": list(kwargs)}
+    with torch.no_grad():
+        exported = torch.export.export(model, tuple(args), kwargs, strict=False)
+    encoded = _encode(exported) | {"keywords": list(kwargs)}
     operators = list(dict.fromkeys(n["op"] for n in encoded["nodes"]))
     return {"graph": encoded, "operators": operators, "flops": float(_elementwise(encoded))}
 

@@ -120,6 +120,14 @@ def test_containers_among_the_inputs_are_refused() -> None:
         Templates(described(graph, CPU))
 
 
+def test_a_block_in_a_mode_of_its_own_is_refused() -> None:
+    graph = json.loads(json.dumps(COVERED["gates"]["graph"]))
+    call = {"name": "own", "op": "torch.ops.higher_order.wrap_with_autocast", "args": ["cuda", {"node": "submod_3"}]}
+    graph["nodes"].append({**call, "kwargs": {}, "outputs": graph["nodes"][-1]["outputs"]})
+    with pytest.raises(NotCovered, match=r"such as autocast: wrap_with_autocast\."):
+        Templates(described(graph, CPU))
+
+
 @pytest.mark.parametrize("structure", ["mixed", "dict", "namedtuple"])
 def test_outputs_that_are_not_tensors_alone_are_refused(structure: str) -> None:
     graph = COVERED["softmaxes"]["graph"] | {"output_structure": structure}

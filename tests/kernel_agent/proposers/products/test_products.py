@@ -344,7 +344,7 @@ def test_every_gene_of_a_product_gives_another_kernel() -> None:
 def test_parts_of_sums_get_memory_to_wait_in() -> None:
     assert [scratch(one, {**GENES, "split": 3}) for one in products("long_sums")] == [3 * 34 * 30] * 2
     text = written("long_sums", split=3)
-    assert f"scratch = torch.empty({3 * 34 * 30}, device=in0.device)" in text
+    assert f"scratch = torch.empty({3 * 34 * 30}, dtype=torch.float32, device=in0.device)" in text
     assert "scratch" not in written("long_sums").partition("def _kernels_ready")[2]
     cut_first, _ = (scratch(one, {**GENES, "tile": CUT}) for one in products("long_sums"))
     assert cut_first == (34 + 30) * 1000

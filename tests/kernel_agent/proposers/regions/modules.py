@@ -81,6 +81,19 @@ MODULES = {
         "return F.relu(self.norms[1](self.norms[0](self.b(x)))), self.norms[1].running_mean * 2",
         "torch.randn(4, 3, 12, 12)",
     ),
+    "a_constant_that_is_changed": (
+        "",
+        "a, b = torch.zeros_like(x), torch.ones_like(x)\na[:, 2] = 1\nb[1].mul_(x[0])\n"
+        "return torch.relu(x) + a, torch.tanh(x) * b",
+        "torch.randn(6, 16)",
+    ),
+    "parts_of_constants": (
+        "",
+        "a, b = torch.ones_like(x), torch.full((6, 16), 2.0, device=x.device, dtype=x.dtype)\n"
+        "c, d = b.chunk(2, 1)\ny = torch.relu(x) + a[0] * b[:, 1:2]\n"
+        "return y, torch.tanh(x.t()) * b.t(), torch.sin(x[:, :8]) + c * d, torch.cos(x) + a.sum() + a.mean(1, True)",
+        "torch.randn(6, 16)",
+    ),
     "in_place_before_a_view": (
         "self.a = nn.Linear(16, 24)\nself.b = nn.Linear(24, 8)",
         "x = F.relu(self.a(x), inplace=True)\nreturn self.b(F.dropout(x.flatten(1), 0.5, False)) * 1.0",

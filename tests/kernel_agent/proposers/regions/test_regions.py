@@ -19,7 +19,7 @@ from kernel_agent.proposers.regions.rising import TITLE as RISES
 from kernel_agent.proposers.regions.works import Regional, work_of
 from kernel_agent.proposers.templates.arithmetic import covered
 from kernel_agent.proposers.templates.graph import Graph, Node, parse
-from kernel_agent.proposers.templates.lowering import names
+from kernel_agent.proposers.templates.lowering import lower, names
 from kernel_agent.proposers.templates.program import Program
 from kernel_agent.proposers.templates.routine import Routine
 from kernel_agent.proposers.templates.targets import TARGETS
@@ -215,6 +215,13 @@ def test_every_step_reads_what_came_before_it_and_names_are_let_go(name: str, de
         assert {n.id for n in names if isinstance(n.ctx, ast.Load | ast.Del)} <= known
         known |= {n.id for n in names if isinstance(n.ctx, ast.Store)}
         known -= {n.id for n in names if isinstance(n.ctx, ast.Del)}
+
+
+def test_a_constant_that_is_changed_is_read_as_a_tensor() -> None:
+    plan = cut(graph("a_constant_that_is_changed"), bias=True, long_rows=False)
+    assert [kernel.reads[-1] for kernel in plan.kernels] == ["zeros_like", "ones_like"]
+    with pytest.raises(NotCovered, match=r"no template covers aten\.(fill_|mul_)\.Tensor"):
+        lower(graph("a_constant_that_is_changed"))
 
 
 def test_kernels_that_are_alike_are_written_once() -> None:
