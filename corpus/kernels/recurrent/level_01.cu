@@ -345,6 +345,7 @@ void launch(const Tensors& tensors, float* scratch, DLDevice device) {
   void* arguments[] = {&t, &history};
   // A cooperative launch is refused where not all blocks fit, in place of a wait without an end.
   const cudaError_t error = cudaLaunchCooperativeKernel(reinterpret_cast<void*>(recur), BLOCKS, THREADS, arguments, SHARED, stream);
+  cudaGetLastError();  // told here, and not again by the next call of somebody else
   TVM_FFI_ICHECK(error == cudaSuccess) << cudaGetErrorString(error);
 }
 
