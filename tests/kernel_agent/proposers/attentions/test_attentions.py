@@ -18,7 +18,7 @@ from kernel_agent.proposers.regions.works import Regional, work_of
 from kernel_agent.proposers.templates.arithmetic import Offers, offered, offers
 from kernel_agent.proposers.templates.attention import HALVES, Attention, is_attention
 from kernel_agent.proposers.templates.attention_tile import ROOM, ranked
-from kernel_agent.proposers.templates.graph import Node, Spec, parse
+from kernel_agent.proposers.templates.graph import Node, Ref, Spec, parse
 from kernel_agent.run.precision import Way
 from kernel_agent.run.types import Description, Device
 from tests.kernel_agent.proposers.attentions.modules import FULL, MODULES, source
@@ -177,6 +177,24 @@ def test_a_scale_that_is_not_positive_stays_pytorchs() -> None:
     turned = replace(node, kwargs={**node.kwargs, "scale": -0.3})
     nodes = tuple(turned if one is node else one for one in graph.nodes)
     assert not plan(replace(graph, nodes=nodes)).kernels
+
+
+def test_keys_that_change_before_the_values_are_read_stay_pytorchs() -> None:
+    graph = parse(GRAPHS["plain"])
+    at = next(i for i, node in enumerate(graph.nodes) if "matmul" in node.op) + 1
+    change = Node("copy_", "aten.copy_.default", (Ref("k"), Ref("v")), {}, (graph.leaves["k"].spec,))
+    before, after = graph.nodes[:at], graph.nodes[at:]
+    assert attention(replace(graph, nodes=(*before[: at - 1], change, before[-1], *after)))
+    changed = plan(replace(graph, nodes=(*before, change, *after)))
+    assert not any(is_attention(node) for node in changed.graph.nodes)
+
+
+@pytest.mark.parametrize(("shape", "ours"), [((), True), ((90,), True), ((1, 2, 1, 70, 90), False)], ids=str)
+def test_a_mask_may_have_as_many_dimensions_as_scores(shape: tuple[int, ...], ours: bool) -> None:
+    graph = parse(GRAPHS["added"])
+    leaves = {**graph.leaves, "mask": replace(graph.leaves["mask"], spec=Spec(shape, "float32"))}
+    found = plan(replace(graph, leaves=leaves))
+    assert [type(kernel.program) for kernel in found.kernels] == [Attention] * ours
 
 
 def test_alike_attentions_are_one_kernel() -> None:
