@@ -128,9 +128,10 @@ class _Finder:
             return None
         if any(spec.dtype != "float32" for spec in shapes) or len({len(spec.shape) for spec in shapes}) > 1:
             return None
-        if mask is not None and self._rank(mask) > len(shapes[0].shape):
+        rank = len(shapes[0].shape)
+        if rank - 2 > len(BATCH) or (mask is not None and self._rank(mask) > rank):
             return None
-        batch = BATCH[: len(shapes[0].shape) - 2]
+        batch = BATCH[: rank - 2]
         how = "causal" if causal else "none"
         if mask is not None:
             how = {"bool": "keep", "float32": "add"}.get(self.known[mask.node].dtype, "")

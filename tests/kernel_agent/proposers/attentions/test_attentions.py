@@ -197,6 +197,29 @@ def test_a_mask_may_have_as_many_dimensions_as_scores(shape: tuple[int, ...], ou
     assert [type(kernel.program) for kernel in found.kernels] == [Attention] * ours
 
 
+def test_a_mask_over_a_scale_that_it_cannot_be_divided_by_stays_pytorchs() -> None:
+    node = next(node for node in parse(GRAPHS["added"]).nodes if "attention" in node.op)
+    for scale, ours in ((1e-10, True), (1e-38, False)):
+        graph = parse(GRAPHS["added"])
+        turned = replace(node, kwargs={**node.kwargs, "scale": scale})
+        found = plan(replace(graph, nodes=tuple(turned if one == node else one for one in graph.nodes)))
+        assert bool(found.kernels) is ours
+
+
+EMPTY = {"batch": ("[1, 2, ", "[0, 2, "), "keys": ("100", "0"), "queries": ("130", "0")}
+
+
+@pytest.mark.parametrize("empty", EMPTY)
+def test_attention_without_an_element_stays_pytorchs(empty: str) -> None:
+    graph = parse(json.loads(json.dumps(GRAPHS["plain"]).replace(*EMPTY[empty])))
+    assert not any(is_attention(node) for node in plan(graph).graph.nodes)
+
+
+def test_attention_of_more_batches_than_letters_stays_pytorchs() -> None:
+    text = json.dumps(GRAPHS["widest"]).replace("[1, 1, ", f"[{'1, ' * 12}")
+    assert not plan(parse(json.loads(text))).kernels
+
+
 def test_alike_attentions_are_one_kernel() -> None:
     first, second = (attention(parse(GRAPHS["causal"])) for _ in range(2))
     assert first.likeness == second.likeness
@@ -231,6 +254,16 @@ def test_attention_of_sixteen_bits_is_ours_without_ways_to_multiply_float32() ->
     assert isinstance(work, Regional)
     assert [kernel.program.variety for kernel in work.plan(work.space.starts[0]).kernels] == ["attention"]
     assert offered(Description(H200, LARGE["3/31"], None, 1.0, 1.0, None, {})) is None
+
+
+def test_attention_of_sixteen_bits_stays_the_librarys_on_other_cards() -> None:
+    device = replace(H200, build_arch="8.0")
+    found = offered(Description(device, GRAPHS["bfloat16"], None, 1.0, 1.0, None, {}, ways=WAYS))
+    assert found is not None and not found.half
+    work = work_of(GRAPHS["bfloat16"], device, found)
+    assert isinstance(work, Regional)
+    programs = [kernel.program for kernel in work.plan(work.space.starts[0]).kernels]
+    assert programs and not any(isinstance(program, Attention) for program in programs)
 
 
 @pytest.mark.parametrize(
