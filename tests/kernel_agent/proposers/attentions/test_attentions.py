@@ -72,8 +72,8 @@ def test_attention_of_sixteen_bits_equals_pytorch_in_emulation(tmp_path: Path, d
 
 
 @pytest.mark.long
-def test_boxes_that_arrive_late_make_no_difference(tmp_path: Path) -> None:
-    text = on_cpu(written("large", stages=2), late=True)
+def test_boxes_that_arrive_at_once_make_no_difference(tmp_path: Path) -> None:
+    text = on_cpu(written("large", stages=2), late=False)
     assert judged("large", source("large"), text, tmp_path) == {}
 
 
