@@ -321,6 +321,22 @@ def test_a_norm_of_no_rows_stays_the_call_that_it_was() -> None:
     assert not cut(Graph((), {"x": x}, (node,), ("y",), "tensor"), bias=True, long_rows=True).kernels
 
 
+@pytest.mark.parametrize("changed", ["x", "old"])
+def test_a_copy_is_read_itself_where_it_or_what_it_copies_changes(changed: str) -> None:
+    x = Leaf("x", Spec((8, 16), "float32"), None)
+    copy = Node("old", "aten.clone.default", (Ref("x"),), {}, (x.spec,))
+    row = Node("row", "aten.select.int", (Ref(changed), 0, 0), {}, (Spec((16,), "float32"),))
+    change = Node("add_", "aten.add_.Tensor", (Ref("row"), 1), {}, row.outputs)
+    y = Node("y", "aten.tanh.default", (Ref("old"),), {}, (x.spec,))
+    found = cut(Graph((), {"x": x}, (copy, row, change, y), ("y",), "tensor"), bias=True, long_rows=True)
+    [kernel] = found.kernels
+    assert kernel.reads == ("old",)
+    steps = [step.name for step in found.steps if isinstance(step, Node)]
+    assert steps.index("old") < steps.index("add_") and (found.steps[-1] is kernel or changed == "x")
+    [unchanged] = cut(Graph((), {"x": x}, (copy, y), ("y",), "tensor"), bias=True, long_rows=True).kernels
+    assert unchanged.reads == ("x",)
+
+
 def test_a_softmax_of_long_rows_reads_them_twice() -> None:
     plan = cut(graph("softmax_of_long_rows"), bias=True, long_rows=True)
     assert [kernel.program.chains for kernel in plan.kernels if "log_softmax" in kernel.nodes[0]] == [
