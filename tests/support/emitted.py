@@ -21,9 +21,9 @@ TOGETHER = COOPERATIVE + r"\(reinterpret_cast<void\*>\((\w+)\), (\w+), (\w+), ar
 DYNAMIC = 1 << 18  # elements of shared memory that a launch has at most
 
 
-def on_cpu(candidate: str, late: bool = False) -> str:
-    """A CUDA candidate as a C++ one: a block's threads are threads, and cuda_on_cpu.h is the runtime. Boxes of rows
-    arrive at once, or `late`: when somebody waits for them."""
+def on_cpu(candidate: str, late: bool = True) -> str:
+    """A CUDA candidate as a C++ one: a block's threads are threads, and cuda_on_cpu.h is the runtime. What
+    TMA brings arrives `late`, when somebody waits for it, or at once."""
     launch = r"(\w+(?:<\w+>)?)<<<([^;]*?), ([^,;]*?), (?:0|SHARED), stream>>>\((.*?)\);"
     candidate = re.sub(r"namespace ptx \{.*?\}  // namespace ptx\n", "", candidate, flags=re.DOTALL)
     if COOPERATIVE in candidate:  # blocks run side by side, so each has shared memory of its own

@@ -14,7 +14,7 @@ from typing import Any
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.regions.plan import specs, traffic
 from kernel_agent.proposers.regions.rewrite import effects
-from kernel_agent.proposers.regions.views import is_view, users
+from kernel_agent.proposers.regions.views import is_view, storages, users
 from kernel_agent.proposers.templates.attention import FLOATS
 from kernel_agent.proposers.templates.forms import Form, form_of, is_product
 from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref, Spec
@@ -36,7 +36,7 @@ def attended(graph: Graph, build: Callable[[Graph], Routine]) -> tuple[Graph, tu
         if one is None:
             continue
         call = finder.written(one)
-        if _is_covered(call, finder.known, build):
+        if finder.still(one, call) and _is_covered(call, finder.known, build):
             found[call.name] = call
     if not found:
         return graph, ()
@@ -97,6 +97,7 @@ class _Finder:
     def __init__(self, graph: Graph) -> None:
         self.graph, self.known, self.live = graph, specs(graph), _live(graph)
         self.made = {node.name: node for node in graph.nodes}
+        self.position = {node.name: i for i, node in enumerate(graph.nodes)}
 
     @cached_property
     def readers(self) -> dict[str, list[str]]:
@@ -127,7 +128,10 @@ class _Finder:
             return None
         if any(spec.dtype != "float32" for spec in shapes) or len({len(spec.shape) for spec in shapes}) > 1:
             return None
-        batch = BATCH[: len(shapes[0].shape) - 2]
+        rank = len(shapes[0].shape)
+        if rank - 2 > len(BATCH) or (mask is not None and self._rank(mask) > rank):
+            return None
+        batch = BATCH[: rank - 2]
         how = "causal" if causal else "none"
         if mask is not None:
             how = {"bool": "keep", "float32": "add"}.get(self.known[mask.node].dtype, "")
@@ -239,12 +243,24 @@ class _Finder:
         order = _order(reader, len(out)) if reader is not None else None
         if reader is not None and order is not None:
             out, last = "".join(out[i] for i in order), reader
-        mask = [(of.scores[-len(self.known[of.mask.by.node].shape) :], of.mask.by)] if of.mask.by else []
+        mask = [(of.scores[len(of.scores) - self._rank(of.mask.by) :], of.mask.by)] if of.mask.by else []
         tensors = [*of.operands, *mask]
         equation = f"{','.join(letters for letters, _ in tensors)}->{out}"
         args = (equation, [ref for _, ref in tensors], of.mask.how, of.scale, of.mask.fill, of.empty_is_zero)
         told = {"saved": sum(self._saved(of)), "calls": sum(not is_view(node) for node in of.calls)}
         return Node(last.name, "aten.attention.default", args, told, last.outputs)
+
+    def still(self, of: _Found, call: Node) -> bool:
+        """Whether nothing that an attention reads changes before the call that stands for it reads it."""
+        memory, reads = storages(self.graph), mentions(call.args)
+        apart = [self.made[name] for node in of.calls for name in mentions(node.args) if name in self.made]
+        begin = min(self.position[node.name] for node in (*of.calls, *(one for one in apart if _factor(one))))
+        at = range(begin, self.position[call.name])
+        changed = {where for node, where in effects(self.graph) if self.position[node.name] in at}
+        return not changed & {memory[name] for name in reads}
+
+    def _rank(self, ref: Ref) -> int:
+        return len(self.known[ref.node].shape)
 
     def _saved(self, of: _Found) -> Iterator[int]:
         """Bytes of each call but of what products read and write beside scores."""

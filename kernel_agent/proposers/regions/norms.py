@@ -124,7 +124,7 @@ def instance_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
 def long_norm(node: Node, known: dict[str, Spec]) -> list[Node] | None:
     """A norm of a row that no block's registers hold takes its moments piece by piece: it is read twice, not thrice."""
     base, spec = names(node.op)[0], node.spec if node.outputs else None
-    if base not in ("group_norm", "layer_norm") or spec is None or spec.dtype != "float32":
+    if base not in ("group_norm", "layer_norm") or spec is None or spec.dtype != "float32" or not spec.bytes:
         return None
     shape = spec.shape
     args = [*node.args, *[None] * 5]

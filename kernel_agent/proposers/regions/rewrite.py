@@ -22,7 +22,7 @@ from kernel_agent.proposers.regions.on_cpu import pooling, transposed_2d, transp
 from kernel_agent.proposers.regions.plan import specs
 from kernel_agent.proposers.regions.rule import FEW, LONG, Rule, Writer, biased, pieces, viewed
 from kernel_agent.proposers.regions.scans import long_scan, spelled
-from kernel_agent.proposers.regions.views import CONSTANTS, is_in_place, renamed, storages, users
+from kernel_agent.proposers.regions.views import CONSTANTS, COPIES, is_in_place, renamed, storages, users
 from kernel_agent.proposers.templates.graph import Graph, Node, Ref, Spec
 from kernel_agent.proposers.templates.lowering import DTYPES, IN_PLACE, mentions, names
 
@@ -50,7 +50,21 @@ def functional(graph: Graph) -> Graph:
                 now[target] = node.name
         nodes.append(changed)
     outputs = tuple(now.get(name, name) for name in graph.outputs)
-    return replace(graph, nodes=tuple(nodes), outputs=outputs)
+    return _copied(replace(graph, nodes=tuple(nodes), outputs=outputs))
+
+
+def _copied(graph: Graph) -> Graph:
+    """A copy is no view of what it copies where either of them changes later."""
+    memory, position = storages(graph), {node.name: i for i, node in enumerate(graph.nodes)}
+    changes = [(position[node.name], where) for node, where in effects(graph)]
+    nodes = list[Node]()
+    for i, node in enumerate(graph.nodes):
+        if names(node.op)[0] in COPIES:
+            both = node.name, memory[node.args[0].node]
+            if any(at > i and where in both for at, where in changes):
+                node = replace(node, op="aten._to_copy.default")
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes))
 
 
 def _expanded(graph: Graph) -> Graph:

@@ -163,12 +163,13 @@ class Offers:
             if not is_attention(node):
                 require(node.op)
         attention = attention_of(graph)
-        narrow, theirs = attention.result.dtype in HALVES, self.apart_us(attention)
+        narrow = attention.result.dtype in HALVES
         held = [name for name in self.rates if name in self.wide] if not narrow else ["fp16"] if self.half else []
         ours = {ours: self.attention_us(attention, ours) for name in held if (ours := ATTENDING.get(name))}
-        faster = tuple(name for name, us in ours.items() if theirs >= GAIN * us)
         if not ours:
             raise NotCovered("no arithmetic of an attention's kernel is exact enough here, or known.")
+        theirs = self.apart_us(attention)
+        faster = tuple(name for name, us in ours.items() if theirs >= GAIN * us)
         if not faster:
             raise NotCovered("the library's attention is predicted to be as fast as one of ours here.")
         near = next(name for name in held if ATTENDING.get(name) == faster[0]) in self.near

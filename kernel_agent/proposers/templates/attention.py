@@ -22,6 +22,7 @@ from kernel_agent.proposers.templates.strides import Pattern, normal
 
 ATTENTION = "attention"
 ROLES = "mnde"  # letters of an equation that are no batch
+LEAST = 2.0**-64  # scale of masked scores: what is added to them is divided by it
 WIDEST = 128  # terms of a query or value: registers hold no more sums
 HALVES = ("float16", "bfloat16")  # types that one product of float16 is exact for
 FLOATS = ("float32", *HALVES)
@@ -179,5 +180,7 @@ def _check(of: Attention, out: Sequence[str]) -> None:
         raise NotCovered("no template covers an attention whose result does not lie along its values' terms.")
     if not (isfinite(of.scale) and of.scale > 0):
         raise NotCovered("no template covers an attention whose scale is not positive.")
+    if of.mask and of.scale < LEAST:
+        raise NotCovered("a mask over a scale as small as this is no float32.")
     if of.fill != of.fill or of.fill == float("inf"):
         raise NotCovered("no template covers an attention whose hidden scores are the largest.")

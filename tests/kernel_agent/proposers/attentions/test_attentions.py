@@ -18,7 +18,7 @@ from kernel_agent.proposers.regions.works import Regional, work_of
 from kernel_agent.proposers.templates.arithmetic import Offers, offered, offers
 from kernel_agent.proposers.templates.attention import HALVES, Attention, is_attention
 from kernel_agent.proposers.templates.attention_tile import ROOM, ranked
-from kernel_agent.proposers.templates.graph import Node, Spec, parse
+from kernel_agent.proposers.templates.graph import Node, Ref, Spec, parse
 from kernel_agent.run.precision import Way
 from kernel_agent.run.types import Description, Device
 from tests.kernel_agent.proposers.attentions.modules import FULL, MODULES, source
@@ -72,8 +72,8 @@ def test_attention_of_sixteen_bits_equals_pytorch_in_emulation(tmp_path: Path, d
 
 
 @pytest.mark.long
-def test_boxes_that_arrive_late_make_no_difference(tmp_path: Path) -> None:
-    text = on_cpu(written("large", stages=2), late=True)
+def test_boxes_that_arrive_at_once_make_no_difference(tmp_path: Path) -> None:
+    text = on_cpu(written("large", stages=2), late=False)
     assert judged("large", source("large"), text, tmp_path) == {}
 
 
@@ -179,6 +179,47 @@ def test_a_scale_that_is_not_positive_stays_pytorchs() -> None:
     assert not plan(replace(graph, nodes=nodes)).kernels
 
 
+def test_keys_that_change_before_the_values_are_read_stay_pytorchs() -> None:
+    graph = parse(GRAPHS["plain"])
+    at = next(i for i, node in enumerate(graph.nodes) if "matmul" in node.op) + 1
+    change = Node("copy_", "aten.copy_.default", (Ref("k"), Ref("v")), {}, (graph.leaves["k"].spec,))
+    before, after = graph.nodes[:at], graph.nodes[at:]
+    assert attention(replace(graph, nodes=(*before[: at - 1], change, before[-1], *after)))
+    changed = plan(replace(graph, nodes=(*before, change, *after)))
+    assert not any(is_attention(node) for node in changed.graph.nodes)
+
+
+@pytest.mark.parametrize(("shape", "ours"), [((), True), ((90,), True), ((1, 2, 1, 70, 90), False)], ids=str)
+def test_a_mask_may_have_as_many_dimensions_as_scores(shape: tuple[int, ...], ours: bool) -> None:
+    graph = parse(GRAPHS["added"])
+    leaves = {**graph.leaves, "mask": replace(graph.leaves["mask"], spec=Spec(shape, "float32"))}
+    found = plan(replace(graph, leaves=leaves))
+    assert [type(kernel.program) for kernel in found.kernels] == [Attention] * ours
+
+
+def test_a_mask_over_a_scale_that_it_cannot_be_divided_by_stays_pytorchs() -> None:
+    node = next(node for node in parse(GRAPHS["added"]).nodes if "attention" in node.op)
+    for scale, ours in ((1e-10, True), (1e-38, False)):
+        graph = parse(GRAPHS["added"])
+        turned = replace(node, kwargs={**node.kwargs, "scale": scale})
+        found = plan(replace(graph, nodes=tuple(turned if one == node else one for one in graph.nodes)))
+        assert bool(found.kernels) is ours
+
+
+EMPTY = {"batch": ("[1, 2, ", "[0, 2, "), "keys": ("100", "0"), "queries": ("130", "0")}
+
+
+@pytest.mark.parametrize("empty", EMPTY)
+def test_attention_without_an_element_stays_pytorchs(empty: str) -> None:
+    graph = parse(json.loads(json.dumps(GRAPHS["plain"]).replace(*EMPTY[empty])))
+    assert not any(is_attention(node) for node in plan(graph).graph.nodes)
+
+
+def test_attention_of_more_batches_than_letters_stays_pytorchs() -> None:
+    text = json.dumps(GRAPHS["widest"]).replace("[1, 1, ", f"[{'1, ' * 12}")
+    assert not plan(parse(json.loads(text))).kernels
+
+
 def test_alike_attentions_are_one_kernel() -> None:
     first, second = (attention(parse(GRAPHS["causal"])) for _ in range(2))
     assert first.likeness == second.likeness
@@ -213,6 +254,16 @@ def test_attention_of_sixteen_bits_is_ours_without_ways_to_multiply_float32() ->
     assert isinstance(work, Regional)
     assert [kernel.program.variety for kernel in work.plan(work.space.starts[0]).kernels] == ["attention"]
     assert offered(Description(H200, LARGE["3/31"], None, 1.0, 1.0, None, {})) is None
+
+
+def test_attention_of_sixteen_bits_stays_the_librarys_on_other_cards() -> None:
+    device = replace(H200, build_arch="8.0")
+    found = offered(Description(device, GRAPHS["bfloat16"], None, 1.0, 1.0, None, {}, ways=WAYS))
+    assert found is not None and not found.half
+    work = work_of(GRAPHS["bfloat16"], device, found)
+    assert isinstance(work, Regional)
+    programs = [kernel.program for kernel in work.plan(work.space.starts[0]).kernels]
+    assert programs and not any(isinstance(program, Attention) for program in programs)
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,9 @@ H200 = Device("cuda", "a GPU", "sm_90", 0, 4286.0, build_arch="9.0a", peaks=PEAK
 WAYS = [Way("one float16 product", 5.0, "inside", None), Way("one bfloat16 product", 40.0, "near", None)]
 
 
-def fault(name: str, text: str, folder: Path) -> str | None:
+def fault(name: str, text: str, folder: Path, late: bool = True) -> str | None:
     """What is wrong with a candidate that runs on the CPU."""
-    return judged(name, source(name), on_cpu(text), folder).get(name)
+    return judged(name, source(name), on_cpu(text, late), folder).get(name)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,16 @@ def test_a_wrong_place_is_seen_in_emulation(tmp_path: Path, name: str, old: str,
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("tile", ["128x256", "256x64"])
+def test_boxes_that_arrive_at_once_make_no_difference(tmp_path: Path, tile: str) -> None:
+    assert fault("many", written("many", tile=tile), tmp_path, late=False) is None
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tile", "wait"),
     [
+        ("256x64", "ptx::wait(&bar.full[box % STAGES], box / STAGES & 1);"),
         ("128x256", "ptx::wait(&bar.w_full[stage % W_STAGES], stage / W_STAGES & 1);"),
         ("128x256", "ptx::wait(&bar.w_empty[s], (stage / W_STAGES & 1) ^ 1);"),
         ("256x64", "ptx::wait(&bar.empty[s], (box / STAGES & 1) ^ 1);"),
@@ -99,7 +106,7 @@ def test_a_wrong_place_is_seen_in_emulation(tmp_path: Path, name: str, old: str,
 def test_a_wait_that_lacks_is_seen_in_emulation(tmp_path: Path, tile: str, wait: str) -> None:
     text = edit(written("many", tile=tile), wait, "")
     try:
-        wrong = fault("many", text, tmp_path)
+        wrong = fault("many", text, tmp_path, late="full" in wait)
     except AssertionError as ended:
         wrong = "hangs" if "the block hangs" in str(ended) else None
     assert wrong is not None

@@ -27,6 +27,7 @@ from kernel_agent.proposers.templates.targets import TARGETS, Source
 from kernel_agent.run.precision import Way
 from kernel_agent.run.types import Device
 from tests.kernel_agent.proposers.products.modules import source
+from tests.support.edits import edit
 from tests.support.emitted import compiled_by_nvcc, judged, on_cpu
 
 HERE = Path(__file__).parent
@@ -119,6 +120,21 @@ def test_one_product_of_a_short_format_is_exact_for_small_integers(tmp_path: Pat
 def test_tiles_are_not_overwritten_while_a_warp_reads_them(tmp_path: Path) -> None:
     early = on_cpu(written("long_sums", stages=2)).replace('"-pthread"', '"-pthread", "-DCOPIES_ARRIVE_AT_ONCE"')
     assert judged("long_sums", source("long_sums"), early, tmp_path) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "wait", ["ptx::wait(&full[i % STAGES], i / STAGES & 1);", "ptx::wait(&empty[s], (i / STAGES & 1) ^ 1);"]
+)
+def test_a_wait_for_boxes_that_lacks_is_seen_in_emulation(tmp_path: Path, wait: str) -> None:
+    late, text = "full" in wait, written("long_sums", tile=CUT, split=1, stages=2)
+    candidate = on_cpu(edit(text, wait, "", 2), late)
+    assert judged("long_sums", source("long_sums"), on_cpu(text, late), tmp_path) == {}
+    try:
+        wrong = judged("long_sums", source("long_sums"), candidate, tmp_path)
+    except AssertionError as ended:
+        wrong = {"hangs": ""} if "the block hangs" in str(ended) else {}
+    assert wrong
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from kernel_agent.proposers.regions.rewrite import RULES
 from kernel_agent.proposers.regions.rising import TITLE as RISES
 from kernel_agent.proposers.regions.works import Regional, work_of
 from kernel_agent.proposers.templates.arithmetic import covered
-from kernel_agent.proposers.templates.graph import Graph, Node, parse
+from kernel_agent.proposers.templates.graph import Graph, Leaf, Node, Ref, Spec, parse
 from kernel_agent.proposers.templates.lowering import lower, names
 from kernel_agent.proposers.templates.program import Program
 from kernel_agent.proposers.templates.routine import Routine
@@ -320,6 +320,28 @@ def test_rows_that_a_kernel_would_read_for_each_moment_go_piece_by_piece() -> No
     work = work_of({**one, "inputs": [x], "parameters": [], "nodes": [norm], "outputs": ["group_norm"]}, GPU)
     assert isinstance(work, Regional)
     assert sum(kernel.moved for kernel in work.plan({}).kernels) < 3.1 * 4 * 600 * 262144
+
+
+def test_a_norm_of_no_rows_stays_the_call_that_it_was() -> None:
+    x = Leaf("x", Spec((0, 16), "float32"), None)
+    node = Node("y", "aten.layer_norm.default", (Ref("x"), [16], None, None, 1e-5), {}, (x.spec,))
+    assert not cut(Graph((), {"x": x}, (node,), ("y",), "tensor"), bias=True, long_rows=True).kernels
+
+
+@pytest.mark.parametrize("changed", ["x", "old"])
+def test_a_copy_is_read_itself_where_it_or_what_it_copies_changes(changed: str) -> None:
+    x = Leaf("x", Spec((8, 16), "float32"), None)
+    copy = Node("old", "aten.clone.default", (Ref("x"),), {}, (x.spec,))
+    row = Node("row", "aten.select.int", (Ref(changed), 0, 0), {}, (Spec((16,), "float32"),))
+    change = Node("add_", "aten.add_.Tensor", (Ref("row"), 1), {}, row.outputs)
+    y = Node("y", "aten.tanh.default", (Ref("old"),), {}, (x.spec,))
+    found = cut(Graph((), {"x": x}, (copy, row, change, y), ("y",), "tensor"), bias=True, long_rows=True)
+    [kernel] = found.kernels
+    assert kernel.reads == ("old",)
+    steps = [step.name for step in found.steps if isinstance(step, Node)]
+    assert steps.index("old") < steps.index("add_") and (found.steps[-1] is kernel or changed == "x")
+    [unchanged] = cut(Graph((), {"x": x}, (copy, y), ("y",), "tensor"), bias=True, long_rows=True).kernels
+    assert unchanged.reads == ("x",)
 
 
 def test_a_softmax_of_long_rows_reads_them_twice() -> None:

@@ -1,6 +1,7 @@
 // What the product kernels say in PTX, on the CPU: fragments as the PTX ISA lays them out; copies arrive as late as they may, or,
 // with COPIES_ARRIVE_AT_ONCE, as early.
 #pragma once
+#include <array>
 #include <deque>
 #include <map>
 #include <utility>
@@ -102,29 +103,31 @@ inline void fence_init() {}
 inline void arrive(uint64_t* bar) { --barriers[bar].missing, turn(barriers[bar]); }
 inline void expect(uint64_t* bar, uint32_t bytes) { barriers[bar].bytes += bytes, arrive(bar); }
 inline std::map<const uint64_t*, std::vector<std::function<void()>>> late;  // copies that arrive when somebody waits for them
+template <class Copy> void bring(uint64_t* bar, uint32_t bytes, Copy copy) {
+  const auto whole = [=] { copy(), barriers[bar].bytes -= bytes, turn(barriers[bar]); };
+#ifdef BOXES_ARRIVE_LATE
+  late[bar].push_back(whole);
+#else
+  whole();
+#endif
+}
 inline void wait(uint64_t* bar, uint32_t parity) {
   team->wait([=] {
     for (const auto& copy : std::exchange(late[bar], {})) copy();
     return (barriers[bar].phase & 1) != parity;
   });
 }
-inline void load_now(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int batch) {
-  for (int r = 0; r < map.tall; ++r) {
-    for (int i = 0; i < 128 / map.size; ++i) {
-      const bool real = row + r < map.rows && k + i < map.depth;
-      void* at = reinterpret_cast<void*>(swizzled(reinterpret_cast<uintptr_t>(to) + r * 128 + i * map.size));
-      if (real) std::memcpy(at, map.data + ((batch * map.rows + row + r) * map.depth + k + i) * map.size, map.size);
-      else std::memset(at, 0, map.size);
-    }
-  }
-  barriers[bar].bytes -= map.tall * 128, turn(barriers[bar]);
-}
 inline void load(const Map& map, uint8_t* to, uint64_t* bar, int k, int row, int batch) {
-#ifdef BOXES_ARRIVE_LATE
-  late[bar].push_back([=] { load_now(map, to, bar, k, row, batch); });
-#else
-  load_now(map, to, bar, k, row, batch);
-#endif
+  bring(bar, map.tall * 128, [=] {
+    for (int r = 0; r < map.tall; ++r) {
+      for (int i = 0; i < 128 / map.size; ++i) {
+        const bool real = row + r < map.rows && k + i < map.depth;
+        void* at = reinterpret_cast<void*>(swizzled(reinterpret_cast<uintptr_t>(to) + r * 128 + i * map.size));
+        if (real) std::memcpy(at, map.data + ((batch * map.rows + row + r) * map.depth + k + i) * map.size, map.size);
+        else std::memset(at, 0, map.size);
+      }
+    }
+  });
 }
 // A dense tensor of five dimensions, and boxes of it without a swizzle, as cuTensorMapEncodeTiled takes them.
 struct Boxes { const uint8_t* data; uint64_t size, shape[5]; uint32_t box[5]; };
@@ -142,22 +145,22 @@ inline void load(const Boxes& map, uint8_t* to, uint64_t* bar, const int (&at)[5
   if ((to - ring) % 128) std::fprintf(stderr, "a box is not aligned\n"), std::abort();
   uint32_t count = 1;
   for (uint32_t side : map.box) count *= side;
-  for (uint32_t i = 0; i < count; ++i) {
-    uint64_t left = i, place = 0, step = 1;
-    bool real = true;
-    for (int n = 0; n < 5; left /= map.box[n], step *= map.shape[n], ++n) {
-      const int64_t x = at[n] + int64_t(left % map.box[n]);
-      real &= x >= 0 && uint64_t(x) < map.shape[n], place += x * step;
+  bring(bar, count * map.size, [=, at = std::to_array(at)] {
+    for (uint32_t i = 0; i < count; ++i) {
+      uint64_t left = i, place = 0, step = 1;
+      bool real = true;
+      for (int n = 0; n < 5; left /= map.box[n], step *= map.shape[n], ++n) {
+        const int64_t x = at[n] + int64_t(left % map.box[n]);
+        real &= x >= 0 && uint64_t(x) < map.shape[n], place += x * step;
+      }
+      if (real) std::memcpy(to + i * map.size, map.data + place * map.size, map.size);
+      else std::memset(to + i * map.size, 0, map.size);
     }
-    if (real) std::memcpy(to + i * map.size, map.data + place * map.size, map.size);
-    else std::memset(to + i * map.size, 0, map.size);
-  }
-  barriers[bar].bytes -= count * map.size, turn(barriers[bar]);
+  });
 }
 inline void load(const void* from, uint8_t* to, uint64_t* bar, uint32_t bytes) {
   if (bytes % 16 || reinterpret_cast<uintptr_t>(from) % 16 || (to - ring) % 16) std::fprintf(stderr, "bytes are not aligned\n"), std::abort();
-  std::memcpy(to, from, bytes);
-  barriers[bar].bytes -= bytes, turn(barriers[bar]);
+  bring(bar, bytes, [=] { std::memcpy(to, from, bytes); });
 }
 inline void meet(int group) {
   static std::map<int, Team::Barrier> groups;
