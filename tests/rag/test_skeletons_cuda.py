@@ -9,6 +9,7 @@ import pytest
 
 from rag.corpus_path import CORPUS
 from tests.support.edits import edit
+from tests.support.on_card import told
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("whole_architecture")]
 torch = pytest.importorskip("torch")
@@ -30,19 +31,6 @@ def loaded(path: str, *edits: tuple[str, str]) -> Any:
 def only_on(major: int) -> None:
     if torch.cuda.get_device_capability()[0] != major:
         pytest.skip(f"made for compute capability {major}")
-
-
-def told(what: str, run: Any) -> None:
-    """Print the microseconds of a call, the least of twenty."""
-    times = []
-    for _ in range(20):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 1e3)
-    print(f"{what}: {min(times):.1f} us")
 
 
 @pytest.mark.parametrize("path", ["gemm/level_01.cu", "gemm/level_04.cu"])

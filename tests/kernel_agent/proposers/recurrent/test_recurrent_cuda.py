@@ -9,45 +9,21 @@ import pytest
 from kernel_agent.proposers.templates.graph import parse
 from kernel_agent.proposers.templates.recurrent_tile import ranked
 from tests.kernel_agent.proposers.recurrent.modules import FULL, MODULES, full_source, source
+from tests.support.on_card import made, told
 from tests.support.recurrent import GRAPHS, H200, LARGE, recurrent, written
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("whole_architecture")]
 torch = pytest.importorskip("torch")
 
 
-def made(name: str, large: bool, tile: str | None = None) -> tuple[Any, Any, list[Any]]:
-    """A module, a candidate with its parameters, and inputs of it."""
-    if torch.cuda.get_device_capability() != (9, 0):
-        pytest.skip("made for compute capability 9.0")
-    problem, candidate = dict[str, Any](), dict[str, Any]()
-    exec(full_source(name) if large else source(name), problem)
-    exec(written(LARGE if large else GRAPHS, name, tile), candidate)
-    model, ours = problem["Model"]().cuda().eval(), candidate["ModelNew"]().cuda().eval()
-    ours.load_state_dict(model.state_dict())
-    return model, ours, [x.cuda() for x in problem["get_inputs"]()]
-
-
 def listed(answer: Any) -> list[Any]:
     return [answer] if isinstance(answer, torch.Tensor) else list(answer)
-
-
-def told(what: str, run: Any) -> None:
-    """Print the microseconds of a call, the least of ten."""
-    times = []
-    for _ in range(10):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 1e3)
-    print(f"{what}: {min(times):.1f} us")
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_small_networks_equal_float64(name: str) -> None:
     for tile in list(ranked(recurrent(parse(GRAPHS[name])).shape, H200))[:6]:
-        model, ours, inputs = made(name, False, tile)
+        model, ours, inputs = made(source(name), written(GRAPHS, name, tile))
         with torch.no_grad():
             wanted = listed(model.cpu().double()(*(x.cpu().double() for x in inputs)))
             for got, exact in zip(listed(ours(*inputs)), wanted, strict=True):
@@ -57,7 +33,7 @@ def test_small_networks_equal_float64(name: str) -> None:
 @pytest.mark.parametrize("name", FULL)
 def test_networks_of_kernelbenchs_size_are_exact_and_timed(name: str) -> None:
     for tile in list(ranked(recurrent(parse(LARGE[name])).shape, H200))[:4]:
-        model, ours, inputs = made(name, True, tile)
+        model, ours, inputs = made(full_source(name), written(LARGE, name, tile))
         with torch.no_grad():
             with torch.backends.cudnn.flags(enabled=False):
                 wanted = model.double()(*(x.double() for x in inputs))
@@ -69,7 +45,7 @@ def test_networks_of_kernelbenchs_size_are_exact_and_timed(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["lstm", "gru_both"])
 def test_calls_and_replays_of_a_graph_know_nothing_of_each_other(name: str) -> None:
-    _, ours, inputs = made(name, True)
+    _, ours, inputs = made(full_source(name), written(LARGE, name))
     others = [torch.randn_like(x) for x in inputs]
     with torch.no_grad():
         first, second = ours(*inputs), ours(*others)
