@@ -222,7 +222,7 @@ class BaselineResult(BaseModel):
 
 
 class ModuleCheck(BaseModel):
-    """One thing that was tried of a module; `ok` is null where it cannot be tried with it, or here."""
+    """One thing that was tried of a module; `ok` is null where it cannot be tried."""
 
     name: str
     ok: bool | None
@@ -230,7 +230,7 @@ class ModuleCheck(BaseModel):
 
 
 class ModuleResult(BaseModel):
-    """What was tried of a module by itself, in order: builds, agrees (with the original, within 1 %), state_dict, to
+    """What was tried of a module alone, in order: builds, agrees (with the original, within 1 %), state_dict, to
     (another device and back), cuda_graph, second_gpu, compile (fullgraph). After a failed build nothing else is."""
 
     checks: list[ModuleCheck]
