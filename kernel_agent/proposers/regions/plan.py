@@ -40,9 +40,7 @@ class Kernel:
 
 Step = Kernel | Node
 ROOM = "aten.empty.memory_format"  # makes room for what slices are written into
-COPY = (
-    "aten.copy_into.default"  # of a tensor, along a dimension, from one place to another: a copy of the last argument
-)
+COPY = "aten.copy_into.default"  # into a tensor, along a dimension, from one place to another, of the last argument
 
 
 @dataclass(frozen=True, slots=True)

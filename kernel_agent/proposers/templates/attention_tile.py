@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kernel_agent.errors import NotCovered
 from kernel_agent.proposers.templates.attention import Attention, AttentionShape
+from kernel_agent.proposers.templates.processors import PROCESSORS
 
 TILES = ("128x64", "128x128", "192x64", "192x128")  # queries, and keys
 ROOM = 224 << 10  # bytes of shared memory of a block, some left for barriers and units
@@ -14,7 +15,6 @@ REGISTERS = {2: 232, 3: 160}  # of a thread, by warpgroups of 64 queries
 BESIDE = 34  # of these for all but scores, weights and sums
 STAGES = 3  # at most
 LINE = 128  # bytes of a row in shared memory
-PROCESSORS = 132  # multiprocessors of a large device
 MORE = {2: 1.0, 3: 0.9}  # time of a query by warpgroups that take turns at the tensor cores; not measured
 LONGER = {64: 1.0, 128: 0.95}  # the same by keys of a tile, whose maxima and scales are found once; not measured
 PARTS = {"fp16x3": 2, "fp16": 1}  # of an operand, by arithmetic

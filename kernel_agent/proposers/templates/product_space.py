@@ -5,12 +5,10 @@ from __future__ import annotations
 from kernel_agent.proposers.templates.arithmetic import BY_NAME, DEEP, rate
 from kernel_agent.proposers.templates.emit_product import BLOCKS, CUT, DEPTH, DIGITS, TILES, UNFOLDED, blocks, cut_bytes
 from kernel_agent.proposers.templates.genes import Genes, Space, starting, strategy
+from kernel_agent.proposers.templates.processors import PROCESSORS, shared_bytes
 from kernel_agent.proposers.templates.product import Product
 from kernel_agent.run.types import Device
 
-PROCESSORS = 132  # multiprocessors that a large device has: what fills them fills a smaller one
-SHARED = {80: 163 << 10, 87: 163 << 10, 90: 227 << 10, 100: 227 << 10, 103: 227 << 10}  # bytes of a block, by sm
-LEAST = 99 << 10  # of all others from sm_86 on
 SHORTEST = 8  # tiles of terms that a part of a sum has at least
 MOST = 64  # parts of a sum
 FASTER = {128: 0.24, 256: 0.22}  # of the time that mma.sync takes, by wgmma in tiles of so many columns (an H200)
@@ -22,7 +20,7 @@ def product_space(product: Product, device: Device) -> Space:
     tiles = _tiles(product, device)
     parts = _parts(product, tiles[0])
     most = max((_stage(tile) for tile in tiles if not _cuts(tile)), default=1)
-    stages = [n for n in (4, 3, 5) if n * most <= _shared(device)] or [2]
+    stages = [n for n in (4, 3, 5) if n * most <= shared_bytes(device)] or [2]
     genes = [
         strategy("arithmetic", [(name, BY_NAME[name].phrase, BY_NAME[name].why) for name in product.arithmetics]),
         strategy("tile", [(tile, _phrase(tile), _why(tile)) for tile in tiles]),
@@ -133,8 +131,3 @@ def _why(tile: str) -> str:
 
 def _stage(tile: str) -> int:
     return (TILES[tile][0] + TILES[tile][1]) * DEPTH * 4
-
-
-def _shared(device: Device) -> int:
-    digits = device.arch.removeprefix("sm_").rstrip("af")
-    return SHARED.get(int(digits), LEAST) if digits.isdigit() else LEAST

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kernel_agent.errors import NotCovered
+from kernel_agent.proposers.templates.processors import PROCESSORS, shared_bytes
 from kernel_agent.proposers.templates.recurrent import RecurrentShape
 from kernel_agent.run.types import Device
 
@@ -17,10 +18,7 @@ LANES = (8, 16, 32)  # rows that a warp's lanes share out
 MOST_ROWS = 6  # of a thread
 REGISTERS = 112  # of a thread for weights and sums: a block of twelve warps has 168
 SUMS = 25  # of a thread at once
-SHARED = {"sm_80": 163 << 10, "sm_87": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10, "sm_103": 227 << 10}
-SHARED_ELSE = 99 << 10  # bytes of a block's shared memory
-SMS = {"sm_90": 132}
-SMS_ELSE = 84  # where the server does not say
+FEWER = 84  # multiprocessors, where the server does not say and the device is not Hopper's
 MHZ = 1700.0
 SWAP = 1100  # clocks until a state that one block wrote is in another's shared memory, where that waits for it
 FILLED = 0.8  # of the clocks of a product in which its warps multiply
@@ -156,8 +154,8 @@ def ranked(of: RecurrentShape, device: Device) -> Mapping[str, RecurrentTile]:
     """
     if of.history > HISTORY:
         raise NotCovered("the states of all steps of this recurrent network take too much memory.")
-    arch = device.arch.rstrip("af")
-    found = _ranked(of, device.chip.sms or SMS.get(arch, SMS_ELSE), SHARED.get(arch, SHARED_ELSE))
+    supposed = PROCESSORS if device.arch.startswith("sm_90") else FEWER
+    found = _ranked(of, device.chip.sms or supposed, shared_bytes(device))
     if not found:
         raise NotCovered("the device's registers and shared memory do not hold this network's weights and batch.")
     return found

@@ -95,7 +95,7 @@ async def test_cuda_kernels_compile_without_spills(tmp_path: Path, name: str) ->
     candidate = await written(COVERED[name], GPU, 0)
     source = tmp_path / "kernel.cu"
     source.write_text(re.search(r'_source = r"""\n(.*?)"""', candidate, re.DOTALL)[1])  # type: ignore[index]
-    assert "0 bytes spill stores" in compiled_by_nvcc(source)
+    assert set(re.findall(r"\d+ bytes spill stores", compiled_by_nvcc(source))) == {"0 bytes spill stores"}
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -83,7 +83,7 @@ def test_modules_for_a_gpu_equal_pytorch_in_emulation(tmp_path: Path, part: int)
 def test_kernels_of_one_module_compile_together(tmp_path: Path, name: str, arch: str) -> None:
     file = tmp_path / "kernels.cu"
     file.write_text(re.search(r'_source = r"""\n(.*?)"""', written(name, GPU), re.DOTALL)[1])  # type: ignore[index]
-    assert "0 bytes spill stores" in compiled_by_nvcc(file, arch)
+    assert set(re.findall(r"\d+ bytes spill stores", compiled_by_nvcc(file, arch))) == {"0 bytes spill stores"}
 
 
 def test_a_bias_moves_out_of_the_convolution_into_the_kernel_behind_it() -> None:
