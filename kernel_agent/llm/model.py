@@ -183,12 +183,15 @@ class Model:
                 raise self._refusal
             call = asyncio.ensure_future(self._answered(question))
             self._under_way.add(call)
-            call.add_done_callback(self._under_way.discard)
-            try:
-                return await asyncio.shield(call)
-            except ProviderError as refusal:
-                self._refusal = refusal
-                raise
+            call.add_done_callback(self._ended)
+            return await asyncio.shield(call)
+
+    def _ended(self, call: asyncio.Task[Reply]) -> None:
+        """A call may fail after whoever asked was cancelled: then nobody else takes its exception."""
+        self._under_way.discard(call)
+        fault = None if call.cancelled() else call.exception()
+        if isinstance(fault, ProviderError):
+            self._refusal = fault
 
     async def _answered(self, question: Question) -> Reply:
         started = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -143,6 +144,21 @@ async def test_a_call_under_way_that_fails_too_does_not_hide_the_first_fault() -
         with pytest.raises(ExceptionGroup) as fault:
             await asked_at_once(Model(endpoint(server), Kept(), 2, heard), 2)
     assert "401" in str(fault.value.exceptions[0])
+
+
+async def test_a_call_that_fails_after_its_asker_left_leaves_no_untaken_exception() -> None:
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    steps = iter((Refuse(401), Later(Refuse(402), left := asyncio.Event())))
+    async with ScriptedOpenAI(lambda _: next(steps), gate=2) as server, Model(endpoint(server), Kept(), 2) as model:
+        with pytest.raises(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                for n in range(2):
+                    group.create_task(model.ask((("user", str(n)),), number))
+        left.set()
+        await asyncio.wait(model._under_way)
+    gc.collect()
+    assert told == []
 
 
 async def test_whoever_stops_the_run_waits_for_no_reply() -> None:
