@@ -74,9 +74,9 @@ __device__ __forceinline__ uint4 look(const uint4* p) {
 
 __device__ __forceinline__ void show(uint32_t* p, uint32_t v) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
 
-// A look takes half a microsecond or more: after minutes something is broken, and an error is better than a device that hangs.
+// A look takes half a microsecond or more: after ten seconds something is broken, and an error is better than a device that hangs.
 __device__ __forceinline__ void pause(uint32_t looks) {
-  if (looks >> 28) asm volatile("trap;");
+  if (looks >> 24) asm volatile("trap;");
 }
 
 // All warps of the block: those that bring and those that compute come from different places.
