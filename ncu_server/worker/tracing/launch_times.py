@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from statistics import median
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from ncu_server.worker.answers import LaunchTime
 from ncu_server.worker.timing.devices import Calls, Device
 from ncu_server.worker.tracing import inductor
 
-CALLS = 5
+CALLS = 7
 """Calls that are profiled, each by itself; the first, which meets the profiler's set-up, is left out."""
 
 Span = tuple[str, float, float]
@@ -22,9 +21,9 @@ Span = tuple[str, float, float]
 
 
 def launch_times(call: Callable[[], Any], device: Device, reset: Callable[[], object]) -> list[LaunchTime]:
-    """What one call launches, in the order of its first launch, each with the median over CALLS calls of the
-    microseconds that all its launches take. The device's cache is emptied before each call as for a timing, and
-    `reset` comes before.
+    """What one call launches, in the order of its first launch, each with the microseconds that all its launches
+    take: the least over CALLS calls, as whatever disturbs a call makes it longer. The device's cache is emptied
+    before each call as for a timing, and `reset` comes before.
 
     On a GPU these are kernels by their own names, copies and fills among them; on a CPU Inductor's kernels and the
     operators of torch between them.
@@ -48,7 +47,7 @@ def launch_times(call: Callable[[], Any], device: Device, reset: Callable[[], ob
 
 
 def summed(calls: Sequence[Iterable[Span]]) -> list[LaunchTime]:
-    """The medians over calls, and how often each name comes in the last of them."""
+    """The least over calls, and how often each name comes in the last of them."""
     took: dict[str, list[float]] = defaultdict(list)
     count: dict[str, int] = {}
     for spans in calls:
@@ -59,7 +58,7 @@ def summed(calls: Sequence[Iterable[Span]]) -> list[LaunchTime]:
             count[name] += 1
         for name, us in sums.items():
             took[name].append(us)
-    return [{"name": name, "us": median(took[name]), "launches": times} for name, times in count.items()]
+    return [{"name": name, "us": min(took[name]), "launches": times} for name, times in count.items()]
 
 
 def outermost(spans: Iterable[Span]) -> Iterator[Span]:
