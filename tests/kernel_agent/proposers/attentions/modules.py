@@ -1,6 +1,6 @@
 """Modules with attention: what their constructor and forward do, and their inputs by name.
 
-Their traced graphs are in graphs.json, which `python -m tests.kernel_agent.proposers.attentions.trace` writes.
+Their traced graphs are in graphs.json, which `python -m tests.kernel_agent.proposers.trace attentions` writes.
 """
 
 from __future__ import annotations

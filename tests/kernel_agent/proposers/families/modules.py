@@ -1,11 +1,9 @@
 """Modules around the operators that the families of kernels have at their centre, in the form of `regions/modules.py`.
 
-Their traced graphs are in graphs.json, which `python -m tests.kernel_agent.proposers.families.modules` writes.
+Their traced graphs are in graphs.json, which `python -m tests.kernel_agent.proposers.trace families` writes.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from tests.kernel_agent.proposers.regions.modules import SOURCE
 
@@ -168,13 +166,3 @@ def source(name: str) -> str:
     indented = ["\n".join(f"        {line}" for line in text.splitlines()) for text in (made, body)]
     text = SOURCE.format(made=indented[0], body=indented[1], inputs=inputs)
     return text.replace("forward(self, x)", f"forward(self, {', '.join('xyz'[: 1 + inputs.count(', torch.')])})")
-
-
-def main() -> None:
-    from tests.kernel_agent.proposers.regions.trace import write
-
-    write({name: source(name) for name in MODULES}, Path(__file__).parent / "graphs.json")
-
-
-if __name__ == "__main__":
-    main()

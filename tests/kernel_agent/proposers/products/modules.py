@@ -1,6 +1,6 @@
 """Modules with float32 products: what their constructor and forward do, and their inputs by name.
 
-Their traced graphs are in graphs.json, which `python -m tests.kernel_agent.proposers.products.trace` writes.
+Their traced graphs are in graphs.json, which `python -m tests.kernel_agent.proposers.trace products` writes.
 """
 
 from __future__ import annotations

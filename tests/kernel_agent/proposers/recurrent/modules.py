@@ -1,6 +1,6 @@
 """Modules with recurrent networks: what their constructor and forward do, and their inputs by name.
 
-Their traced graphs are in graphs.json, which `python -m tests.kernel_agent.proposers.recurrent.trace` writes.
+Their traced graphs are in graphs.json, which `python -m tests.kernel_agent.proposers.trace recurrent` writes.
 """
 
 from __future__ import annotations

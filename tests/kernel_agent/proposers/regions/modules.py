@@ -1,6 +1,6 @@
 """Modules of which kernels cover a part: what their constructor and forward do, and their inputs.
 
-Their traced graphs are in graphs.json, which `python -m tests.kernel_agent.proposers.regions.trace` writes.
+Their traced graphs are in graphs.json, which `python -m tests.kernel_agent.proposers.trace regions` writes.
 """
 
 from __future__ import annotations

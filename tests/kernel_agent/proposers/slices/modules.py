@@ -1,7 +1,7 @@
 """Modules that concatenate: what their constructor and forward do, and their inputs by name.
 
 Numbers are small integers where convolutions read them. Their traced graphs are in graphs.json, which
-`python -m tests.kernel_agent.proposers.slices.trace` writes.
+`python -m tests.kernel_agent.proposers.trace slices` writes.
 """
 
 from __future__ import annotations
