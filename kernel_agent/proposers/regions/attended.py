@@ -98,6 +98,7 @@ class _Finder:
         self.graph, self.known, self.live = graph, specs(graph), _live(graph)
         self.made = {node.name: node for node in graph.nodes}
         self.position = {node.name: i for i, node in enumerate(graph.nodes)}
+        self.memory, self.changes = storages(graph), tuple(effects(graph))
 
     @cached_property
     def readers(self) -> dict[str, list[str]]:
@@ -252,12 +253,11 @@ class _Finder:
 
     def still(self, of: _Found, call: Node) -> bool:
         """Whether nothing that an attention reads changes before the call that stands for it reads it."""
-        memory, reads = storages(self.graph), mentions(call.args)
         apart = [self.made[name] for node in of.calls for name in mentions(node.args) if name in self.made]
         begin = min(self.position[node.name] for node in (*of.calls, *(one for one in apart if _factor(one))))
         at = range(begin, self.position[call.name])
-        changed = {where for node, where in effects(self.graph) if self.position[node.name] in at}
-        return not changed & {memory[name] for name in reads}
+        changed = {where for node, where in self.changes if self.position[node.name] in at}
+        return not changed & {self.memory[name] for name in mentions(call.args)}
 
     def _rank(self, ref: Ref) -> int:
         return len(self.known[ref.node].shape)

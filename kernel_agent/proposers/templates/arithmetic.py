@@ -164,15 +164,18 @@ class Offers:
                 require(node.op)
         attention = attention_of(graph)
         narrow = attention.result.dtype in HALVES
-        held = [name for name in self.rates if name in self.wide] if not narrow else ["fp16"] if self.half else []
-        ours = {ours: self.attention_us(attention, ours) for name in held if (ours := ATTENDING.get(name))}
+        known = [name for name in self.rates if name in self.wide]
+        if narrow:
+            known = ["fp16"] if self.half else []
+        held = [name for name in known if name in ATTENDING]
+        ours = {ATTENDING[name]: self.attention_us(attention, ATTENDING[name]) for name in held}
         if not ours:
             raise NotCovered("no arithmetic of an attention's kernel is exact enough here, or known.")
         theirs = self.apart_us(attention)
         faster = tuple(name for name, us in ours.items() if theirs >= GAIN * us)
         if not faster:
             raise NotCovered("the library's attention is predicted to be as fast as one of ours here.")
-        near = next(name for name in held if ATTENDING.get(name) == faster[0]) in self.near
+        near = next(name for name in held if ATTENDING[name] == faster[0]) in self.near
         if near and not narrow and not self.bold:
             raise NotCovered(
                 "only attentions that may err too much are predicted to be faster than the library's here."
