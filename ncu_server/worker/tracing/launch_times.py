@@ -48,7 +48,7 @@ def launch_times(call: Callable[[], Any], device: Device, reset: Callable[[], ob
 
 def summed(calls: Sequence[Iterable[Span]]) -> list[LaunchTime]:
     """The least over calls, and how often each name comes in the last of them."""
-    took: dict[str, list[float]] = defaultdict(list)
+    least: dict[str, float] = {}
     count: dict[str, int] = {}
     for spans in calls:
         sums: dict[str, float] = defaultdict(float)
@@ -57,8 +57,8 @@ def summed(calls: Sequence[Iterable[Span]]) -> list[LaunchTime]:
             sums[name] += end - start
             count[name] += 1
         for name, us in sums.items():
-            took[name].append(us)
-    return [{"name": name, "us": min(took[name]), "launches": times} for name, times in count.items()]
+            least[name] = min(us, least.get(name, us))
+    return [{"name": name, "us": least[name], "launches": times} for name, times in count.items()]
 
 
 def outermost(spans: Iterable[Span]) -> Iterator[Span]:
