@@ -17,7 +17,7 @@ from ncu_server.judge.modes import BASELINES, GRAPHED, UNGRAPHED
 from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, ours
 from ncu_server.machine.lease import Progress
-from ncu_server.sandbox.child import Child, ChildError, ChildFault
+from ncu_server.sandbox.child import Child, ChildError
 from ncu_server.wire import evaluation
 from ncu_server.worker import verbs
 from ncu_server.worker.answers import LaunchTime
@@ -134,51 +134,57 @@ async def _measured(
 async def _measure(
     prepared: PreparedProblem, names: Sequence[str]
 ) -> tuple[dict[str, evaluation.BaselineResult], dict[str, str], list[str]]:
-    """Each in turns with eager, on every input shape."""
+    """Each in turns with eager, on every input shape; without a mode whose process fails on the way."""
+    try:
+        return await _taken(prepared, names)
+    except ChildError as error:
+        if prepared.loses(error):
+            return await _measure(prepared, names)
+        raise ours(error) from error
+
+
+async def _taken(
+    prepared: PreparedProblem, names: Sequence[str]
+) -> tuple[dict[str, evaluation.BaselineResult], dict[str, str], list[str]]:
     wanted = ["eager", *(n for n in names if n != "eager")]
-    taken, untimed, notes = [], dict[str, str](), list[str]()
+    taken, untimed = [], dict[str, str]()
     for input_set in prepared.timed:
-        try:
-            sides = await prepared.sides(wanted, input_set)
-            untimed |= sides.untimed
-            wanted = list(sides.children)
-            taken.append(
-                await alternate(sides.children, wanted[-1], sides.rotation, prepared.target.resolution, SAMPLING_S)
-            )
-        except ChildError as error:
-            raise ours(error) from error
+        sides = await prepared.sides(wanted, input_set)
+        untimed |= sides.untimed
+        wanted = list(sides.children)
+        taken.append(
+            await alternate(sides.children, wanted[-1], sides.rotation, prepared.target.resolution, SAMPLING_S)
+        )
     samples = combine(taken)
-    rows = {
-        name: evaluation.BaselineResult(
+    rows, notes = dict[str, evaluation.BaselineResult](), list[str]()
+    for name in wanted:
+        compiled = BASELINES[name] is not None
+        row = evaluation.BaselineResult(
             name=name,
             timing=samples.timing(name),
-            speedup=None if name == "eager" else samples.speedup("eager", name),
-            kernels=await _kernels(prepared, name) if BASELINES[name] else [],
+            speedup=samples.speedup("eager", name) if compiled else None,
+            kernels=_shown(await prepared.kernels(name)) if compiled else [],
         )
-        for name in wanted
-    }
-    for name in filter(BASELINES.get, wanted):
-        try:
-            rows[name] = rows[name].model_copy(update=await _launches(sides.children[name]))
-        except ChildFault as fault:
-            notes.append(f"{name}: what it launches is not timed: {fault.kind}: {fault.text}")
-        except ChildError as error:
-            raise ours(error) from error
+        launches, why = await _launches(sides.children[name]) if compiled else ({}, "")
+        rows[name] = row.model_copy(update=launches)
+        notes += [f"{name}: what it launches is not timed: {why}"] if why else []
     return rows, untimed, notes
 
 
-async def _kernels(prepared: PreparedProblem, name: str) -> list[str]:
-    try:
-        names = await prepared.kernels(name)
-    except ChildError as error:
-        raise ours(error) from error
+def _shown(names: list[str]) -> list[str]:
     rest = len(names) - KERNELS_SHOWN
     return names if rest <= 0 else [*names[:KERNELS_SHOWN], f"and {rest} more"]
 
 
-async def _launches(child: Child) -> dict[str, object]:
-    """Fields of a BaselineResult. ChildError passes through."""
-    return longest(await child.ask(verbs.LaunchTimes(), timeout_s=PREPARE_TIMEOUT_S))
+async def _launches(child: Child) -> tuple[dict[str, object], str]:
+    """Fields of a BaselineResult, or why there are none: the last that a mode is asked, so that its time is kept. An
+    error of a call given up passes through."""
+    try:
+        return longest(await child.ask(verbs.LaunchTimes(), timeout_s=PREPARE_TIMEOUT_S)), ""
+    except ChildError as fault:
+        if child.abandoned:
+            raise
+        return {}, str(fault).split("\n", 1)[0]
 
 
 def longest(launches: Sequence[LaunchTime], most: int = KERNELS_SHOWN) -> dict[str, object]:

@@ -16,11 +16,12 @@ from ncu_server.judge.problem import PreparedProblem
 from ncu_server.judge.problems import Workshop, problem_id
 from ncu_server.judge.product_ways import compared, kind_of, limit_of, ways_of
 from ncu_server.judge.roofline import moving_us
-from ncu_server.judge.trusted import ours, until_kept
+from ncu_server.judge.trusted import PREPARE_TIMEOUT_S, ours, until_kept
 from ncu_server.machine.device import Device
 from ncu_server.machine.lease import Progress
 from ncu_server.sandbox.child import ChildError, ChildFault
 from ncu_server.wire import evaluation
+from ncu_server.worker import verbs
 from ncu_server.worker.answers import Work
 
 
@@ -129,7 +130,7 @@ async def _facts(prepared: PreparedProblem, progress: Progress) -> Facts:
             contract = await prepared.contract()
             reached = await peaks.measure(prepared)
             device = await chip.measure(prepared)
-            features = await prepared.features()
+            features = await prepared.eager.ask(verbs.Features(), timeout_s=PREPARE_TIMEOUT_S)
             found = await ways_of(prepared, prepared.drawn, work, reached)
         except ChildError as fault:
             raise ours(fault) from fault

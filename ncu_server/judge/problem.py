@@ -253,10 +253,6 @@ class PreparedProblem(SecretInputs):
         """What a baseline of torch.compile launches, in order; ChildError passes through."""
         return await self._baselines[name].ask(verbs.Kernels(), timeout_s=PREPARE_TIMEOUT_S)
 
-    async def features(self) -> list[str]:
-        """What the device is, in words; ChildError passes through."""
-        return await self.eager.ask(verbs.Features(), timeout_s=PREPARE_TIMEOUT_S)
-
     async def peaks(self) -> dict[str, float | None]:
         """What the device reaches; ChildError passes through."""
         return await self.eager.ask(verbs.Peaks(), timeout_s=PREPARE_TIMEOUT_S)
@@ -322,6 +318,15 @@ class PreparedProblem(SecretInputs):
         self.uncompilable[name] = fault
         if isinstance(fault, ChildTimeout) and name == UNGRAPHED:
             self.uncompilable.setdefault(GRAPHED, fault)
+
+    def loses(self, fault: ChildError) -> bool:
+        """Give up the mode of torch.compile whose process failed; false where it is another's, or a call given up."""
+        names = [name for name, child in self._baselines.items() if child is fault.child and BASELINES.get(name)]
+        if not names or fault.child.abandoned:
+            return False
+        self.gives_up(names[0], fault)
+        self.end_baseline(names[0])
+        return True
 
     def has_compiled(self, name: str) -> bool:
         """Whether a baseline of torch.compile has compiled for each input shape, or cannot."""

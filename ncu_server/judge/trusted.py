@@ -96,7 +96,7 @@ def ours(error: ChildError) -> Refusal:
         return _no_room(error, "in a timed call")
     if isinstance(error, ChildFault):
         return Refusal(Code.BAD_PROBLEM, _sentence(error, "in a timed call"))
-    return Lost()
+    return Lost(str(error).split("\n", 1)[0])
 
 
 def _sentence(fault: ChildFault, where: str) -> str:

@@ -74,10 +74,11 @@ class ChildTimeout(ChildError, TimeoutError):  # noqa: N818
 
 
 class Lost(Refusal):
-    """The fork server has ended, and its children with it: no candidate's fault, and worth a second try."""
+    """A process of ours has ended: no candidate's fault, and worth a second try. `how`: in words, where known."""
 
-    def __init__(self) -> None:
-        super().__init__(Code.INTERNAL, "the worker process has ended", "call again to start a new one")
+    def __init__(self, how: str = "") -> None:
+        words = ": ".join(filter(None, ["the worker process has ended", how]))
+        super().__init__(Code.INTERNAL, words, "call again to start a new one")
 
 
 @dataclass(frozen=True, slots=True)

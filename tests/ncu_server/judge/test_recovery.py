@@ -72,6 +72,34 @@ async def test_a_torch_compile_that_does_not_run_is_left_out_with_a_note(server:
     assert any("torch.compile does not run" in note for note in result["notes"])
 
 
+@pytest.mark.long
+async def test_a_torch_compile_whose_process_ends_while_it_is_timed_costs_no_more(server: Server) -> None:
+    """An operator that ends its process at the 20th call, where Dynamo has been at work."""
+    ending = """import os
+import torch._dynamo
+calls = []
+
+@torch.library.custom_op("ends::soon", mutates_args=())
+def soon(x: torch.Tensor) -> torch.Tensor:
+    calls.append(torch._dynamo.utils.counters["frames"]["total"])
+    if calls[-1] and len(calls) > 20:
+        os._exit(7)
+    return x.clone()
+
+@soon.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+"""
+    problem = edit(ending + SCALE_ADD, "return x * self.scale", "return torch.ops.ends.soon(x) * self.scale")
+    given = {"problem": problem, "target": "cpu", "baselines": ["eager", "compile"]}
+    answer = await server.call("describe_problem", **given)
+    result = answer.structured_content
+    assert result and not answer.is_error, answer.content
+    assert [row["name"] for row in result["baselines"]] == ["eager"]
+    assert result["untimed"]["compile"].endswith("the process ended with exit code 7"), result["untimed"]
+
+
 @pytest.mark.parametrize("call", ["torch.randn_like(x)", "nn.functional.dropout(x)"])
 async def test_a_model_whose_calls_differ_is_refused(server: Server, call: str) -> None:
     problem = edit(SCALE_ADD, "return x * self.scale + y + self.bias", f"return {call}")
