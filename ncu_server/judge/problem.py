@@ -310,7 +310,7 @@ class PreparedProblem(SecretInputs):
         self._stages.pop(name, None)
         if child := self._baselines.pop(name, None):
             child.close()
-        self._children = [c for c in self._children if not c.closed]
+            self._children.remove(child)
         self._compiled = {one for one in self._compiled if one[0] != name}
 
     def gives_up(self, name: str, fault: ChildError) -> None:

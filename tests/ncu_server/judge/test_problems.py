@@ -11,6 +11,7 @@ import pytest_asyncio
 from ncu_server.compiler.builds import Build, BuildFault
 from ncu_server.errors import Code, Refusal
 from ncu_server.judge.candidate import EvaluateRequest
+from ncu_server.judge.describe import describe
 from ncu_server.judge.evaluate import evaluate
 from ncu_server.judge.problems import Workshop
 from ncu_server.judge.trusted import trusted, until_kept
@@ -187,3 +188,22 @@ async def test_a_call_that_is_given_up_is_no_fault_of_the_problem(workshop: Work
 
     assert await until_kept(work) > 0
     assert len(tries) == 2 and tries[0] is not tries[1]
+
+
+@pytest.mark.long
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_mode_is_timed_although_a_call_beside_it_was_given_up(warm: Workshop) -> None:
+    """That takes the reference's process along; that the mode's own ends too is not to hide it."""
+    device, problem = warm.machine.device("cpu"), "# given up beside\n" + SCALE_ADD
+    async with warm.problems.prepared(problem, device) as shared:
+
+        async def give_up_beside(message: str, *, ahead: int | None = None) -> None:
+            if message == "first call: compile" and not shared.eager.closed:
+                asked = asyncio.create_task(shared.eager.ask(verbs.Features()))
+                await asyncio.sleep(0)  # until it is under way
+                asked.cancel()
+                await asyncio.gather(asked, return_exceptions=True)
+
+        told, _, _ = await describe(warm, problem, "cpu", ("eager", "compile"), give_up_beside)
+        assert shared.eager.abandoned and shared.broken
+    assert [row.name for row in told.baselines] == ["eager", "compile"]
