@@ -2,7 +2,8 @@
 
     python -m benchmarks.kernelbench_script CHECKOUT KERNELS ARGUMENT ...
 
-KERNELS is a level's folder, which gets the results as eval_results.json. Each ARGUMENT is one of those that
+KERNELS is a level's folder, such as `level1`, which gets the results as eval_results.json. The script sees the problems
+alone that it has kernels for: four seconds of a GPU go to each that has none. Each ARGUMENT is one of those that
 `suite export` prints after `runs_dir=`. The script wants torch with a GPU, numpy, pydantic and pydra-config; what talks
 to models, to Modal or to Hugging Face may be missing.
 """
@@ -13,6 +14,7 @@ import argparse
 import asyncio
 import importlib.util
 import os
+import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -57,11 +59,24 @@ def stand_ins(folder: Path, names: Iterable[str] = UNUSED) -> list[str]:
     return missing
 
 
+def narrowed(checkout: Path, kernels: Path, copy: Path) -> Path:
+    """Write a copy of the checkout whose level has the problems of these kernels; the copy."""
+    level = f"KernelBench/{kernels.name}"
+    for part in filter(lambda part: (checkout / part).is_dir(), ("scripts", "src", level)):
+        shutil.copytree(checkout / part, copy / part)
+    numbers = {path.name.split("_")[3] for path in kernels.glob("level_*_problem_*_kernel.py")}
+    for path in (copy / level).glob("*.py"):
+        if path.name.split("_")[0] not in numbers:
+            path.unlink()
+    return copy
+
+
 async def scored(checkout: Path, kernels: Path, words: Iterable[str]) -> int:
     """Run the script on a level's folder; its exit code."""
     with TemporaryDirectory() as folder:
         if missing := stand_ins(Path(folder)):
             print(f"empty packages stand in for {', '.join(missing)}", flush=True)
+        checkout = narrowed(checkout, kernels, Path(folder) / "KernelBench")
         path = [str(checkout / "src"), folder, *filter(None, [os.environ.get("PYTHONPATH")])]
         command = [sys.executable, str(checkout / "scripts" / "eval_from_generations.py")]
         command += [f"run_name={kernels.name}", f"runs_dir={kernels.parent}", *words]

@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks import arms, first_ideas, plan_bytes
 from benchmarks.deck import deck_limit, valued
-from benchmarks.kernelbench_script import stand_ins
+from benchmarks.kernelbench_script import narrowed, stand_ins
 from benchmarks.serving import CANNOT
 from kernel_agent.proposers.templates.graph import parse
 from tests.support.paths import ROOT
@@ -126,6 +126,18 @@ def test_an_empty_package_stands_in_for_what_is_missing_and_that_alone(tmp_path:
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", USES], capture_output=True, text=True, env=environment)
     assert done.stdout == "ran\n", done.stderr
+
+
+def test_the_script_sees_the_problems_that_there_are_kernels_for(tmp_path: Path) -> None:
+    checkout, kernels = tmp_path / "checkout", tmp_path / "level1"
+    for number in (1, 11, 12):
+        (checkout / "KernelBench" / "level1").mkdir(parents=True, exist_ok=True)
+        (checkout / "KernelBench" / "level1" / f"{number}_Some.py").touch()
+    kernels.mkdir()
+    (kernels / "level_1_problem_11_sample_0_kernel.py").touch()
+    copy = narrowed(checkout, kernels, tmp_path / "copy")
+    assert [path.name for path in copy.rglob("*.py")] == ["11_Some.py"]
+    assert len(list(checkout.rglob("*.py"))) == 3
 
 
 HOLDS = """
