@@ -30,3 +30,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.fixture(autouse=True)
 def inexperienced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def whole_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tvm_ffi builds for sm_90, which has no wgmma; sm_90a has."""
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    monkeypatch.setenv("TVM_FFI_CUDA_ARCH_LIST", f"{major}.{minor}{'a' if major >= 9 else ''}")

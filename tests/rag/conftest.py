@@ -94,12 +94,3 @@ def corpus(tmp_path: Path) -> Path:
 def python() -> Callable[[str], list[str]]:
     """The command that runs a piece of Python in a fresh process which can import rag."""
     return lambda code: [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"]
-
-
-@pytest.fixture
-def whole_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """tvm_ffi builds for sm_90, which has no wgmma; sm_90a has."""
-    import torch
-
-    major, minor = torch.cuda.get_device_capability()
-    monkeypatch.setenv("TVM_FFI_CUDA_ARCH_LIST", f"{major}.{minor}{'a' if major >= 9 else ''}")
