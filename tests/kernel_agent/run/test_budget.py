@@ -198,6 +198,17 @@ async def test_when_the_minutes_are_over_the_best_so_far_is_confirmed(tmp_path: 
     assert any(isinstance(event, Stopped) and "minutes are over" in event.reason for event in events)
 
 
+@pytest.mark.parametrize(
+    ("used", "said"),
+    [(61.0, "the 1 minutes are over; raise"), (45.0, "what is left of the 1 minutes is for the last judgement; raise")],
+)
+async def test_the_end_of_a_search_is_told_from_the_end_of_its_minutes(used: float, said: str) -> None:
+    budget = Budget(Limits(minutes=1.0), clock=Clock(used))
+    budget.reserve({"held_s": 10.0})
+    with pytest.raises(BudgetSpent, match=said):
+        await budget.within(asyncio.Event().wait())
+
+
 async def test_calls_at_once_share_what_is_left_and_wait_for_one_another() -> None:
     budget = Budget(Limits(tokens=25))
     under_way, most = 0, 0
