@@ -136,14 +136,14 @@ async def _measure(
 ) -> tuple[dict[str, evaluation.BaselineResult], dict[str, str], list[str]]:
     """Each in turns with eager, on every input shape; without a mode whose process fails on the way."""
     try:
-        return await _taken(prepared, names)
+        return await _timed(prepared, names)
     except ChildError as error:
         if prepared.loses(error):
             return await _measure(prepared, names)
         raise ours(error) from error
 
 
-async def _taken(
+async def _timed(
     prepared: PreparedProblem, names: Sequence[str]
 ) -> tuple[dict[str, evaluation.BaselineResult], dict[str, str], list[str]]:
     wanted = ["eager", *(n for n in names if n != "eager")]
