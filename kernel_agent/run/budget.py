@@ -160,12 +160,10 @@ class Budget:
                 if not task.cancelled():
                     task.exception()  # it is late all the same
         if late:
+            minutes = f"the {self.limits.minutes:g} minutes"
             over = self.clock.seconds >= self.limits.minutes * 60
-            minutes = f"the {self.limits.minutes:g} minutes are over"
-            left = f"what is left of the {self.limits.minutes:g} minutes is for the last judgement"
-            raise BudgetSpent(
-                f"The budget is spent: {minutes if over else left}; raise --budget-minutes, then resume the run."
-            )
+            why = f"{minutes} are over" if over else f"what is left of {minutes} is for the last judgement"
+            raise BudgetSpent(f"The budget is spent: {why}; raise --budget-minutes, then resume the run.")
         return task.result()
 
 
