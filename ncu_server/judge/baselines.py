@@ -184,7 +184,7 @@ async def _launches(child: Child) -> tuple[dict[str, object], str]:
     except ChildError as fault:
         if child.abandoned:
             raise
-        return {}, str(fault).split("\n", 1)[0]
+        return {}, fault.sentence
 
 
 def longest(launches: Sequence[LaunchTime], most: int = KERNELS_SHOWN) -> dict[str, object]:

@@ -57,4 +57,4 @@ def _why_not(fault: ChildError) -> str:
             f"is not timed, as it compiles for more than {COMPILE_TIMEOUT_S:.0f} s, or tunes for more than"
             f" {FIRST_CALL_S:.0f} s of the device"
         )
-    return f"does not run on this problem: {str(fault).splitlines()[0]}"
+    return f"does not run on this problem: {fault.sentence}"

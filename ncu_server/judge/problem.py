@@ -321,12 +321,12 @@ class PreparedProblem(SecretInputs):
 
     def loses(self, fault: ChildError) -> bool:
         """Give up the mode of torch.compile whose process failed; false where it is another's, or a call given up."""
-        names = [name for name, child in self._baselines.items() if child is fault.child and BASELINES.get(name)]
-        if not names or fault.child.abandoned:
-            return False
-        self.gives_up(names[0], fault)
-        self.end_baseline(names[0])
-        return True
+        for name in filter(BASELINES.get, self._baselines):
+            if self._baselines[name] is fault.child and not fault.child.abandoned:
+                self.gives_up(name, fault)
+                self.end_baseline(name)
+                return True
+        return False
 
     def has_compiled(self, name: str) -> bool:
         """Whether a baseline of torch.compile has compiled for each input shape, or cannot."""

@@ -71,7 +71,7 @@ async def until_kept(work: Callable[[], Awaitable[R]]) -> R:
 
 
 def _no_room(error: ChildError, where: str) -> Refusal:
-    words = " ".join(str(error).split("\n", 1)[0].split())
+    words = " ".join(error.sentence.split())
     return Refusal(
         Code.NO_ROOM,
         f"the host has too little memory for the problem's own code {where} ({words}; {limits.bound()})",
@@ -96,7 +96,7 @@ def ours(error: ChildError) -> Refusal:
         return _no_room(error, "in a timed call")
     if isinstance(error, ChildFault):
         return Refusal(Code.BAD_PROBLEM, _sentence(error, "in a timed call"))
-    return Lost(str(error).split("\n", 1)[0])
+    return Lost(error.sentence)
 
 
 def _sentence(fault: ChildFault, where: str) -> str:

@@ -45,6 +45,11 @@ class ChildError(Exception):
         super().__init__(_printable(words))
         self.child = child
 
+    @property
+    def sentence(self) -> str:
+        """Its first line, without the output or the trace that may follow."""
+        return str(self).split("\n", 1)[0]
+
 
 class ChildFault(ChildError):  # noqa: N818
     """The code inside a child raised: `kind` is the exception's class, `text` its message, `trace` where."""

@@ -74,7 +74,7 @@ async def test_a_torch_compile_that_does_not_run_is_left_out_with_a_note(server:
 
 @pytest.mark.long
 async def test_a_torch_compile_whose_process_ends_while_it_is_timed_costs_no_more(server: Server) -> None:
-    """An operator that ends its process at the 20th call, where Dynamo has been at work."""
+    """An operator that ends its process after 20 calls, where Dynamo has been at work."""
     ending = """import os
 import torch._dynamo
 calls = []
